@@ -1,0 +1,171 @@
+//! Machines as a sabakan registry describes them, and the variables of the query that chooses them.
+//!
+//! The JSON shapes are those of sabakan's GraphQL answers (`searchMachines`) and of CKE's
+//! `sabakan/query-variables`. Nothing here decides anything.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use time::OffsetDateTime;
+
+/// A state of a machine's life, in sabakan's spelling (its `docs/lifecycle.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum MachineState {
+    /// Just registered; not yet healthy.
+    Uninitialized,
+    /// In order.
+    Healthy,
+    /// Something on it is broken.
+    Unhealthy,
+    /// It does not answer. That is not the same as gone.
+    Unreachable,
+    /// Its operating system is being updated.
+    Updating,
+    /// It is to be retired; its data is being removed.
+    Retiring,
+    /// It is out of service.
+    Retired,
+}
+
+impl MachineState {
+    /// Every state, in sabakan's order.
+    pub const ALL: [Self; 7] = [
+        Self::Uninitialized,
+        Self::Healthy,
+        Self::Unhealthy,
+        Self::Unreachable,
+        Self::Updating,
+        Self::Retiring,
+        Self::Retired,
+    ];
+
+    /// The name as sabakan's GraphQL spells it, such as `HEALTHY`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uninitialized => "UNINITIALIZED",
+            Self::Healthy => "HEALTHY",
+            Self::Unhealthy => "UNHEALTHY",
+            Self::Unreachable => "UNREACHABLE",
+            Self::Updating => "UPDATING",
+            Self::Retiring => "RETIRING",
+            Self::Retired => "RETIRED",
+        }
+    }
+}
+
+/// A label of a machine in the registry.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MachineLabel {
+    /// Name, without any prefix.
+    pub name: String,
+    /// Value; may be empty.
+    pub value: String,
+}
+
+/// The baseboard management controller of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bmc {
+    /// Kind of controller; repair procedures are chosen by it.
+    #[serde(default, rename = "bmcType")]
+    pub bmc_type: String,
+}
+
+/// What a machine is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSpec {
+    /// Serial number: the registry's key.
+    pub serial: String,
+    /// Labels; Go writes `null` for none.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub labels: Vec<MachineLabel>,
+    /// Number of the rack.
+    #[serde(default)]
+    pub rack: i64,
+    /// Position within the rack.
+    #[serde(default, rename = "indexInRack")]
+    pub index_in_rack: i64,
+    /// Role, such as `compute`.
+    #[serde(default)]
+    pub role: String,
+    /// IPv4 addresses; the first one identifies the machine's node.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub ipv4: Vec<String>,
+    /// When it was registered, with the offset it was written with.
+    #[serde(rename = "registerDate", with = "time::serde::rfc3339")]
+    pub register_date: OffsetDateTime,
+    /// When it is due for retirement, with the offset it was written with.
+    #[serde(rename = "retireDate", with = "time::serde::rfc3339")]
+    pub retire_date: OffsetDateTime,
+    /// Baseboard management controller.
+    #[serde(default)]
+    pub bmc: Bmc,
+}
+
+/// How a machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MachineStatus {
+    /// Current state.
+    pub state: MachineState,
+    /// Seconds since the machine entered the state.
+    #[serde(default)]
+    pub duration: f64,
+}
+
+/// An entry of the registry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What it is.
+    pub spec: MachineSpec,
+    /// How it is.
+    pub status: MachineStatus,
+}
+
+impl Machine {
+    /// The address that identifies its node: the first IPv4 address, if it has one.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        self.spec.ipv4.first().map(String::as_str)
+    }
+}
+
+/// A set of conditions that machines are chosen by (sabakan's `MachineParams`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineParams {
+    /// Labels.
+    #[serde(default)]
+    pub labels: Option<Vec<MachineLabel>>,
+    /// Rack numbers.
+    #[serde(default)]
+    pub racks: Option<Vec<i64>>,
+    /// Roles.
+    #[serde(default)]
+    pub roles: Option<Vec<String>>,
+    /// States.
+    #[serde(default)]
+    pub states: Option<Vec<MachineState>>,
+    /// At least so many days before the retire date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_days_before_retire: Option<i64>,
+}
+
+/// Variables of the GraphQL query (CKE's `sabakan/query-variables`). Both are always sent, an absent one as `null`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueryVariables {
+    /// Machines must meet this.
+    #[serde(default)]
+    pub having: Option<MachineParams>,
+    /// Machines must not meet this.
+    #[serde(default)]
+    pub not_having: Option<MachineParams>,
+}
+
+/// Reads `null`, which Go's encoder writes for an empty list or map, as the empty value.
+pub(crate) fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
