@@ -6,7 +6,9 @@
 pub mod cluster;
 pub mod constraints;
 pub mod input;
+pub mod keys;
 pub mod machine;
 pub mod plan;
 pub mod ports;
+pub mod store;
 pub mod template;

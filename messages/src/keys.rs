@@ -1,0 +1,40 @@
+//! Keys below the prefix. CKE's are in its `docs/schema.md` and `storage.go`; ours are below `madako/`.
+
+/// The cluster configuration.
+pub const CLUSTER: &str = "cluster";
+/// Mod revision of the template that the cluster was generated from, as a decimal string.
+pub const CLUSTER_REVISION: &str = "cluster-revision";
+/// The constraints.
+pub const CONSTRAINTS: &str = "constraints";
+/// Every candidate's key is `leader//<lease id in hex>`: CKE's election adds a slash to `leader/`.
+pub const LEADER: &str = "leader//";
+/// Next id of an operation record, as a decimal string.
+pub const RECORD_ID: &str = "records";
+/// Operation records, `records/<16 hex digits>`.
+pub const RECORDS: &str = "records/";
+/// `true` switches the integration with the registry off.
+pub const SABAKAN_DISABLED: &str = "sabakan/disabled";
+/// Variables of the query.
+pub const SABAKAN_VARIABLES: &str = "sabakan/query-variables";
+/// The cluster template.
+pub const SABAKAN_TEMPLATE: &str = "sabakan/template";
+/// URL of the registry's GraphQL API.
+pub const SABAKAN_URL: &str = "sabakan/url";
+/// The phase of the leader, on its lease.
+pub const STATUS: &str = "status";
+/// State of the removal guard.
+pub const REMOVAL_GUARD: &str = "madako/removal-guard";
+/// The last plan that was committed, with its reasons.
+pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
+
+/// The key of an operation record.
+#[must_use]
+pub fn record(id: i64) -> String {
+    format!("{RECORDS}{id:016x}")
+}
+
+/// The key of a candidate that holds a lease.
+#[must_use]
+pub fn leader(lease: i64) -> String {
+    format!("{LEADER}{lease:x}")
+}
