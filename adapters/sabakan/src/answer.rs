@@ -1,0 +1,112 @@
+//! From the bytes of an answer to machines, or to the one error that says why not.
+
+use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use madako_messages::ports::RegistryError;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::datetime;
+
+use crate::query::wire;
+
+/// How many of an answer's GraphQL errors are told: one cause seldom shows more than a few.
+const MAX_MESSAGES: usize = 5;
+/// Longest text taken from an answer into an error, in characters: enough to recognize it in a log line.
+const MAX_TEXT: usize = 300;
+
+/// The date that Go's encoders write as `null`: its zero time.
+pub(crate) const ZERO_DATE: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
+
+/// Reads the answer to the query.
+///
+/// # Errors
+/// [`RegistryError::GraphQl`] if it carries errors, beside data too; [`RegistryError::Malformed`] if it is
+/// not JSON or not what was asked for.
+pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
+    let deserializer = &mut serde_json::Deserializer::from_slice(body);
+    let response: graphql_client::Response<wire::ResponseData> =
+        serde_path_to_error::deserialize(deserializer)
+            .map_err(|error| malformed(format!("{} at {}", error.inner(), error.path())))?;
+    if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
+        let mut messages: Vec<String> =
+            errors.iter().take(MAX_MESSAGES).map(|error| shorten(&error.message)).collect();
+        if errors.len() > MAX_MESSAGES {
+            messages.push(format!("and {} more", errors.len() - MAX_MESSAGES));
+        }
+        return Err(RegistryError::GraphQl { messages });
+    }
+    let Some(data) = response.data else {
+        return Err(malformed("neither data nor errors; expected data.searchMachines".to_owned()));
+    };
+    // `null` is how Go writes an empty list.
+    data.search_machines.unwrap_or_default().into_iter().map(machine).collect()
+}
+
+fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError> {
+    let wire::CkeSearchSearchMachines { spec, status } = wire;
+    let serial = spec.serial;
+    let date = |field: &str, text: Option<String>| match text {
+        None => Ok(ZERO_DATE),
+        Some(text) => OffsetDateTime::parse(&text, &Rfc3339).map_err(|_| {
+            malformed(format!(
+                "{field} of machine {} is {:?}; expected an RFC 3339 date",
+                shorten(&serial),
+                shorten(&text)
+            ))
+        }),
+    };
+    let register_date = date("registerDate", spec.register_date)?;
+    let retire_date = date("retireDate", spec.retire_date)?;
+    let state = state(status.state).map_err(|other| {
+        malformed(format!(
+            "state of machine {} is {:?}; expected one of {}",
+            shorten(&serial),
+            shorten(&other),
+            MachineState::ALL.map(MachineState::name).join(", ")
+        ))
+    })?;
+    Ok(Machine {
+        spec: MachineSpec {
+            serial,
+            labels: spec
+                .labels
+                .unwrap_or_default()
+                .into_iter()
+                .map(|label| MachineLabel { name: label.name, value: label.value })
+                .collect(),
+            rack: spec.rack,
+            index_in_rack: spec.index_in_rack,
+            role: spec.role,
+            ipv4: spec.ipv4.unwrap_or_default(),
+            register_date,
+            retire_date,
+            bmc: Bmc { bmc_type: spec.bmc.bmc_type },
+        },
+        status: MachineStatus { state, duration: status.duration },
+    })
+}
+
+fn state(wire: wire::MachineState) -> Result<MachineState, String> {
+    Ok(match wire {
+        wire::MachineState::UNINITIALIZED => MachineState::Uninitialized,
+        wire::MachineState::HEALTHY => MachineState::Healthy,
+        wire::MachineState::UNHEALTHY => MachineState::Unhealthy,
+        wire::MachineState::UNREACHABLE => MachineState::Unreachable,
+        wire::MachineState::UPDATING => MachineState::Updating,
+        wire::MachineState::RETIRING => MachineState::Retiring,
+        wire::MachineState::RETIRED => MachineState::Retired,
+        wire::MachineState::Other(other) => return Err(other),
+    })
+}
+
+fn malformed(why: String) -> RegistryError {
+    RegistryError::Malformed { why }
+}
+
+/// The beginning of a text from outside, on one line and without control characters.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut out: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX_TEXT).is_some() {
+        out.push('…');
+    }
+    out
+}

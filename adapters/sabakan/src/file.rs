@@ -1,0 +1,102 @@
+//! Machines from a file: what an operator saved from sabakan, for plans without a running system.
+
+use madako_messages::input::{InputError, Problem};
+use madako_messages::machine::Machine;
+use serde_json::Value;
+
+use crate::answer::shorten;
+
+/// How many problems of one file are told: a person mends them in a few rounds, not in a thousand lines.
+const MAX_PROBLEMS: usize = 20;
+
+/// Reads machines as sabakan's GraphQL returns them: a JSON array of machines, or the whole response.
+///
+/// Fields that the planner does not use may be missing; fields that sabakan has beyond those may be there.
+/// Machines without an IPv4 address are kept; [`crate::leave_out_without_address`] takes them out.
+///
+/// # Errors
+/// Every machine that cannot be read, with the field, what it held and what was expected.
+pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
+    let document: Value = serde_json::from_slice(json)
+        .map_err(|error| refused(vec![problem("(document)", error.to_string(), "JSON")]))?;
+    let (prefix, list) = machine_list(&document)?;
+    let mut machines = Vec::with_capacity(list.len());
+    let mut problems = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        match serde_path_to_error::deserialize::<_, Machine>(value) {
+            Ok(machine) => machines.push(machine),
+            Err(error) => problems.push(machine_problem(prefix, index, value, &error)),
+        }
+        if problems.len() == MAX_PROBLEMS {
+            break;
+        }
+    }
+    if problems.is_empty() { Ok(machines) } else { Err(refused(problems)) }
+}
+
+/// The list within the document, and its path there.
+fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError> {
+    const EXPECTED: &str = "a JSON array of machines as sabakan's GraphQL returns them, \
+                            or the whole response {\"data\": {\"searchMachines\": [...]}}";
+    const IN_RESPONSE: &str = "data.searchMachines";
+    if let Value::Array(list) = document {
+        return Ok(("", list));
+    }
+    if let Some(errors) = document.get("errors").and_then(Value::as_array).filter(|list| !list.is_empty()) {
+        let text = errors[0].get("message").and_then(Value::as_str).unwrap_or("no message");
+        return Err(refused(vec![problem(
+            "errors",
+            format!("a failed response: {}", shorten(text)),
+            "a response without errors",
+        )]));
+    }
+    match document.pointer("/data/searchMachines") {
+        Some(Value::Array(list)) => Ok((IN_RESPONSE, list)),
+        // Go writes an empty list as null.
+        Some(Value::Null) => Ok((IN_RESPONSE, &[])),
+        Some(other) => Err(refused(vec![problem(IN_RESPONSE, kind(other), EXPECTED)])),
+        None => Err(refused(vec![problem("(document)", kind(document), EXPECTED)])),
+    }
+}
+
+fn machine_problem(
+    prefix: &str,
+    index: usize,
+    value: &Value,
+    error: &serde_path_to_error::Error<serde_json::Error>,
+) -> Problem {
+    let path = error.path().to_string();
+    let within = if path == "." { String::new() } else { format!(".{path}") };
+    let serial = value.pointer("/spec/serial").and_then(Value::as_str);
+    let told = serial.map(|serial| format!(" (serial {})", shorten(serial))).unwrap_or_default();
+    let spec = value.get("spec");
+    let from_rest = spec.is_some_and(|spec| spec.get("index-in-rack").is_some());
+    let hint = if from_rest { "; this is a machine of sabakan's REST API, not of its GraphQL" } else { "" };
+    problem(
+        &format!("{prefix}[{index}]{within}{told}"),
+        shorten(&error.inner().to_string()),
+        &format!("a machine as sabakan's GraphQL returns it{hint}"),
+    )
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "a truth value".to_owned(),
+        Value::Number(_) => "a number".to_owned(),
+        Value::String(_) => "a text".to_owned(),
+        Value::Array(_) => "an array".to_owned(),
+        Value::Object(fields) => {
+            let names: Vec<_> = fields.keys().take(5).map(String::as_str).collect();
+            format!("an object with the fields [{}]", shorten(&names.join(", ")))
+        }
+    }
+}
+
+fn problem(field: &str, got: String, expected: &str) -> Problem {
+    Problem { field: field.to_owned(), got, expected: expected.to_owned() }
+}
+
+fn refused(problems: Vec<Problem>) -> InputError {
+    InputError { subject: "list of machines".to_owned(), problems }
+}

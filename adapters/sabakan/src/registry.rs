@@ -1,0 +1,102 @@
+//! The port `Registry` over any `HttpTransport`.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use madako_messages::machine::{Machine, QueryVariables};
+use madako_messages::ports::{Fetched, HttpMethod, HttpRequest, HttpTransport, Registry, RegistryError};
+use tokio::time::Instant;
+
+use crate::answer::{read_answer, shorten};
+use crate::query::request_body;
+use crate::telemetry;
+
+/// Longest answer that is read, in bytes: 100,000 machines at some 500 bytes each (measured on a sabakan),
+/// with room for long labels.
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Time for one request, connecting included: sabakan reads each machine from its etcd by itself, which
+/// takes seconds for thousands of machines; the shortest sensible poll interval is a minute.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Asks a sabakan for its machines.
+#[derive(Debug)]
+pub struct SabakanRegistry<T: HttpTransport + ?Sized> {
+    transport: Arc<T>,
+    max_response_bytes: usize,
+    deadline: Duration,
+}
+
+impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
+    /// Over `transport`, with [`MAX_RESPONSE_BYTES`] and [`REQUEST_DEADLINE`].
+    pub fn new(transport: Arc<T>) -> Self {
+        Self { transport, max_response_bytes: MAX_RESPONSE_BYTES, deadline: REQUEST_DEADLINE }
+    }
+
+    /// With other limits.
+    #[must_use]
+    pub fn with_limits(self, max_response_bytes: usize, deadline: Duration) -> Self {
+        Self { max_response_bytes, deadline, ..self }
+    }
+
+    async fn ask(&self, url: &str, variables: Option<&QueryVariables>) -> Result<Fetched, RegistryError> {
+        let request = HttpRequest {
+            method: HttpMethod::Post,
+            url: url.to_owned(),
+            // sabakan's server takes GraphQL over POST with this content type only.
+            headers: vec![
+                ("content-type".to_owned(), "application/json".to_owned()),
+                ("accept".to_owned(), "application/json".to_owned()),
+            ],
+            body: Bytes::from(request_body(variables)),
+            max_response_bytes: self.max_response_bytes,
+            deadline: self.deadline,
+        };
+        let response = self.transport.send(request).await.map_err(RegistryError::Http)?;
+        if response.status != 200 {
+            // Four bytes are the longest form of a character, so this holds all that is shown.
+            let beginning = &response.body[..response.body.len().min(4096)];
+            return Err(RegistryError::Status {
+                status: response.status,
+                body: shorten(&String::from_utf8_lossy(beginning)),
+            });
+        }
+        Ok(leave_out_without_address(read_answer(&response.body)?))
+    }
+}
+
+#[async_trait]
+impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
+    async fn machines(
+        &self,
+        url: &str,
+        variables: Option<&QueryVariables>,
+    ) -> Result<Fetched, RegistryError> {
+        let begun = Instant::now();
+        let result = self.ask(url, variables).await;
+        telemetry::record(&result, begun.elapsed());
+        result
+    }
+}
+
+/// Takes out machines that no node can be made of: those whose first address is missing or not IPv4.
+///
+/// sabakan writes an address that it cannot read as `<nil>`; that is none either.
+#[must_use]
+pub fn leave_out_without_address(machines: Vec<Machine>) -> Fetched {
+    let mut left_out = Vec::new();
+    let machines = machines
+        .into_iter()
+        .filter(|machine| {
+            let has_address = machine.address().is_some_and(|address| address.parse::<Ipv4Addr>().is_ok());
+            if !has_address {
+                left_out.push(machine.spec.serial.clone());
+            }
+            has_address
+        })
+        .collect();
+    Fetched { machines, left_out }
+}
