@@ -1,0 +1,41 @@
+# The commands of the project; `make help` lists them. Each does its own set-up (scripts/set-up).
+
+CARGO ?= cargo
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools/current/bin
+# The lock file counts: a build that would change it fails.
+LOCKED := --locked
+# Always the whole workspace: one choice of features, so that nothing is compiled twice.
+NEXTEST := $(TOOLS)/cargo-nextest nextest run $(LOCKED) --workspace
+
+.PHONY: help run test check test-long bench fmt
+.DEFAULT_GOAL := help
+
+help: ## Lists these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Builds and shows the whole service on a simulated data center (ARGS="--for 60s --seed 7 -o json")
+	@scripts/set-up build
+	$(CARGO) run $(LOCKED) --release --package madako -- demo $(ARGS)
+
+test: ## Every test, those against a real etcd included
+	@scripts/set-up build test
+	$(CARGO) test $(LOCKED) --workspace --doc
+	$(NEXTEST)
+
+check: ## What a machine can judge without running the service; CI does the same
+	@scripts/set-up build check
+	$(CARGO) fmt --all --check
+	$(TOOLS)/cargo-deny --locked --log-level error check --show-stats bans licenses sources
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(NEXTEST) --test house
+
+test-long: ## Longer forms of the tests: many cases, long simulations, chaos
+	@scripts/set-up build test
+	MADAKO_TEST_LONG=1 $(NEXTEST) --profile long --release
+
+bench: ## The measurements of docs/BENCHMARKS.md
+	@scripts/set-up build test
+	$(CARGO) bench $(LOCKED) --workspace --bench '*'
+
+fmt: ## Formats the code
+	$(CARGO) fmt --all
