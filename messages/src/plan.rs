@@ -1,8 +1,23 @@
 //! What the planner wants and why: plain, immutable data that leaves no choice to who carries it out.
+//!
+//! A decision and its reasons are made together: [`Reason`] holds a [`Why`], which is data, and only its
+//! `Display` makes a sentence of it. In JSON a plan is `{"action", "changes", "cluster", "reasons"}` and a
+//! plan that cannot be made is `{"error": {"kind", "message"}}`.
+//!
+//! It does not decide anything: that is the planner's part.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-/// The one thing that a plan does (seed 000, "Maintenance").
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::cluster::Cluster;
+
+mod why;
+
+pub use why::{Choice, Deselection, Leaving, Rival, Shortage, Source, Why};
+
+/// The one thing that a plan does, and the name of the rule that leads to it (seed 000, "Maintenance").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -27,6 +42,19 @@ pub enum Action {
 }
 
 impl Action {
+    /// Every action, in the order in which the rules are tried.
+    pub const ALL: [Self; 9] = [
+        Self::Initialize,
+        Self::RemoveNonExistentNodes,
+        Self::IncreaseControlPlane,
+        Self::DecreaseControlPlane,
+        Self::ReplaceControlPlane,
+        Self::IncreaseWorkers,
+        Self::DecreaseWorkers,
+        Self::TaintNodes,
+        Self::Regenerate,
+    ];
+
     /// The name, as it stands in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -64,6 +92,22 @@ pub enum ChangeKind {
     Update,
 }
 
+impl ChangeKind {
+    /// The name, as it stands in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Remove => "remove",
+            Self::Promote => "promote",
+            Self::Demote => "demote",
+            Self::Taint => "taint",
+            Self::Untaint => "untaint",
+            Self::Update => "update",
+        }
+    }
+}
+
 /// The part that a node has in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -72,6 +116,17 @@ pub enum Part {
     ControlPlane,
     /// Worker.
     Worker,
+}
+
+impl Part {
+    /// The name, as it stands in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control-plane",
+            Self::Worker => "worker",
+        }
+    }
 }
 
 /// A change of one node.
@@ -83,4 +138,148 @@ pub struct Change {
     pub address: String,
     /// The part it has afterwards; of a removed node, the part it had.
     pub part: Part,
+}
+
+/// What became of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Its action is the plan's.
+    Fired,
+    /// It did not apply, stepped aside, or came too late.
+    NotFired,
+    /// It began and could not be carried through.
+    Failed,
+}
+
+impl Outcome {
+    /// The name, as it stands in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fired => "fired",
+            Self::NotFired => "not-fired",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why a rule fired or did not, or why a machine was chosen for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reason {
+    /// The rule that it is about.
+    pub rule: Action,
+    /// What became of the rule.
+    pub outcome: Outcome,
+    /// The reason as data; in JSON the sentence that it renders to.
+    #[serde(serialize_with = "as_sentence")]
+    pub why: Why,
+    /// The node or machine that it is about, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The score by which that machine was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
+}
+
+fn as_sentence<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(why)
+}
+
+/// An address that two or more machines of the registry claim as their first one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DuplicateAddress {
+    /// The address.
+    pub address: String,
+    /// Serials of the machines, sorted.
+    pub serials: Vec<String>,
+    /// Whether a node of the current cluster has the address.
+    pub in_use: bool,
+}
+
+/// What the planner wants, with its reasons.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// What it does; `None` when nothing is to be done.
+    pub action: Option<Action>,
+    /// What happens to each node that is not as before: first those that leave, in the order of the
+    /// current configuration, then the others in the order of the new one.
+    pub changes: Vec<Change>,
+    /// The new configuration; `Some` exactly when `action` is.
+    pub cluster: Option<Cluster>,
+    /// Why, in the order in which the rules were tried; every rule is there.
+    pub reasons: Vec<Reason>,
+    /// Workers of each role when the plan is carried out; every role of a worker template is there.
+    #[serde(skip)]
+    pub workers_by_role: BTreeMap<String, u64>,
+    /// Healthy machines that are not part of the cluster when the plan is carried out.
+    #[serde(skip)]
+    pub unused_machines: u64,
+    /// Addresses that more than one machine claims, sorted.
+    #[serde(skip)]
+    pub duplicates: Vec<DuplicateAddress>,
+}
+
+/// Why a plan cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanErrorKind {
+    /// Too few machines that could be chosen, so that the constraints cannot be met.
+    NotAvailable,
+    /// A changed template cannot be applied at once because nodes have no machine.
+    MissingMachine,
+    /// Half or more of the control plane no longer exists; people must repair the configuration.
+    TooManyNonExistent,
+    /// A worker's role is not that of any worker template.
+    RoleWithoutTemplate,
+}
+
+impl PlanErrorKind {
+    /// The name, as it stands in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotAvailable => "not-available",
+            Self::MissingMachine => "missing-machine",
+            Self::TooManyNonExistent => "too-many-non-existent",
+            Self::RoleWithoutTemplate => "role-without-template",
+        }
+    }
+}
+
+/// A plan cannot be made. The last configuration stays.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("cannot plan the cluster ({}): {message}", kind.name())]
+pub struct PlanError {
+    /// What kind of obstacle.
+    pub kind: PlanErrorKind,
+    /// What is in the way, in a sentence that names it.
+    pub message: String,
+    /// Why, as in a plan: up to the rule that failed and the rules that were not tried.
+    pub reasons: Vec<Reason>,
+}
+
+impl PlanError {
+    /// `{"kind", "message"}`: what stands under `error` in JSON.
+    #[must_use]
+    pub fn body(&self) -> PlanErrorBody<'_> {
+        PlanErrorBody { kind: self.kind, message: &self.message }
+    }
+}
+
+impl Serialize for PlanError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut outer = serializer.serialize_struct("PlanError", 1)?;
+        outer.serialize_field("error", &self.body())?;
+        outer.end()
+    }
+}
+
+/// A plan's error as it stands within a larger JSON object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PlanErrorBody<'a> {
+    /// What kind of obstacle.
+    pub kind: PlanErrorKind,
+    /// What is in the way.
+    pub message: &'a str,
 }
