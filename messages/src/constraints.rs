@@ -1,37 +1,28 @@
 //! The operator's constraints (CKE's `constraints`, its `docs/constraints.md`).
+//!
+//! Where the key is missing, [`Constraints::default`] holds; where a stored object lacks a field, the field
+//! is 0, as in CKE.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use crate::go::{UnknownFields, go_object};
 
-/// Conditions that a cluster must satisfy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Constraints {
-    /// Exact number of control plane nodes.
-    #[serde(default = "one")]
-    pub control_plane_count: u32,
-    /// Least number of workers.
-    #[serde(default = "one")]
-    pub minimum_workers: u32,
-    /// Greatest number of workers; 0 means no maximum (CKE's meaning).
-    #[serde(default)]
-    pub maximum_workers: u32,
-    /// Reboots wait while more nodes than this are unreachable.
-    #[serde(default)]
-    pub maximum_unreachable_nodes_for_reboot: u32,
-    /// Greatest number of repair entries when one is added automatically.
-    #[serde(default)]
-    pub maximum_repair_queue_entries: u32,
-    /// Seconds for which an unreachable machine that reboots is left alone.
-    #[serde(default)]
-    pub wait_seconds_to_repair_rebooting: u32,
-    /// Fields that this version does not know.
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-fn one() -> u32 {
-    1
+go_object! {
+    /// Conditions that a cluster must satisfy.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Constraints {
+        /// Exact number of control plane nodes.
+        pub control_plane_count: u32 = "control-plane-count";
+        /// Least number of workers.
+        pub minimum_workers: u32 = "minimum-workers";
+        /// Greatest number of workers; 0 means no maximum (CKE's meaning).
+        pub maximum_workers: u32 = "maximum-workers";
+        /// Reboots wait while more nodes than this are unreachable.
+        pub maximum_unreachable_nodes_for_reboot: u32 = "maximum-unreachable-nodes-for-reboot";
+        /// Greatest number of repair entries when one is added automatically.
+        pub maximum_repair_queue_entries: u32 = "maximum-repair-queue-entries";
+        /// Seconds for which an unreachable machine that reboots is left alone.
+        pub wait_seconds_to_repair_rebooting: u32 = "wait-seconds-to-repair-rebooting";
+        ..rest
+    }
 }
 
 impl Default for Constraints {
@@ -43,7 +34,7 @@ impl Default for Constraints {
             maximum_unreachable_nodes_for_reboot: 0,
             maximum_repair_queue_entries: 0,
             wait_seconds_to_repair_rebooting: 0,
-            rest: Map::new(),
+            rest: UnknownFields::default(),
         }
     }
 }

@@ -3,12 +3,25 @@
 //! Nothing here does I/O, reads a clock or draws a number. Every other crate of the workspace may
 //! depend on this one; it depends on none of them.
 
+pub mod actors;
 pub mod cluster;
 pub mod constraints;
+pub mod event;
+pub mod feed;
+pub mod gate;
+pub mod go;
+pub mod guard;
 pub mod input;
+pub mod invariants;
 pub mod keys;
 pub mod machine;
+pub mod observation;
 pub mod plan;
 pub mod ports;
+pub mod reboot;
+pub mod record;
+pub mod repair;
+pub mod state;
+pub mod status;
 pub mod store;
 pub mod template;

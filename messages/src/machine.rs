@@ -6,6 +6,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 
+use crate::go::go_object;
+
 /// A state of a machine's life, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -128,41 +130,41 @@ impl Machine {
     }
 }
 
-/// A set of conditions that machines are chosen by (sabakan's `MachineParams`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineParams {
-    /// Labels.
-    #[serde(default)]
-    pub labels: Option<Vec<MachineLabel>>,
-    /// Rack numbers.
-    #[serde(default)]
-    pub racks: Option<Vec<i64>>,
-    /// Roles.
-    #[serde(default)]
-    pub roles: Option<Vec<String>>,
-    /// States.
-    #[serde(default)]
-    pub states: Option<Vec<MachineState>>,
-    /// At least so many days before the retire date.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_days_before_retire: Option<i64>,
+go_object! {
+    /// A set of conditions that machines are chosen by (sabakan's `MachineParams`).
+    ///
+    /// Fields that are not known are ignored, not kept: a registry refuses variables it does not know.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct MachineParams {
+        /// Labels.
+        pub labels: Option<Vec<MachineLabel>> = "labels";
+        /// Rack numbers.
+        pub racks: Option<Vec<i64>> = "racks";
+        /// Roles.
+        pub roles: Option<Vec<String>> = "roles";
+        /// States.
+        pub states: Option<Vec<MachineState>> = "states";
+        /// At least so many days before the retire date.
+        pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none;
+        ..drop
+    }
 }
 
-/// Variables of the GraphQL query (CKE's `sabakan/query-variables`). Both are always sent, an absent one as `null`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QueryVariables {
-    /// Machines must meet this.
-    #[serde(default)]
-    pub having: Option<MachineParams>,
-    /// Machines must not meet this.
-    #[serde(default)]
-    pub not_having: Option<MachineParams>,
+go_object! {
+    /// Variables of the GraphQL query (CKE's `sabakan/query-variables`). Both are always sent, an absent one
+    /// as `null`.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct QueryVariables {
+        /// Machines must meet this.
+        pub having: Option<MachineParams> = "having";
+        /// Machines must not meet this.
+        pub not_having: Option<MachineParams> = "notHaving";
+        ..drop
+    }
 }
 
 /// Reads `null`, which Go's encoder writes for an empty list or map, as the empty value.
-pub(crate) fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,
