@@ -1,1 +1,39 @@
+//! A simulated data center: a machine registry that answers sabakan's GraphQL API, and machines that live.
+//!
+//! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state, moved by the time that it
+//! is given; [`SimulatedRegistry`] serves it, over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] makes
+//! it fail in every way that a registry can.
+//!
+//! Guarantees: a history depends on its configuration (the seed within), the operator's actions and their
+//! times, and on nothing else; states change by sabakan's rules; searches choose machines as sabakan does.
+//!
+//! Assumes: a clock that does not run backward by itself (time that does is ignored).
+//!
+//! Does not: read the wall clock, keep anything, or know users. Of sabakan's server, only `/graphql`,
+//! `/health` and `/version` are there; messages about malformed queries are worded differently.
 
+mod addressing;
+mod chance;
+mod config;
+mod controls;
+mod datacenter;
+mod faults;
+mod filter;
+mod life;
+mod memory;
+mod schema;
+mod server;
+mod service;
+mod spoiled;
+mod tcp;
+mod transitions;
+
+pub use config::{DatacenterConfig, MAX_MACHINES, Rates, RoleCount};
+pub use controls::ControlError;
+pub use datacenter::{BOOT_ROLE, Datacenter, Happening, MAX_JOURNAL, What};
+pub use faults::{Fault, FaultSwitch};
+pub use filter::chooses;
+pub use memory::InMemoryHttp;
+pub use server::GRAPHQL_PATH;
+pub use service::SimulatedRegistry;
+pub use transitions::{SetStateError, permitted};

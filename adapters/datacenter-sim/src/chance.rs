@@ -1,0 +1,90 @@
+//! Where random choices come from.
+//!
+//! A choice depends on the seed, on its kind, on what it is about and on how many such choices went before,
+//! and on nothing else: there is no generator whose position everything shares. So an operator's hand on one
+//! machine, or a new kind of choice, leaves the rest of a history as it was.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// What a choice is for. The number is part of every history: add at the end, never renumber.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    BmcType = 1,
+    Product = 2,
+    RegisterDate = 3,
+    InHealthSince = 4,
+    BrokenAtStart = 5,
+    BreakAfter = 6,
+    BreakWay = 7,
+    RepairTakes = 8,
+    RepairOutcome = 9,
+    UpdateAfter = 10,
+    UpdateTakes = 11,
+    InitializeTakes = 12,
+    AgeEvery = 13,
+    RetireAfter = 14,
+    RetiringTakes = 15,
+    RetiredKept = 16,
+    RetiredOutcome = 17,
+    ReplacedAfter = 18,
+    OutageAfter = 19,
+    OutageTakes = 20,
+    PowerOnTakes = 21,
+}
+
+/// The source of all choices of one data center.
+#[derive(Debug, Clone)]
+pub(crate) struct Chance {
+    // Cloned for each choice: making one from the seed costs more than the choice.
+    base: ChaCha8Rng,
+}
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { base: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// The `nth` choice of a kind about a subject (a place or a rack).
+    fn draw(&self, kind: Kind, subject: u32, nth: u32) -> u64 {
+        let mut generator = self.base.clone();
+        generator.set_stream((u64::from(kind as u8) << 32) | u64::from(subject));
+        // A choice takes one 64-bit number: two of the generator's 32-bit words.
+        generator.set_word_pos(u128::from(nth) * 2);
+        generator.next_u64()
+    }
+
+    /// A number below `bound`, which must not be 0.
+    pub(crate) fn below(&self, kind: Kind, subject: u32, nth: u32, bound: u64) -> u64 {
+        // The high half of the product is evenly spread up to one part in 2^64 / bound.
+        let wide = u128::from(self.draw(kind, subject, nth)) * u128::from(bound);
+        u64::try_from(wide >> 64).expect("the high half of a 128-bit product has 64 bits")
+    }
+
+    /// Whether something happens that happens in so many of a hundred cases.
+    pub(crate) fn percent(&self, kind: Kind, subject: u32, nth: u32, percent: u8) -> bool {
+        self.below(kind, subject, nth, 100) < u64::from(percent)
+    }
+
+    /// A time until something happens: anywhere between nothing and twice the mean.
+    pub(crate) fn until(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
+        let mean = millis(mean);
+        Duration::from_millis(1 + self.below(kind, subject, nth, 2 * mean))
+    }
+
+    /// A time that something takes: between half and one and a half of the mean.
+    pub(crate) fn taking(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
+        let mean = millis(mean);
+        Duration::from_millis(1 + mean / 2 + self.below(kind, subject, nth, mean))
+    }
+}
+
+/// A mean in whole milliseconds, at least one; far below 2^62, so that sums do not overflow.
+fn millis(mean: Duration) -> u64 {
+    const HUNDRED_YEARS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
+    u64::try_from(mean.as_millis()).unwrap_or(u64::MAX).clamp(1, HUNDRED_YEARS)
+}

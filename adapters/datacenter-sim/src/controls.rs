@@ -1,0 +1,166 @@
+//! What an operator, a test or a fault does to a data center. Everything happens at its present time, so
+//! [`Datacenter::advance`] comes first.
+
+use std::net::Ipv4Addr;
+
+use madako_messages::machine::{MachineLabel, MachineState};
+use time::OffsetDateTime;
+
+use crate::config::{MAX_MACHINES, is_role};
+use crate::datacenter::Datacenter;
+use crate::transitions::{SetStateError, check};
+
+/// Why an operator's action was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// There is no such machine.
+    #[error("there is no machine with the serial {0}")]
+    NoMachine(String),
+    /// There is no such rack.
+    #[error("there is no rack {rack}; racks are 0 to {last}")]
+    NoRack {
+        /// What was asked for.
+        rack: u32,
+        /// The last there is.
+        last: u32,
+    },
+    /// The rack has no place for the machine: it is full, or has its boot machine already.
+    #[error("rack {rack} has no place for a machine with the role {role}")]
+    NoPlace {
+        /// Rack.
+        rack: u32,
+        /// Role of the machine.
+        role: String,
+    },
+    /// sabakan would not take such a role.
+    #[error("{0:?} is not a role")]
+    NotARole(String),
+}
+
+impl Datacenter {
+    /// Sets a machine's state by sabakan's rules. The state that it is in already changes nothing.
+    ///
+    /// What usually follows the state follows it by itself (a broken machine is mended, ...).
+    ///
+    /// # Errors
+    /// See [`SetStateError`].
+    pub fn set_state(&mut self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
+        let place = self.find(serial).ok_or(SetStateError::NotFound)?;
+        let occupant = self.place(place).occupant.as_ref().ok_or(SetStateError::NotFound)?;
+        let from = occupant.state;
+        check(from, state)?;
+        if state == MachineState::Retired && occupant.has_encryption_key {
+            return Err(SetStateError::EncryptionKeyExists);
+        }
+        if from != state {
+            self.enter(place, state);
+        }
+        Ok(())
+    }
+
+    /// Gives a machine a disk encryption key, or takes it: while it has one, it cannot be retired.
+    ///
+    /// # Errors
+    /// [`ControlError::NoMachine`].
+    pub fn set_encryption_key(&mut self, serial: &str, has: bool) -> Result<(), ControlError> {
+        let place = self.known(serial)?;
+        if let Some(occupant) = self.place(place).occupant.as_mut() {
+            occupant.has_encryption_key = has;
+        }
+        Ok(())
+    }
+
+    /// Takes a machine away, whatever its state (sabakan itself wants it retired). It is not replaced.
+    ///
+    /// # Errors
+    /// [`ControlError::NoMachine`].
+    pub fn remove(&mut self, serial: &str) -> Result<(), ControlError> {
+        let place = self.known(serial)?;
+        self.vacate(place);
+        Ok(())
+    }
+
+    /// Registers a new machine, uninitialized, and returns its serial.
+    ///
+    /// # Errors
+    /// [`ControlError::NoRack`], [`ControlError::NoPlace`] or [`ControlError::NotARole`].
+    pub fn add(&mut self, rack: u32, role: &str) -> Result<String, ControlError> {
+        self.known_rack(rack)?;
+        if !is_role(role) {
+            return Err(ControlError::NotARole(role.to_owned()));
+        }
+        let too_many = self.places.len() >= MAX_MACHINES as usize;
+        if too_many || self.free_index(rack, role).is_none() {
+            return Err(ControlError::NoPlace { rack, role: role.to_owned() });
+        }
+        let place = self.add_place(rack, role.to_owned());
+        self.arrive(place);
+        let occupant = self.place(place).occupant.as_ref();
+        Ok(occupant.expect("a free index was found above").spec.serial.clone())
+    }
+
+    /// Takes a rack's power: its machines that answered are unreachable until [`Self::power_on`].
+    ///
+    /// # Errors
+    /// [`ControlError::NoRack`].
+    pub fn kill_rack(&mut self, rack: u32) -> Result<(), ControlError> {
+        self.known_rack(rack)?;
+        self.darken(rack);
+        Ok(())
+    }
+
+    /// Gives a rack its power back. Its machines return to what they were by and by, as they start.
+    ///
+    /// # Errors
+    /// [`ControlError::NoRack`].
+    pub fn power_on(&mut self, rack: u32) -> Result<(), ControlError> {
+        self.known_rack(rack)?;
+        self.light(rack);
+        self.plan_power(rack);
+        Ok(())
+    }
+
+    /// Sets the date when a machine is due for retirement.
+    ///
+    /// # Errors
+    /// [`ControlError::NoMachine`].
+    pub fn set_retire_date(&mut self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
+        let place = self.known(serial)?;
+        self.change_retire_date(place, date);
+        Ok(())
+    }
+
+    /// Replaces a machine's labels; they are kept ordered by name, as sabakan does.
+    ///
+    /// # Errors
+    /// [`ControlError::NoMachine`].
+    pub fn set_labels(&mut self, serial: &str, mut labels: Vec<MachineLabel>) -> Result<(), ControlError> {
+        let place = self.known(serial)?;
+        labels.sort();
+        labels.dedup_by(|a, b| a.name == b.name);
+        if let Some(occupant) = self.place(place).occupant.as_mut() {
+            occupant.spec.labels = labels;
+        }
+        Ok(())
+    }
+
+    /// Replaces a machine's addresses, none included: what a mistaken or a renumbered registry shows.
+    ///
+    /// # Errors
+    /// [`ControlError::NoMachine`].
+    pub fn set_addresses(&mut self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
+        let place = self.known(serial)?;
+        if let Some(occupant) = self.place(place).occupant.as_mut() {
+            occupant.spec.ipv4 = addresses.iter().map(ToString::to_string).collect();
+        }
+        Ok(())
+    }
+
+    fn known(&self, serial: &str) -> Result<u32, ControlError> {
+        self.find(serial).ok_or_else(|| ControlError::NoMachine(serial.to_owned()))
+    }
+
+    fn known_rack(&self, rack: u32) -> Result<(), ControlError> {
+        if rack < self.racks() { Ok(()) } else { Err(ControlError::NoRack { rack, last: self.racks() - 1 }) }
+    }
+}

@@ -1,0 +1,437 @@
+//! The state of a simulated data center, and how time moves it.
+//!
+//! Guarantees: the same configuration, operator's actions and their times give the same history, however
+//! finely [`Datacenter::advance`] is called in between; states follow each other by sabakan's rules; at most
+//! one boot machine is in a rack; no two machines have a serial or, unless an operator sets one, an address
+//! in common. Time only moves forward: an earlier time is ignored.
+//!
+//! How: everything that is to happen waits in one queue, ordered by time. An entry carries the generation of
+//! what it is about; when that has moved on, the entry is void. (`life.rs` says what happens next.)
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use madako_messages::input::InputError;
+use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use time::OffsetDateTime;
+
+use crate::addressing::{AddressPlan, BOOT_INDEX, Nic};
+use crate::chance::{Chance, Kind};
+use crate::config::DatacenterConfig;
+
+/// The role of the machine in each rack that network-boots the others.
+pub const BOOT_ROLE: &str = "boot";
+
+/// Happenings that are remembered: enough for a person to scroll through, some megabytes at most.
+pub const MAX_JOURNAL: usize = 10_000;
+
+/// Kinds of management controllers, in the spelling that sabakan's documents use.
+const BMC_TYPES: [&str; 2] = ["iDRAC-9", "IPMI-2.0"];
+/// Values of the label `product`.
+const PRODUCTS: [&str; 3] = ["R640", "R650", "R660"];
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happening {
+    /// When.
+    pub at: OffsetDateTime,
+    /// In which rack.
+    pub rack: u32,
+    /// To which machine, if to one.
+    pub serial: Option<String>,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The machine was registered.
+    Registered,
+    /// Its state changed.
+    State {
+        /// Before.
+        from: MachineState,
+        /// After.
+        to: MachineState,
+    },
+    /// Its retire date is another.
+    RetireDate(OffsetDateTime),
+    /// It was taken away.
+    Removed,
+    /// The rack lost its power.
+    PowerOff,
+    /// The rack has power again.
+    PowerOn,
+}
+
+/// A place for a machine, and who is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) rack: u32,
+    pub(crate) role: String,
+    /// Machines that were here before.
+    pub(crate) predecessors: u32,
+    /// States that machines here have entered: the generation of the line `Life`.
+    pub(crate) stays: u32,
+    /// Retire dates that were brought forward: the generation of the line `Age`.
+    pub(crate) ages: u32,
+    /// Retirements that were planned: the generation of the line `Retirement`.
+    pub(crate) retirements: u32,
+    /// What waits until the rack has power again.
+    pub(crate) parked: Option<Step>,
+    pub(crate) occupant: Option<Occupant>,
+}
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Occupant {
+    pub(crate) spec: MachineSpec,
+    pub(crate) state: MachineState,
+    pub(crate) since: OffsetDateTime,
+    pub(crate) has_encryption_key: bool,
+}
+
+/// A rack.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rack {
+    pub(crate) dark: bool,
+    /// Times that the power went or came: the generation of the line `Power`.
+    pub(crate) switches: u32,
+    used: BTreeSet<u32>,
+}
+
+/// What an entry of the queue is about. Entries of one instant are taken in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    /// The power of a rack.
+    Power(u32),
+    /// The states of the machine at a place.
+    Life(u32),
+    /// Its retire date.
+    Age(u32),
+    /// Its retirement once that has passed.
+    Retirement(u32),
+}
+
+/// What is to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    Enter(MachineState),
+    Remove,
+    Arrive,
+    Age,
+    Retire,
+    PowerOff,
+    PowerOn,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) at: OffsetDateTime,
+    pub(crate) line: Line,
+    pub(crate) generation: u32,
+    pub(crate) step: Step,
+}
+
+/// A machine with what only sabakan's own API shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) machine: Machine,
+    pub(crate) since: OffsetDateTime,
+    pub(crate) nics: Vec<Nic>,
+    pub(crate) bmc: Nic,
+}
+
+/// A simulated data center.
+#[derive(Debug, Clone)]
+pub struct Datacenter {
+    pub(crate) config: DatacenterConfig,
+    pub(crate) chance: Chance,
+    pub(crate) now: OffsetDateTime,
+    pub(crate) places: Vec<Place>,
+    pub(crate) racks: Vec<Rack>,
+    pub(crate) queue: BinaryHeap<Reverse<Entry>>,
+    pub(crate) by_serial: BTreeMap<String, u32>,
+    plan: AddressPlan,
+    journal: VecDeque<Happening>,
+}
+
+impl Datacenter {
+    /// Builds the data center as it is at the configured start.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the configuration.
+    pub fn new(config: DatacenterConfig) -> Result<Self, InputError> {
+        let plan = config.check()?;
+        let racks = config.racks;
+        let mut datacenter = Self {
+            chance: Chance::new(config.seed),
+            now: config.start,
+            places: Vec::new(),
+            racks: vec![Rack::default(); racks as usize],
+            queue: BinaryHeap::new(),
+            by_serial: BTreeMap::new(),
+            plan,
+            journal: VecDeque::new(),
+            config,
+        };
+        if datacenter.config.boot {
+            for rack in 0..racks {
+                datacenter.settle(rack, BOOT_ROLE.to_owned());
+            }
+        }
+        let mut next_rack = 0;
+        for role in datacenter.config.roles.clone() {
+            for _ in 0..role.machines {
+                datacenter.settle(next_rack, role.role.clone());
+                next_rack = (next_rack + 1) % racks;
+            }
+        }
+        for rack in 0..racks {
+            datacenter.plan_power(rack);
+        }
+        Ok(datacenter)
+    }
+
+    /// Lets everything happen that is due by `now`.
+    pub fn advance(&mut self, now: OffsetDateTime) {
+        while let Some(Reverse(entry)) = self.queue.peek().copied()
+            && entry.at <= now
+        {
+            self.queue.pop();
+            self.now = self.now.max(entry.at);
+            self.happen(entry);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// The time it has come to.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.now
+    }
+
+    /// When something happens next by itself, if anything does: a place in time that is worth advancing to.
+    #[must_use]
+    pub fn next_happening(&self) -> Option<OffsetDateTime> {
+        self.queue.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// Every machine, ordered by serial as sabakan does.
+    #[must_use]
+    pub fn machines(&self) -> Vec<Machine> {
+        self.occupants().map(|(_, occupant)| self.machine_of(occupant)).collect()
+    }
+
+    /// One machine.
+    #[must_use]
+    pub fn machine(&self, serial: &str) -> Option<Machine> {
+        self.occupant(serial).map(|(_, occupant)| self.machine_of(occupant))
+    }
+
+    /// Number of racks.
+    #[must_use]
+    pub fn racks(&self) -> u32 {
+        self.config.racks
+    }
+
+    /// Whether a rack is without power.
+    #[must_use]
+    pub fn is_dark(&self, rack: u32) -> bool {
+        self.racks.get(rack as usize).is_some_and(|rack| rack.dark)
+    }
+
+    /// What happened last, oldest first; at most [`MAX_JOURNAL`] happenings.
+    pub fn journal(&self) -> impl DoubleEndedIterator<Item = &Happening> {
+        self.journal.iter()
+    }
+
+    /// Takes what happened since this was called last.
+    pub fn take_journal(&mut self) -> Vec<Happening> {
+        self.journal.drain(..).collect()
+    }
+
+    pub(crate) fn records(&self) -> Vec<Record> {
+        self.occupants().map(|(place, occupant)| self.record_of(place, occupant)).collect()
+    }
+
+    pub(crate) fn record(&self, serial: &str) -> Option<Record> {
+        self.occupant(serial).map(|(place, occupant)| self.record_of(place, occupant))
+    }
+
+    pub(crate) fn find(&self, serial: &str) -> Option<u32> {
+        self.by_serial.get(serial).copied()
+    }
+
+    pub(crate) fn place(&mut self, place: u32) -> &mut Place {
+        &mut self.places[place as usize]
+    }
+
+    pub(crate) fn push(&mut self, at: OffsetDateTime, line: Line, generation: u32, step: Step) {
+        self.queue.push(Reverse(Entry { at, line, generation, step }));
+    }
+
+    pub(crate) fn note(&mut self, rack: u32, serial: Option<String>, what: What) {
+        if self.journal.len() == MAX_JOURNAL {
+            self.journal.pop_front();
+        }
+        self.journal.push_back(Happening { at: self.now, rack, serial, what });
+    }
+
+    /// Adds a place with a machine that has been there for some time. `None` if the rack is full.
+    fn settle(&mut self, rack: u32, role: String) {
+        let place = self.add_place(rack, role);
+        let lifetime = millis(self.config.lifetime);
+        // Some stay a little longer than they should.
+        let age = self.chance.below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
+        let registered = earlier(self.now, age);
+        let broken = self.chance.percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
+        let state = if broken { self.break_way(place) } else { MachineState::Healthy };
+        let since = self.chance.below(Kind::InHealthSince, place, 0, age + 1);
+        let since = earlier(self.now, since);
+        if self.occupy(place, registered, state, since) {
+            self.plan_life(place);
+        }
+    }
+
+    pub(crate) fn add_place(&mut self, rack: u32, role: String) -> u32 {
+        let place = u32::try_from(self.places.len()).expect("the number of machines is limited to a million");
+        self.places.push(Place {
+            rack,
+            role,
+            predecessors: 0,
+            stays: 0,
+            ages: 0,
+            retirements: 0,
+            parked: None,
+            occupant: None,
+        });
+        place
+    }
+
+    /// Puts a new machine at an empty place; `false` if its rack has no free index.
+    pub(crate) fn occupy(
+        &mut self,
+        place: u32,
+        registered: OffsetDateTime,
+        state: MachineState,
+        since: OffsetDateTime,
+    ) -> bool {
+        let Place { rack, role, predecessors, .. } = self.places[place as usize].clone();
+        let Some(index) = self.free_index(rack, &role) else { return false };
+        let choose = |kind, count: usize| {
+            let chosen = self.chance.below(kind, place, predecessors, count as u64);
+            usize::try_from(chosen).expect("it is below a usize")
+        };
+        let label = |name: &str, value: &str| MachineLabel { name: name.to_owned(), value: value.to_owned() };
+        let spec = MachineSpec {
+            serial: self.serial(place, predecessors),
+            // sabakan orders labels by name.
+            labels: vec![
+                label("datacenter", "sim"),
+                label("product", PRODUCTS[choose(Kind::Product, PRODUCTS.len())]),
+            ],
+            rack: i64::from(rack),
+            index_in_rack: i64::from(index),
+            role,
+            ipv4: self.plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect(),
+            register_date: registered,
+            retire_date: later(registered, self.config.lifetime),
+            bmc: Bmc { bmc_type: BMC_TYPES[choose(Kind::BmcType, BMC_TYPES.len())].to_owned() },
+        };
+        self.racks[rack as usize].used.insert(index);
+        self.by_serial.insert(spec.serial.clone(), place);
+        let occupant = Occupant { spec, state, since, has_encryption_key: false };
+        let here = self.place(place);
+        here.occupant = Some(occupant);
+        here.stays += 1;
+        self.plan_age(place);
+        self.plan_retirement(place);
+        true
+    }
+
+    /// Takes the machine of a place away.
+    pub(crate) fn vacate(&mut self, place: u32) {
+        let here = &mut self.places[place as usize];
+        let Some(gone) = here.occupant.take() else { return };
+        here.predecessors += 1;
+        here.stays += 1;
+        here.ages += 1;
+        here.retirements += 1;
+        here.parked = None;
+        let rack = here.rack;
+        if let Ok(index) = u32::try_from(gone.spec.index_in_rack) {
+            self.racks[rack as usize].used.remove(&index);
+        }
+        self.by_serial.remove(&gone.spec.serial);
+        self.note(rack, Some(gone.spec.serial), What::Removed);
+    }
+
+    /// The index that sabakan would give: the boot machine's own, or the lowest that is free.
+    pub(crate) fn free_index(&self, rack: u32, role: &str) -> Option<u32> {
+        let used = &self.racks[rack as usize].used;
+        let mut indices = if role == BOOT_ROLE {
+            BOOT_INDEX..=BOOT_INDEX
+        } else {
+            BOOT_INDEX + 1..=BOOT_INDEX + self.plan.places_per_rack
+        };
+        indices.find(|index| !used.contains(index))
+    }
+
+    /// Ten hexadecimal digits, different for every machine there ever is, in no visible order.
+    fn serial(&self, place: u32, predecessors: u32) -> String {
+        const DIGITS: u32 = 40;
+        const MASK: u64 = (1 << DIGITS) - 1;
+        // Odd, so multiplying by it modulo 2^40 maps different numbers to different ones.
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15 & MASK;
+        // A million places and a million machines one after the other at each.
+        let number = (u64::from(predecessors) << 20) | u64::from(place);
+        let serial = (number.wrapping_mul(SPREAD) ^ self.config.seed) & MASK;
+        format!("{serial:010x}")
+    }
+
+    fn occupants(&self) -> impl Iterator<Item = (u32, &Occupant)> {
+        self.by_serial.values().filter_map(|&place| {
+            self.places[place as usize].occupant.as_ref().map(|occupant| (place, occupant))
+        })
+    }
+
+    fn occupant(&self, serial: &str) -> Option<(u32, &Occupant)> {
+        let place = self.find(serial)?;
+        self.places[place as usize].occupant.as_ref().map(|occupant| (place, occupant))
+    }
+
+    fn machine_of(&self, occupant: &Occupant) -> Machine {
+        Machine {
+            spec: occupant.spec.clone(),
+            status: MachineStatus {
+                state: occupant.state,
+                duration: (self.now - occupant.since).as_seconds_f64(),
+            },
+        }
+    }
+
+    fn record_of(&self, place: u32, occupant: &Occupant) -> Record {
+        let rack = self.places[place as usize].rack;
+        let index = u32::try_from(occupant.spec.index_in_rack).unwrap_or(0);
+        Record {
+            machine: self.machine_of(occupant),
+            since: occupant.since,
+            nics: self.plan.nodes(rack, index).collect(),
+            bmc: self.plan.bmc(rack, index),
+        }
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn earlier(from: OffsetDateTime, millis: u64) -> OffsetDateTime {
+    from.saturating_sub(time::Duration::milliseconds(i64::try_from(millis).unwrap_or(i64::MAX)))
+}
+
+pub(crate) fn later(from: OffsetDateTime, by: std::time::Duration) -> OffsetDateTime {
+    from.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
+}

@@ -1,0 +1,313 @@
+//! What happens to machines and racks by themselves.
+//!
+//! Each place has three lines of its own: the states of its machine, its retire date, and its retirement.
+//! Whenever a line moves, its next step is chosen and put into the queue.
+
+use std::time::Duration;
+
+use madako_messages::machine::MachineState;
+
+use crate::chance::Kind;
+use crate::datacenter::{Datacenter, Entry, Line, Step, What, later};
+
+/// Mean time that a machine takes to start when its rack has power again, where machines are never
+/// initialized by themselves: a server's self-test and a network boot.
+const START_TAKES: Duration = Duration::from_secs(180);
+
+impl Datacenter {
+    /// Carries out an entry of the queue, unless it is void.
+    pub(crate) fn happen(&mut self, entry: Entry) {
+        match entry.line {
+            Line::Power(rack) => {
+                if self.racks[rack as usize].switches == entry.generation {
+                    self.switch_power(rack, entry.step == Step::PowerOff);
+                }
+            }
+            Line::Life(place) => {
+                if self.place(place).stays == entry.generation {
+                    self.live(place, entry.step);
+                }
+            }
+            Line::Age(place) => {
+                if self.place(place).ages == entry.generation {
+                    self.age(place);
+                }
+            }
+            Line::Retirement(place) => {
+                if self.place(place).retirements == entry.generation {
+                    self.retire(place);
+                }
+            }
+        }
+    }
+
+    /// Puts a machine into a state, now, and chooses what comes after it.
+    pub(crate) fn enter(&mut self, place: u32, state: MachineState) {
+        let now = self.now;
+        let here = self.place(place);
+        let rack = here.rack;
+        let Some(occupant) = here.occupant.as_mut() else { return };
+        let from = occupant.state;
+        occupant.state = state;
+        occupant.since = now;
+        let serial = occupant.spec.serial.clone();
+        here.stays += 1;
+        here.parked = None;
+        self.note(rack, Some(serial), What::State { from, to: state });
+        if from == MachineState::Retired {
+            // Back in service, and perhaps still too old for it.
+            self.plan_retirement(place);
+        }
+        self.plan_life(place);
+    }
+
+    /// Chooses the next step of the machine's states.
+    pub(crate) fn plan_life(&mut self, place: u32) {
+        let here = &self.places[place as usize];
+        let (stay, generation) = (here.stays, here.stays);
+        let Some(occupant) = &here.occupant else { return };
+        let rates = &self.config.rates;
+        let chance = &self.chance;
+        let takes = |kind, mean: Option<_>| mean.map(|mean| chance.taking(kind, place, stay, mean));
+        let until = |kind, mean: Option<_>| mean.map(|mean| chance.until(kind, place, stay, mean));
+        let next = match occupant.state {
+            MachineState::Uninitialized => takes(Kind::InitializeTakes, rates.initialize_takes)
+                .map(|after| (after, Step::Enter(MachineState::Healthy))),
+            MachineState::Healthy => {
+                let breaks = until(Kind::BreakAfter, rates.break_after)
+                    .map(|after| (after, Step::Enter(self.break_way(place))));
+                let updates = until(Kind::UpdateAfter, rates.update_after)
+                    .map(|after| (after, Step::Enter(MachineState::Updating)));
+                breaks.into_iter().chain(updates).min()
+            }
+            MachineState::Unhealthy | MachineState::Unreachable => {
+                takes(Kind::RepairTakes, rates.repair_takes)
+                    .map(|after| (after, Step::Enter(self.repair_outcome(place, occupant.state))))
+            }
+            MachineState::Updating => takes(Kind::UpdateTakes, rates.update_takes)
+                .map(|after| (after, Step::Enter(MachineState::Uninitialized))),
+            MachineState::Retiring => takes(Kind::RetiringTakes, rates.retiring_takes)
+                .map(|after| (after, Step::Enter(MachineState::Retired))),
+            MachineState::Retired => takes(Kind::RetiredKept, rates.retired_kept).map(|after| {
+                let returns = chance.percent(Kind::RetiredOutcome, place, stay, rates.returns_percent);
+                (after, if returns { Step::Enter(MachineState::Uninitialized) } else { Step::Remove })
+            }),
+        };
+        if let Some((after, step)) = next {
+            self.push(later(self.now, after), Line::Life(place), generation, step);
+        }
+    }
+
+    /// How the machine at a place breaks, when it breaks next.
+    pub(crate) fn break_way(&self, place: u32) -> MachineState {
+        let stay = self.places[place as usize].stays;
+        if self.chance.percent(Kind::BreakWay, place, stay, self.config.rates.unreachable_percent) {
+            MachineState::Unreachable
+        } else {
+            MachineState::Unhealthy
+        }
+    }
+
+    fn repair_outcome(&self, place: u32, broken: MachineState) -> MachineState {
+        let stay = self.places[place as usize].stays;
+        let rates = &self.config.rates;
+        let outcome = self.chance.below(Kind::RepairOutcome, place, stay, 100);
+        let given_up = u64::from(rates.given_up_percent);
+        if outcome < given_up {
+            MachineState::Retiring
+        } else if outcome < given_up + u64::from(rates.changes_percent) {
+            if broken == MachineState::Unhealthy {
+                MachineState::Unreachable
+            } else {
+                MachineState::Unhealthy
+            }
+        } else {
+            MachineState::Healthy
+        }
+    }
+
+    fn live(&mut self, place: u32, step: Step) {
+        let rack = self.place(place).rack;
+        match step {
+            Step::Enter(state) if self.racks[rack as usize].dark && needs_power(state) => {
+                self.place(place).parked = Some(step);
+            }
+            Step::Enter(state) => {
+                if state == MachineState::Retired
+                    && let Some(occupant) = self.place(place).occupant.as_mut()
+                {
+                    // Who retires machines deletes their keys first.
+                    occupant.has_encryption_key = false;
+                }
+                self.enter(place, state);
+            }
+            Step::Remove => {
+                self.vacate(place);
+                self.plan_arrival(place);
+            }
+            Step::Arrive => self.arrive(place),
+            Step::Age | Step::Retire | Step::PowerOff | Step::PowerOn => {
+                unreachable!("the line of a machine's states has only such steps")
+            }
+        }
+    }
+
+    fn plan_arrival(&mut self, place: u32) {
+        let Some(mean) = self.config.rates.replaced_after else { return };
+        let generation = self.place(place).stays;
+        let after = self.chance.taking(Kind::ReplacedAfter, place, generation, mean);
+        self.push(later(self.now, after), Line::Life(place), generation, Step::Arrive);
+    }
+
+    /// A new machine comes to an empty place. If its index was taken meanwhile, it never comes.
+    pub(crate) fn arrive(&mut self, place: u32) {
+        if !self.occupy(place, self.now, MachineState::Uninitialized, self.now) {
+            return;
+        }
+        let here = self.place(place);
+        let rack = here.rack;
+        let serial = here.occupant.as_ref().map(|occupant| occupant.spec.serial.clone());
+        self.note(rack, serial, What::Registered);
+        self.plan_life(place);
+    }
+
+    /// Chooses when the retire date is brought forward next.
+    pub(crate) fn plan_age(&mut self, place: u32) {
+        let Some(mean) = self.config.rates.age_every else { return };
+        let here = self.place(place);
+        here.ages += 1;
+        let generation = here.ages;
+        let after = self.chance.until(Kind::AgeEvery, place, generation, mean);
+        self.push(later(self.now, after), Line::Age(place), generation, Step::Age);
+    }
+
+    fn age(&mut self, place: u32) {
+        let by = time::Duration::try_from(self.config.rates.age_by).unwrap_or(time::Duration::ZERO);
+        if let Some(occupant) = &self.place(place).occupant {
+            let date = occupant.spec.retire_date.saturating_sub(by);
+            self.change_retire_date(place, date);
+            self.plan_age(place);
+        }
+    }
+
+    pub(crate) fn change_retire_date(&mut self, place: u32, date: time::OffsetDateTime) {
+        let now = self.now;
+        let here = self.place(place);
+        let rack = here.rack;
+        let Some(occupant) = here.occupant.as_mut() else { return };
+        let before = std::mem::replace(&mut occupant.spec.retire_date, date);
+        let serial = occupant.spec.serial.clone();
+        self.note(rack, Some(serial), What::RetireDate(date));
+        // Who is overdue already keeps the retirement that is planned, or it would be put off again and again.
+        if before > now || date > now {
+            self.plan_retirement(place);
+        }
+    }
+
+    /// Chooses when the machine is retired, once its retire date has passed.
+    pub(crate) fn plan_retirement(&mut self, place: u32) {
+        let Some(mean) = self.config.rates.retire_overdue_after else { return };
+        let now = self.now;
+        let here = self.place(place);
+        let Some(occupant) = &here.occupant else { return };
+        let due = occupant.spec.retire_date.max(now);
+        here.retirements += 1;
+        let generation = here.retirements;
+        let after = self.chance.until(Kind::RetireAfter, place, generation, mean);
+        self.push(later(due, after), Line::Retirement(place), generation, Step::Retire);
+    }
+
+    fn retire(&mut self, place: u32) {
+        match self.place(place).occupant.as_ref().map(|occupant| occupant.state) {
+            // It cannot be retired in the middle of an update: later, then.
+            Some(MachineState::Updating) => self.plan_retirement(place),
+            Some(MachineState::Retiring | MachineState::Retired) | None => {}
+            Some(
+                MachineState::Uninitialized
+                | MachineState::Healthy
+                | MachineState::Unhealthy
+                | MachineState::Unreachable,
+            ) => self.enter(place, MachineState::Retiring),
+        }
+    }
+
+    /// Chooses when the rack loses its power, or has it again.
+    pub(crate) fn plan_power(&mut self, rack: u32) {
+        let rates = &self.config.rates;
+        let Some(outage_after) = rates.rack_outage_after else { return };
+        let here = &self.racks[rack as usize];
+        let generation = here.switches;
+        let (after, step) = if here.dark {
+            let Some(mean) = rates.rack_outage_takes else { return };
+            (self.chance.taking(Kind::OutageTakes, rack, generation, mean), Step::PowerOn)
+        } else {
+            (self.chance.until(Kind::OutageAfter, rack, generation, outage_after), Step::PowerOff)
+        };
+        self.push(later(self.now, after), Line::Power(rack), generation, step);
+    }
+
+    fn switch_power(&mut self, rack: u32, off: bool) {
+        if off {
+            self.darken(rack)
+        } else {
+            self.light(rack)
+        }
+        self.plan_power(rack);
+    }
+
+    /// The rack loses its power: what answered is unreachable from now on, and returns with the power.
+    ///
+    /// A machine that was being set up or updated keeps its state, since sabakan knows no way from there to
+    /// unreachable; it goes on when the power is back.
+    pub(crate) fn darken(&mut self, rack: u32) {
+        let here = &mut self.racks[rack as usize];
+        if here.dark {
+            return;
+        }
+        here.dark = true;
+        here.switches += 1;
+        self.note(rack, None, What::PowerOff);
+        for place in self.places_of(rack) {
+            let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
+            if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
+                self.enter(place, MachineState::Unreachable);
+                self.place(place).parked = Some(Step::Enter(before));
+            }
+        }
+    }
+
+    /// The rack has power again: what waited for it goes on after the time that a start takes.
+    pub(crate) fn light(&mut self, rack: u32) {
+        let here = &mut self.racks[rack as usize];
+        if !here.dark {
+            return;
+        }
+        here.dark = false;
+        here.switches += 1;
+        self.note(rack, None, What::PowerOn);
+        for place in self.places_of(rack) {
+            let here = self.place(place);
+            let generation = here.stays;
+            if let Some(step) = here.parked.take() {
+                let mean = self.config.rates.initialize_takes.unwrap_or(START_TAKES);
+                let after = self.chance.taking(Kind::PowerOnTakes, place, generation, mean);
+                self.push(later(self.now, after), Line::Life(place), generation, step);
+            }
+        }
+    }
+
+    fn places_of(&self, rack: u32) -> Vec<u32> {
+        (0..).zip(&self.places).filter(|(_, place)| place.rack == rack).map(|(number, _)| number).collect()
+    }
+}
+
+/// Whether a machine without power cannot come into the state by itself.
+fn needs_power(state: MachineState) -> bool {
+    match state {
+        MachineState::Uninitialized
+        | MachineState::Healthy
+        | MachineState::Unhealthy
+        | MachineState::Updating => true,
+        MachineState::Unreachable | MachineState::Retiring | MachineState::Retired => false,
+    }
+}

@@ -1,0 +1,218 @@
+//! The registry over HTTP: paths, methods, status codes and errors as sabakan's server has them.
+
+use std::sync::Arc;
+
+use async_graphql::parser::parse_query;
+use async_graphql::parser::types::OperationType;
+use async_graphql::{Request, Response as GraphQlResponse, ServerError, Variables};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::schema::{RegistrySchema, schema};
+use crate::service::SimulatedRegistry;
+use crate::spoiled;
+
+/// The path that sabakan serves GraphQL at.
+pub const GRAPHQL_PATH: &str = "/graphql";
+
+/// The version of sabakan that this was compared with.
+const SABAKAN_VERSION: &str = "3.1.9";
+
+/// What a client sends.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Call {
+    #[serde(default)]
+    query: String,
+    #[serde(default)]
+    operation_name: Option<String>,
+    #[serde(default)]
+    variables: Option<Value>,
+}
+
+/// What a client sends in a URL.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UrlCall {
+    #[serde(default)]
+    query: String,
+    #[serde(default)]
+    operation_name: Option<String>,
+    #[serde(default)]
+    variables: Option<String>,
+}
+
+struct Served {
+    schema: RegistrySchema,
+    registry: SimulatedRegistry,
+}
+
+impl SimulatedRegistry {
+    /// The HTTP service: `/graphql`, `/health`, `/version`, and 404 for the rest.
+    pub fn router(&self) -> Router {
+        let served = Arc::new(Served { schema: schema(self.clone()), registry: self.clone() });
+        Router::new()
+            .route(GRAPHQL_PATH, any(graphql))
+            .route("/health", any(async || axum::Json(json!({"health": "healthy"}))))
+            .route("/version", any(async || axum::Json(json!({"version": SABAKAN_VERSION}))))
+            .fallback(async || {
+                let body = json!({"error": "requested resource is not found", "status": 404});
+                (StatusCode::NOT_FOUND, axum::Json(body))
+            })
+            .with_state(served)
+    }
+}
+
+async fn graphql(
+    State(served): State<Arc<Served>>,
+    method: Method,
+    url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let faults = served.registry.faults();
+    faults.delay().await;
+    let present = faults.present();
+    if let Some(response) = spoiled::instead(&present) {
+        return response;
+    }
+    let (status, answer) = match method {
+        Method::POST if is_json(&headers) => post(&served.schema, &body).await,
+        Method::GET => get(&served.schema, url).await,
+        Method::OPTIONS => return ([(header::ALLOW, "OPTIONS, GET, POST")], ()).into_response(),
+        _ => {
+            let body = r#"{"errors":[{"message":"transport not supported"}],"data":null}"#;
+            return (StatusCode::BAD_REQUEST, body).into_response();
+        }
+    };
+    let text = serde_json::to_string(&answer).expect("an answer is made of JSON values");
+    let text = spoiled::text(&present, text);
+    let response = (status, [(header::CONTENT_TYPE, "application/json")], Body::from(text)).into_response();
+    spoiled::response(&present, response)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = value.split(';').next().unwrap_or_default().trim();
+    media.eq_ignore_ascii_case("application/json")
+}
+
+async fn post(schema: &RegistrySchema, body: &[u8]) -> (StatusCode, Answer) {
+    match serde_json::from_slice::<Call>(body) {
+        Ok(call) => execute(schema, call, true).await,
+        Err(error) => refuse(format!("json request body could not be decoded: {error}")),
+    }
+}
+
+async fn get(
+    schema: &RegistrySchema,
+    url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
+) -> (StatusCode, Answer) {
+    let Query(url) = match url {
+        Ok(url) => url,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let variables =
+        match url.variables.filter(|text| !text.is_empty()).map(|text| serde_json::from_str(&text)) {
+            None => None,
+            Some(Ok(variables)) => Some(variables),
+            Some(Err(_)) => return refuse("variables could not be decoded".to_owned()),
+        };
+    let call = Call { query: url.query, operation_name: url.operation_name, variables };
+    execute(schema, call, false).await
+}
+
+/// Runs an operation. What fails before it is run has the status 422, what fails within has 200.
+async fn execute(schema: &RegistrySchema, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
+    if call.query.trim().is_empty() {
+        return unprocessable("no operation provided".to_owned(), "GRAPHQL_VALIDATION_FAILED");
+    }
+    let document = match parse_query(&call.query) {
+        Ok(document) => document,
+        Err(error) => return unprocessable(error.to_string(), "GRAPHQL_PARSE_FAILED"),
+    };
+    let mutates =
+        document.operations.iter().any(|(_, operation)| operation.node.ty == OperationType::Mutation);
+    if mutates && !may_mutate {
+        let answer = Answer::error("GET requests only allow query operations".to_owned(), None);
+        return (StatusCode::NOT_ACCEPTABLE, answer);
+    }
+    let mut request =
+        Request::new(call.query).variables(call.variables.map(Variables::from_json).unwrap_or_default());
+    if let Some(name) = call.operation_name.filter(|name| !name.is_empty()) {
+        request = request.operation_name(name);
+    }
+    request.set_parsed_query(document);
+    let response = schema.execute(request).await;
+    let before_execution = response.errors.iter().any(|error| error.path.is_empty());
+    let status = if before_execution { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    (status, Answer::from_response(response, before_execution))
+}
+
+fn refuse(message: String) -> (StatusCode, Answer) {
+    (StatusCode::BAD_REQUEST, Answer::error(message, None))
+}
+
+fn unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
+    (StatusCode::UNPROCESSABLE_ENTITY, Answer::error(message, Some(json!({ "code": code }))))
+}
+
+/// An answer with its members in the order that sabakan's server writes them.
+#[derive(Debug, Serialize)]
+struct Answer {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<AnswerError>,
+    data: Option<async_graphql::Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerError {
+    message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    path: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    locations: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<Value>,
+}
+
+impl Answer {
+    fn error(message: String, extensions: Option<Value>) -> Self {
+        let error = AnswerError { message, path: Vec::new(), locations: Vec::new(), extensions };
+        Self { errors: vec![error], data: None }
+    }
+
+    fn from_response(response: GraphQlResponse, before_execution: bool) -> Self {
+        let errors: Vec<_> = response
+            .errors
+            .into_iter()
+            .map(|error| AnswerError::from_server(error, before_execution))
+            .collect();
+        // Every field at the top cannot be null, so an error leaves no data.
+        let data = errors.is_empty().then_some(response.data);
+        Self { errors, data }
+    }
+}
+
+impl AnswerError {
+    fn from_server(error: ServerError, before_execution: bool) -> Self {
+        let extensions = if before_execution {
+            Some(json!({"code": "GRAPHQL_VALIDATION_FAILED"}))
+        } else {
+            error.extensions.as_ref().and_then(|extensions| serde_json::to_value(extensions).ok())
+        };
+        let json = |value: Result<Value, _>| value.unwrap_or(Value::Null);
+        Self {
+            message: error.message,
+            path: error.path.iter().map(|segment| json(serde_json::to_value(segment))).collect(),
+            locations: error.locations.iter().map(|place| json(serde_json::to_value(place))).collect(),
+            extensions,
+        }
+    }
+}

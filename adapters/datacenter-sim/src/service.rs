@@ -1,0 +1,178 @@
+//! The registry as a running thing: a data center, the clock that moves it, and its faults.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use madako_messages::machine::{Machine, MachineLabel, MachineState};
+use madako_messages::ports::Clock;
+use std::net::Ipv4Addr;
+use time::OffsetDateTime;
+
+use crate::controls::ControlError;
+use crate::datacenter::{Datacenter, Happening, Record};
+use crate::faults::{Fault, FaultSwitch};
+use crate::transitions::SetStateError;
+
+/// A registry that answers the sabakan GraphQL API over a simulated data center. Clones are the same registry.
+///
+/// Before each look and each action the data center is brought to the clock's time, so nothing needs to run
+/// in the background.
+#[derive(Clone)]
+pub struct SimulatedRegistry {
+    datacenter: Arc<Mutex<Datacenter>>,
+    clock: Arc<dyn Clock>,
+    faults: FaultSwitch,
+}
+
+impl std::fmt::Debug for SimulatedRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedRegistry").field("faults", &self.faults.present()).finish_non_exhaustive()
+    }
+}
+
+impl SimulatedRegistry {
+    /// Over a data center, moved by a clock.
+    #[must_use]
+    pub fn new(datacenter: Datacenter, clock: Arc<dyn Clock>) -> Self {
+        Self { datacenter: Arc::new(Mutex::new(datacenter)), clock, faults: FaultSwitch::new() }
+    }
+
+    /// The switch of the registry's faults.
+    #[must_use]
+    pub fn faults(&self) -> &FaultSwitch {
+        &self.faults
+    }
+
+    /// Brings the data center to the present and looks at it, or acts on it.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Datacenter) -> R) -> R {
+        let mut datacenter = self.lock();
+        datacenter.advance(self.clock.now());
+        act(&mut datacenter)
+    }
+
+    /// Every machine as it is now, faults of the registry aside, ordered by serial.
+    #[must_use]
+    pub fn machines(&self) -> Vec<Machine> {
+        self.with(|datacenter| datacenter.machines())
+    }
+
+    /// What happened since this was called last, oldest first.
+    #[must_use]
+    pub fn take_journal(&self) -> Vec<Happening> {
+        self.with(Datacenter::take_journal)
+    }
+
+    /// See [`Datacenter::set_state`].
+    ///
+    /// # Errors
+    /// See [`SetStateError`].
+    pub fn set_state(&self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
+        self.with(|datacenter| datacenter.set_state(serial, state))
+    }
+
+    /// See [`Datacenter::remove`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn remove(&self, serial: &str) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.remove(serial))
+    }
+
+    /// See [`Datacenter::add`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn add(&self, rack: u32, role: &str) -> Result<String, ControlError> {
+        self.with(|datacenter| datacenter.add(rack, role))
+    }
+
+    /// See [`Datacenter::kill_rack`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn kill_rack(&self, rack: u32) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.kill_rack(rack))
+    }
+
+    /// See [`Datacenter::power_on`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn power_on(&self, rack: u32) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.power_on(rack))
+    }
+
+    /// See [`Datacenter::set_retire_date`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn set_retire_date(&self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.set_retire_date(serial, date))
+    }
+
+    /// See [`Datacenter::set_labels`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn set_labels(&self, serial: &str, labels: Vec<MachineLabel>) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.set_labels(serial, labels))
+    }
+
+    /// See [`Datacenter::set_addresses`].
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn set_addresses(&self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
+        self.with(|datacenter| datacenter.set_addresses(serial, addresses))
+    }
+
+    /// The machines as the faulty registry shows them, and the time of the answer.
+    pub(crate) fn records(&self) -> (Vec<Record>, OffsetDateTime) {
+        let (mut records, now) = self.with(|datacenter| (datacenter.records(), datacenter.now()));
+        for fault in self.faults.present() {
+            spoil(&mut records, &fault);
+        }
+        (records, now)
+    }
+
+    pub(crate) fn record(&self, serial: &str) -> Option<Record> {
+        self.with(|datacenter| datacenter.record(serial))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Datacenter> {
+        // A panic while the lock is held can only come from the caller's own closure in a test.
+        self.datacenter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spoil(records: &mut Vec<Record>, fault: &Fault) {
+    match fault {
+        Fault::EmptyList => records.clear(),
+        Fault::ShrinkList(percent) => {
+            let gone = (records.len() * usize::from(*percent.min(&100))).div_ceil(100);
+            records.drain(..gone);
+        }
+        Fault::DuplicateAddresses(machines) => {
+            for first in 0..(*machines).min(records.len().saturating_sub(1)) {
+                let next = records[first + 1].machine.spec.ipv4.clone();
+                records[first].machine.spec.ipv4 = next;
+            }
+        }
+        Fault::WithoutAddress(machines) => {
+            for record in records.iter_mut().take(*machines) {
+                record.machine.spec.ipv4.clear();
+            }
+        }
+        Fault::RefuseConnections
+        | Fault::Hang
+        | Fault::Slow(_)
+        | Fault::Status(_)
+        | Fault::Redirect(_)
+        | Fault::GraphQlError
+        | Fault::PartialData
+        | Fault::TruncateBody
+        | Fault::MalformedJson
+        | Fault::WrongTypes
+        | Fault::EndlessBody
+        | Fault::NullList => {}
+    }
+}

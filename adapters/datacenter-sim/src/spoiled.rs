@@ -1,0 +1,90 @@
+//! Answers that are wrong on purpose.
+
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use serde_json::{Value, json};
+
+use crate::faults::Fault;
+
+/// One piece of an endless answer, in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// The answer that a fault gives instead of the registry's.
+pub(crate) fn instead(present: &[Fault]) -> Option<Response> {
+    present.iter().find_map(|fault| match fault {
+        Fault::Status(status) => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            Some((status, "the registry is out of order").into_response())
+        }
+        Fault::Redirect(to) => Some((StatusCode::FOUND, [(header::LOCATION, to.clone())]).into_response()),
+        Fault::EndlessBody => {
+            let pieces = futures::stream::repeat_with(|| {
+                Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(&[b' '; PIECE])))
+            });
+            let body = Body::new(StreamBody::new(pieces));
+            Some(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+        }
+        _ => None,
+    })
+}
+
+/// The text of an answer as the faults leave it.
+pub(crate) fn text(present: &[Fault], text: String) -> String {
+    present.iter().fold(text, |text, fault| match fault {
+        Fault::GraphQlError => json!({"errors": [error()], "data": null}).to_string(),
+        Fault::PartialData => edit(&text, |answer| {
+            let errors = Value::Array(vec![error()]);
+            answer.as_object_mut().map(|answer| answer.insert("errors".to_owned(), errors));
+        }),
+        Fault::MalformedJson => {
+            let half = (0..=text.len() / 2).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            text[..half].to_owned()
+        }
+        Fault::WrongTypes => edit(&text, turn_types),
+        Fault::NullList => edit(&text, |answer| {
+            if let Some(list) = answer.pointer_mut("/data/searchMachines") {
+                *list = Value::Null;
+            }
+        }),
+        _ => text,
+    })
+}
+
+/// The answer as the faults of the connection leave it.
+pub(crate) fn response(present: &[Fault], response: Response) -> Response {
+    if !present.contains(&Fault::TruncateBody) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // The head promises more than comes, so the client can tell that the end is missing.
+    parts.headers.insert(header::CONTENT_LENGTH, header::HeaderValue::from_static("1000000"));
+    let cut = futures::stream::iter([
+        Ok(Frame::data(Bytes::from_static(b"{\"data\":{\"searchMachines\":["))),
+        Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted)),
+    ]);
+    drop(body);
+    Response::from_parts(parts, Body::new(StreamBody::new(cut)))
+}
+
+fn error() -> Value {
+    json!({"message": "internal system error", "path": ["searchMachines"]})
+}
+
+fn edit(text: &str, change: impl FnOnce(&mut Value)) -> String {
+    let mut answer: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+    change(&mut answer);
+    answer.to_string()
+}
+
+fn turn_types(value: &mut Value) {
+    match value {
+        Value::Number(number) => *value = Value::String(number.to_string()),
+        Value::String(text) => *value = Value::from(text.len()),
+        Value::Array(list) => list.iter_mut().for_each(turn_types),
+        Value::Object(fields) => fields.values_mut().for_each(turn_types),
+        Value::Null | Value::Bool(_) => {}
+    }
+}

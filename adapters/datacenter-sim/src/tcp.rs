@@ -1,0 +1,83 @@
+//! The registry on a TCP socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::service::SimulatedRegistry;
+
+/// Connections at once: instances and a person with a browser need a handful.
+const MAX_CONNECTIONS: usize = 256;
+/// Time for a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before another try where a connection cannot be taken or the address is still held.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+impl SimulatedRegistry {
+    /// Serves on a listener until the future is dropped. While connections are refused, its address is free;
+    /// afterwards it is taken again.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub async fn serve_tcp(self, listener: TcpListener) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        let mut listener = Some(listener);
+        loop {
+            let open = match listener.take() {
+                Some(listener) => listener,
+                None => bind(address).await,
+            };
+            // Dropping the listener and the connections is what clients see as a refusal.
+            self.serve_while_open(open).await;
+            self.faults().until_refusing(false).await;
+        }
+    }
+
+    async fn serve_while_open(&self, listener: TcpListener) {
+        let router = self.router();
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.faults().until_refusing(true) => return,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => { connections.spawn(serve_one(stream, router.clone())); }
+                    Err(error) => {
+                        tracing::debug!(%error, "the simulated registry cannot take a connection");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn serve_one(stream: TcpStream, router: axum::Router) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the simulated registry ended early");
+    }
+}
+
+async fn bind(address: SocketAddr) -> TcpListener {
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) => {
+                tracing::warn!(%address, %error, "the simulated registry's address is taken; trying again");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}

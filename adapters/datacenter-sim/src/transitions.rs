@@ -1,0 +1,62 @@
+//! Which state may follow which: sabakan's rules (its `docs/lifecycle.md`).
+
+use madako_messages::machine::MachineState;
+
+/// The states that a machine may go to from `from`. Staying is always allowed and changes nothing.
+#[must_use]
+pub fn permitted(from: MachineState) -> &'static [MachineState] {
+    use MachineState::{Healthy, Retired, Retiring, Unhealthy, Uninitialized, Unreachable, Updating};
+    match from {
+        Uninitialized => &[Healthy, Retiring],
+        Healthy => &[Unhealthy, Unreachable, Updating, Retiring],
+        Unhealthy => &[Healthy, Unreachable, Updating, Retiring],
+        Unreachable => &[Healthy, Unhealthy, Updating, Retiring],
+        Updating => &[Uninitialized],
+        Retiring => &[Retired],
+        Retired => &[Uninitialized],
+    }
+}
+
+/// Why a machine's state was not set. The texts are sabakan's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetStateError {
+    /// There is no such machine.
+    #[error("not found")]
+    NotFound,
+    /// The states do not follow each other.
+    #[error("transition from [ {} ] to [ {} ] is forbidden", lower(*from), lower(*to))]
+    Forbidden {
+        /// Present state.
+        from: MachineState,
+        /// State that was asked for.
+        to: MachineState,
+    },
+    /// A machine that has disk encryption keys cannot be retired.
+    #[error("encryption key exists")]
+    EncryptionKeyExists,
+}
+
+impl SetStateError {
+    /// The code that sabakan gives with the error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound => "MACHINE_NOT_FOUND",
+            Self::Forbidden { .. } => "INVALID_STATE_TRANSITION",
+            Self::EncryptionKeyExists => "ENCRYPTION_KEY_EXISTS",
+        }
+    }
+}
+
+/// Whether sabakan lets a machine go from one state to another.
+pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetStateError> {
+    if from == to || permitted(from).contains(&to) {
+        Ok(())
+    } else {
+        Err(SetStateError::Forbidden { from, to })
+    }
+}
+
+fn lower(state: MachineState) -> String {
+    state.name().to_ascii_lowercase()
+}
