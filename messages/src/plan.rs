@@ -182,6 +182,26 @@ pub struct Reason {
     pub score: Option<i64>,
 }
 
+impl Reason {
+    /// A reason about no machine in particular.
+    #[must_use]
+    pub fn new(rule: Action, outcome: Outcome, why: Why) -> Self {
+        Self { rule, outcome, why, address: None, score: None }
+    }
+
+    /// The same reason about a node or machine.
+    #[must_use]
+    pub fn about(self, address: &str) -> Self {
+        Self { address: Some(address.to_owned()), ..self }
+    }
+
+    /// The same reason with the score that decided.
+    #[must_use]
+    pub fn scored(self, score: i64) -> Self {
+        Self { score: Some(score), ..self }
+    }
+}
+
 fn as_sentence<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(why)
 }
@@ -198,7 +218,7 @@ pub struct DuplicateAddress {
 }
 
 /// What the planner wants, with its reasons.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Plan {
     /// What it does; `None` when nothing is to be done.
     pub action: Option<Action>,
@@ -207,7 +227,8 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// The new configuration; `Some` exactly when `action` is.
     pub cluster: Option<Cluster>,
-    /// Why, in the order in which the rules were tried; every rule is there.
+    /// Why, in the order in which the rules were tried, then addresses that several machines claim.
+    /// Every rule is there, and all reasons of a rule have the same outcome.
     pub reasons: Vec<Reason>,
     /// Workers of each role when the plan is carried out; every role of a worker template is there.
     #[serde(skip)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// A value as the store holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,7 +213,8 @@ pub enum CampaignCommand {
     },
 }
 
-/// A running campaign. Dropping it stops it without giving the lease back.
+/// A running campaign. Dropping it stops it and gives the lease back in the background, as far as the
+/// store can be reached: an actor that fails must not leave its successor waiting for the lease to end.
 #[derive(Debug)]
 pub struct Campaign {
     /// What happens. Bounded; the sender waits.
@@ -251,4 +253,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Campaigns for leadership with the key `leader//<lease in hex>`, until stopped or dropped.
     fn campaign(&self, options: CampaignOptions) -> Campaign;
+
+    /// Until when an epoch of this store's campaigns holds, by this instance's own clock: the lease's
+    /// end less a safety margin, as of now; later answers may be later. `None`: it is over, or it is
+    /// not ours. It is `None` before [`CampaignEvent::Lost`] is received: ask it before every effect,
+    /// since a process that was paused past its lease may be handed other messages first.
+    fn holds_until(&self, epoch: &Epoch) -> Option<Instant>;
 }

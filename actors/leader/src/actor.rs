@@ -1,0 +1,483 @@
+//! The leader's shell: its campaign, its watch, the transactions in flight, and the reign's life.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::feed::{Task, handled};
+use madako_messages::keys;
+use madako_messages::plan::Action;
+use madako_messages::ports::Clock;
+use madako_messages::state::{ClusterState, Fault};
+use madako_messages::status::OperationPhase;
+use madako_messages::store::{
+    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, Outcome, Store,
+    StoreError, Transaction, WatchEvent,
+};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::transaction::{Orphan, orphan, status_transaction, transaction};
+
+/// How long giving the lease back may take when the actor stops. The lease ends by itself anyway.
+const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Pause before the start of a reign is tried again after the store failed.
+const START_RETRY: Duration = Duration::from_millis(500);
+
+/// Starts and ends reigns. Calls must not block.
+pub trait ReignControl: Send + Sync + 'static {
+    /// A reign of this epoch begins.
+    fn begin(&self, epoch: &Epoch);
+    /// The reign of this epoch must end at once.
+    fn end(&self, epoch: &Epoch);
+}
+
+/// What the leader is given.
+#[derive(Clone)]
+pub struct LeaderArguments {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// How to campaign.
+    pub campaign: CampaignOptions,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// Where the store's state goes.
+    pub state: watch::Sender<Option<Arc<ClusterState>>>,
+    /// Who starts and ends reigns.
+    pub reign: Arc<dyn ReignControl>,
+}
+
+/// The leader.
+pub struct Leader;
+
+/// What the leader knows. All of it can be rebuilt.
+pub struct LeaderState {
+    given: LeaderArguments,
+    commands: mpsc::Sender<CampaignCommand>,
+    /// Everything below the prefix, as the watch shows it.
+    entries: BTreeMap<String, Entry>,
+    revision: i64,
+    interrupted: bool,
+    faults: Vec<Fault>,
+    epoch: Option<Epoch>,
+    /// Whether the reign of the epoch has begun.
+    reigning: bool,
+    next: u64,
+    in_flight: BTreeMap<u64, InFlight>,
+    starting: Option<Task>,
+    _pumps: [Task; 2],
+}
+
+/// A transaction that was sent and not yet answered.
+struct InFlight {
+    epoch: Epoch,
+    what: &'static str,
+    action: Option<Action>,
+    since: Instant,
+    reply: Option<RpcReplyPort<Result<Committed, CommitError>>>,
+    _task: Task,
+}
+
+/// Registers the help texts of the leader's metrics.
+pub fn describe_metrics() {
+    describe_gauge!("madako_leader", "1 while this instance leads.");
+    describe_gauge!("madako_leader_epoch", "Number of the epoch while this instance leads, else 0.");
+    describe_gauge!("madako_store_revision", "Revision of the store that this instance has seen.");
+    describe_gauge!("madako_state_faults", "Stored values that cannot be used.");
+    describe_counter!("madako_commits_total", "Decisions brought to the gate, by subject and outcome.");
+    describe_histogram!("madako_commit_seconds", "Time of a commit's transaction.");
+    describe_counter!(
+        "madako_invariant_violations_total",
+        "Mutations refused because they break an invariant."
+    );
+    describe_gauge!("cke_leader", "1 while this instance leads.");
+    describe_gauge!("cke_operation_phase", "1 for the phase that the leader is in.");
+    describe_gauge!("cke_operation_phase_timestamp_seconds", "Unix time at which the phase was last set.");
+}
+
+impl Actor for Leader {
+    type Msg = LeaderMessage;
+    type State = LeaderState;
+    type Arguments = LeaderArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<LeaderMessage>,
+        given: LeaderArguments,
+    ) -> Result<LeaderState, ActorProcessingErr> {
+        show_leadership(None);
+        let Campaign { events, commands } = given.store.campaign(given.campaign.clone());
+        let watch = given.store.watch("");
+        let pumps = [
+            pump(events, myself.clone(), LeaderMessage::Campaign),
+            pump(watch, myself, LeaderMessage::Watch),
+        ];
+        Ok(LeaderState {
+            given,
+            commands,
+            entries: BTreeMap::new(),
+            revision: 0,
+            interrupted: false,
+            faults: Vec::new(),
+            epoch: None,
+            reigning: false,
+            next: 0,
+            in_flight: BTreeMap::new(),
+            starting: None,
+            _pumps: pumps,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<LeaderMessage>,
+        message: LeaderMessage,
+        state: &mut LeaderState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            LeaderMessage::Campaign(event, _handled) => state.campaign(&myself, event),
+            LeaderMessage::Watch(event, _handled) => state.watched(event),
+            LeaderMessage::Commit { epoch, mutation, reply } => {
+                state.commit(&myself, epoch, &mutation, reply);
+            }
+            LeaderMessage::Prepared { epoch } => state.prepared(epoch),
+            LeaderMessage::Done { id, result } => state.done(id, result),
+            LeaderMessage::Yield { pause } => {
+                if state.commands.try_send(CampaignCommand::Yield { pause }).is_err() {
+                    return Err("the campaign takes no more commands".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        _: ActorRef<LeaderMessage>,
+        state: &mut LeaderState,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(epoch) = state.epoch.take() {
+            state.given.reign.end(&epoch);
+        }
+        show_leadership(None);
+        let (done, resigned) = oneshot::channel();
+        if state.commands.send(CampaignCommand::Stop { done }).await.is_ok()
+            && tokio::time::timeout(RESIGN_DEADLINE, resigned).await.is_err()
+        {
+            tracing::warn!("the session lease was not given back in time; it ends by itself");
+        }
+        Ok(())
+    }
+}
+
+impl LeaderState {
+    fn campaign(&mut self, myself: &ActorRef<LeaderMessage>, event: CampaignEvent) {
+        match event {
+            CampaignEvent::Waiting { leader } => self.given.events.emit(Event::Waiting { leader }),
+            CampaignEvent::Unavailable(error) => {
+                self.given.events.emit(Event::StoreInterrupted { why: error.to_string() });
+            }
+            CampaignEvent::Elected(epoch) => {
+                show_leadership(Some(&epoch));
+                self.given.events.emit(Event::Elected { epoch: epoch.number });
+                self.epoch = Some(epoch.clone());
+                self.reigning = false;
+                self.start(myself, epoch);
+            }
+            CampaignEvent::Lost { epoch, why } => {
+                if self.epoch.take().is_some_and(|own| own == epoch) {
+                    self.starting = None;
+                    self.reigning = false;
+                    self.given.reign.end(&epoch);
+                    show_leadership(None);
+                    self.given.events.emit(Event::Lost { epoch: epoch.number, why });
+                }
+            }
+        }
+    }
+
+    /// Prepares a reign: an unfinished record is marked cancelled first, then the status is written.
+    fn start(&mut self, myself: &ActorRef<LeaderMessage>, epoch: Epoch) {
+        let given = self.given.clone();
+        let leader = myself.clone();
+        self.starting = Some(Task::start(async move {
+            loop {
+                match prepare(&given, &epoch).await {
+                    Ok(Prepared::Ready) => break,
+                    // The campaign tells of the end of this epoch.
+                    Ok(Prepared::Deposed) => return,
+                    Err(error) => {
+                        given
+                            .events
+                            .emit(Event::CommitFailed { what: "start of the reign", why: error.to_string() });
+                        tokio::time::sleep(START_RETRY).await;
+                    }
+                }
+            }
+            // The leader is gone: there is no reign to begin.
+            let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number });
+        }));
+    }
+
+    fn prepared(&mut self, epoch: i64) {
+        if let Some(own) = self.epoch.as_ref().filter(|own| own.number == epoch) {
+            self.starting = None;
+            self.reigning = true;
+            self.given.reign.begin(own);
+        }
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn watched(&mut self, event: WatchEvent) {
+        match event {
+            WatchEvent::Listed(snapshot) => {
+                self.entries = snapshot.entries;
+                self.revision = snapshot.revision;
+            }
+            WatchEvent::Changed { revision, changes } => {
+                for change in changes {
+                    match change.entry {
+                        Some(entry) => self.entries.insert(change.key, entry),
+                        None => self.entries.remove(&change.key),
+                    };
+                }
+                self.revision = revision;
+            }
+            WatchEvent::Interrupted(error) => {
+                if !std::mem::replace(&mut self.interrupted, true) {
+                    self.given.events.emit(Event::StoreInterrupted { why: error.to_string() });
+                }
+                return;
+            }
+        }
+        if std::mem::take(&mut self.interrupted) {
+            self.given.events.emit(Event::StoreBack);
+        }
+        self.publish();
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "revisions and counts stay far below 2^52")]
+    fn publish(&mut self) {
+        let last = self.given.state.borrow().clone();
+        let state = ClusterState::decode(self.revision, &self.entries, last.as_deref());
+        gauge!("madako_store_revision").set(self.revision as f64);
+        gauge!("madako_state_faults").set(state.faults.len() as f64);
+        if state.faults != self.faults {
+            self.faults.clone_from(&state.faults);
+            self.given.events.emit(Event::StateFaults { faults: state.faults.clone() });
+        }
+        self.given.state.send_replace(Some(Arc::new(state)));
+    }
+
+    fn commit(
+        &mut self,
+        myself: &ActorRef<LeaderMessage>,
+        epoch: i64,
+        mutation: &Mutation,
+        reply: RpcReplyPort<Result<Committed, CommitError>>,
+    ) {
+        let what = mutation.what();
+        // A process that was paused past its lease asks its own clock before it hears of the loss.
+        let own = self
+            .epoch
+            .clone()
+            .filter(|own| own.number == epoch && self.reigning)
+            .filter(|own| self.given.store.holds_until(own).is_some());
+        let Some(own) = own else {
+            return answer(reply, what, Err(CommitError::NotLeader { epoch }));
+        };
+        let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
+        let transaction = match transaction(&own, mutation, lease, self.given.clock.now()) {
+            Ok(transaction) => transaction,
+            Err(error) => {
+                if let CommitError::Invariant { violations } = &error {
+                    for violation in violations {
+                        counter!(
+                            "madako_invariant_violations_total",
+                            "invariant" => violation.invariant.name()
+                        )
+                        .increment(1);
+                    }
+                    self.given.events.emit(Event::Violated(violations.clone()));
+                }
+                return answer(reply, what, Err(error));
+            }
+        };
+        let action = match mutation {
+            Mutation::Cluster { plan, .. } => plan.action,
+            Mutation::Guard { .. } => None,
+        };
+        let id = self.take_id();
+        let store = Arc::clone(&self.given.store);
+        let leader = myself.clone();
+        let task = Task::start(async move {
+            let result = store.commit(transaction).await;
+            // The leader is gone, and with it whoever waits for the answer.
+            let _ = leader.cast(LeaderMessage::Done { id, result });
+        });
+        self.in_flight.insert(
+            id,
+            InFlight { epoch: own, what, action, since: Instant::now(), reply: Some(reply), _task: task },
+        );
+    }
+
+    fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
+        let Some(mut ended) = self.in_flight.remove(&id) else { return };
+        histogram!("madako_commit_seconds").record(ended.since.elapsed().as_secs_f64());
+        let result = match result {
+            Ok(Outcome::Committed { revision }) => {
+                self.given.events.emit(Event::Committed {
+                    what: ended.what,
+                    revision,
+                    epoch: ended.epoch.number,
+                    action: ended.action,
+                });
+                Ok(Committed { revision })
+            }
+            Ok(Outcome::Refused { failed }) => Err(refusal(&ended.epoch, &failed)),
+            Err(error) => Err(CommitError::Store(error)),
+        };
+        if let Some(reply) = ended.reply.take() {
+            answer(reply, ended.what, result);
+        }
+    }
+}
+
+/// How the preparation of a reign ended.
+enum Prepared {
+    /// The reign may begin.
+    Ready,
+    /// The epoch is over.
+    Deposed,
+}
+
+/// Marks an orphaned record cancelled, and writes the status when there is a cluster.
+async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
+    loop {
+        let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
+        let (id, transaction) = match orphan(&records, epoch, given.clock.now())? {
+            Orphan::None => break,
+            Orphan::Unreadable { key, why } => {
+                given.events.emit(Event::StateFaults { faults: vec![Fault { key, why }] });
+                break;
+            }
+            Orphan::Cancel { id, transaction } => (id, transaction),
+        };
+        match fenced(given, epoch, transaction).await? {
+            Fenced::Committed => {
+                given.events.emit(Event::RecordCancelled { id });
+                break;
+            }
+            Fenced::Deposed => return Ok(Prepared::Deposed),
+            // Somebody else wrote the record meanwhile: look again.
+            Fenced::Conflict => {}
+        }
+    }
+    let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
+    if clusters.entries.contains_key(keys::CLUSTER) {
+        let transaction = status_transaction(epoch, given.clock.now())?;
+        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
+            return Ok(Prepared::Deposed);
+        }
+        show_phase(given.clock.now().unix_timestamp());
+    }
+    Ok(Prepared::Ready)
+}
+
+/// How a fenced transaction ended.
+enum Fenced {
+    Committed,
+    Deposed,
+    Conflict,
+}
+
+async fn fenced(
+    given: &LeaderArguments,
+    epoch: &Epoch,
+    transaction: Transaction,
+) -> Result<Fenced, CommitError> {
+    Ok(match given.store.commit(transaction).await.map_err(CommitError::Store)? {
+        Outcome::Committed { .. } => Fenced::Committed,
+        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => Fenced::Deposed,
+        Outcome::Refused { .. } => Fenced::Conflict,
+    })
+}
+
+/// What a refused transaction means.
+fn refusal(epoch: &Epoch, failed: &[Condition]) -> CommitError {
+    if failed.contains(&epoch.fence()) {
+        return CommitError::NotLeader { epoch: epoch.number };
+    }
+    let keys = failed
+        .iter()
+        .map(|condition| match condition {
+            Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.clone(),
+        })
+        .collect();
+    CommitError::Conflict { keys }
+}
+
+fn answer(
+    reply: RpcReplyPort<Result<Committed, CommitError>>,
+    what: &'static str,
+    result: Result<Committed, CommitError>,
+) {
+    let outcome = match &result {
+        Ok(_) => "committed",
+        Err(CommitError::NotLeader { .. }) => "not-leader",
+        Err(CommitError::Conflict { .. }) => "conflict",
+        Err(CommitError::Invariant { .. }) => "invariant",
+        Err(CommitError::Encoding { .. }) => "encoding",
+        Err(CommitError::Unanswered { .. } | CommitError::Store(_)) => "store",
+    };
+    counter!("madako_commits_total", "subject" => what, "outcome" => outcome).increment(1);
+    // The caller stopped waiting, or was restarted: the state that the watch brings tells it.
+    let _ = reply.send(result);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "revisions stay far below 2^52")]
+fn show_leadership(epoch: Option<&Epoch>) {
+    let leads = if epoch.is_some() { 1.0 } else { 0.0 };
+    gauge!("madako_leader").set(leads);
+    gauge!("cke_leader").set(leads);
+    gauge!("madako_leader_epoch").set(epoch.map_or(0, |epoch| epoch.number) as f64);
+}
+
+/// While there are no operations, the phase of a leader with a cluster is `completed`.
+#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
+fn show_phase(now: i64) {
+    for phase in OperationPhase::ALL {
+        let set = if *phase == OperationPhase::Completed { 1.0 } else { 0.0 };
+        gauge!("cke_operation_phase", "phase" => phase.as_str().to_owned()).set(set);
+    }
+    gauge!("cke_operation_phase_timestamp_seconds").set(now as f64);
+}
+
+/// Brings events to the leader one at a time: the next one when the last was handled.
+fn pump<E: Send + 'static>(
+    mut events: mpsc::Receiver<E>,
+    leader: ActorRef<LeaderMessage>,
+    wrap: impl Fn(E, madako_messages::feed::Handled) -> LeaderMessage + Send + 'static,
+) -> Task {
+    Task::start(async move {
+        while let Some(event) = events.recv().await {
+            let (mark, done) = handled();
+            if leader.cast(wrap(event, mark)).is_err() {
+                return;
+            }
+            // An error is the mark being dropped: handled, or the leader is gone and the next cast says so.
+            let _ = done.await;
+        }
+    })
+}

@@ -1,0 +1,308 @@
+//! Mutations as transactions: what is compared and what is written. Pure.
+
+use bytes::Bytes;
+use madako_messages::actors::{CommitError, Evidence, Mutation};
+use madako_messages::invariants::{ClusterChange, check_cluster_change};
+use madako_messages::keys;
+use madako_messages::plan::{Action, Change, Plan, Reason};
+use madako_messages::record::Record;
+use madako_messages::status::{OperationPhase, ServerStatus};
+use madako_messages::store::{Condition, Entry, Epoch, Snapshot, Transaction, Write};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Changes kept with the last plan. A first plan of thousands of nodes would not fit into a value.
+pub const MOST_CHANGES_KEPT: usize = 200;
+
+/// Reasons kept with the last plan; a reason takes some 200 bytes.
+pub const MOST_REASONS_KEPT: usize = 500;
+
+/// What is kept of the last plan that was committed (`madako/decisions/cluster-plan`).
+#[derive(Debug, Serialize)]
+pub struct LastPlan<'a> {
+    /// When it was committed, RFC 3339.
+    pub at: String,
+    /// The epoch that committed it.
+    pub epoch: i64,
+    /// What it did.
+    pub action: Option<Action>,
+    /// How many nodes it changed.
+    pub changes_total: usize,
+    /// The first of them.
+    pub changes: &'a [Change],
+    /// How many reasons it had.
+    pub reasons_total: usize,
+    /// The first of them.
+    pub reasons: &'a [Reason],
+}
+
+/// The transaction of a mutation, after the invariants were checked.
+///
+/// `status_lease` is the lease that the status hangs on now; a status on another lease than the
+/// epoch's is written together with a cluster.
+pub(crate) fn transaction(
+    epoch: &Epoch,
+    mutation: &Mutation,
+    status_lease: Option<i64>,
+    now: OffsetDateTime,
+) -> Result<Transaction, CommitError> {
+    let mut conditions = vec![epoch.fence()];
+    let mut writes = Vec::new();
+    match mutation {
+        Mutation::Cluster { plan, template_revision, basis, evidence } => {
+            let cluster = plan
+                .cluster
+                .as_ref()
+                .ok_or_else(|| CommitError::Encoding { why: "the plan has no cluster".to_owned() })?;
+            let violations = check(cluster, evidence);
+            if !violations.is_empty() {
+                return Err(CommitError::Invariant { violations });
+            }
+            conditions.extend(basis.iter().cloned());
+            writes.push(put(keys::CLUSTER, encode(cluster)?, 0));
+            writes.push(put(keys::CLUSTER_REVISION, template_revision.to_string().into(), 0));
+            writes.push(put(keys::LAST_PLAN, encode(&last_plan(plan, epoch, now)?)?, 0));
+            if status_lease != Some(epoch.lease) {
+                writes.push(status(epoch, now)?);
+            }
+        }
+        Mutation::Guard { state, revision } => {
+            conditions
+                .push(Condition::Unchanged { key: keys::REMOVAL_GUARD.to_owned(), revision: *revision });
+            writes.push(match state {
+                Some(state) => put(keys::REMOVAL_GUARD, encode(state)?, 0),
+                None => Write::Delete { key: keys::REMOVAL_GUARD.to_owned() },
+            });
+        }
+    }
+    Ok(Transaction { conditions, writes })
+}
+
+/// The transaction that writes the status of an epoch that finds a cluster.
+pub(crate) fn status_transaction(epoch: &Epoch, now: OffsetDateTime) -> Result<Transaction, CommitError> {
+    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, now)?] })
+}
+
+/// What a new leader does about the newest record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Orphan {
+    /// There is none, or it is finished.
+    None,
+    /// It cannot be read, so that it is left alone.
+    Unreadable {
+        /// Its key.
+        key: String,
+        /// Why.
+        why: String,
+    },
+    /// Mark it cancelled.
+    Cancel {
+        /// Its id.
+        id: i64,
+        /// The transaction that does it.
+        transaction: Transaction,
+    },
+}
+
+/// Looks at the newest record (the design: a new leader first marks an unfinished one `cancelled`).
+pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> Result<Orphan, CommitError> {
+    let newest = records.entries.range(keys::RECORDS.to_owned()..).next_back();
+    let Some((key, Entry { value, mod_revision, .. })) =
+        newest.filter(|(key, _)| key.starts_with(keys::RECORDS))
+    else {
+        return Ok(Orphan::None);
+    };
+    let mut record: Record = match serde_json::from_slice(value) {
+        Ok(record) => record,
+        Err(error) => return Ok(Orphan::Unreadable { key: key.clone(), why: error.to_string() }),
+    };
+    if !record.is_unfinished() {
+        return Ok(Orphan::None);
+    }
+    let id = record.id;
+    record.cancel(now, "the leader that ran it is gone");
+    let transaction = Transaction {
+        conditions: vec![epoch.fence(), Condition::Unchanged { key: key.clone(), revision: *mod_revision }],
+        writes: vec![put(key, encode(&record)?, 0)],
+    };
+    Ok(Orphan::Cancel { id, transaction })
+}
+
+fn check(
+    cluster: &madako_messages::cluster::Cluster,
+    evidence: &Evidence,
+) -> Vec<madako_messages::invariants::Violation> {
+    check_cluster_change(&ClusterChange {
+        before: evidence.before.as_deref(),
+        after: cluster,
+        constraints: &evidence.constraints,
+        observed: &evidence.observed,
+        template_changed: evidence.template_changed,
+    })
+}
+
+fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<LastPlan<'a>, CommitError> {
+    Ok(LastPlan {
+        at: now.format(&Rfc3339).map_err(|error| CommitError::Encoding { why: error.to_string() })?,
+        epoch: epoch.number,
+        action: plan.action,
+        changes_total: plan.changes.len(),
+        changes: &plan.changes[..plan.changes.len().min(MOST_CHANGES_KEPT)],
+        reasons_total: plan.reasons.len(),
+        reasons: &plan.reasons[..plan.reasons.len().min(MOST_REASONS_KEPT)],
+    })
+}
+
+fn status(epoch: &Epoch, now: OffsetDateTime) -> Result<Write, CommitError> {
+    // While there are no operations, a committed cluster has nothing left to operate.
+    let status = ServerStatus::new(OperationPhase::Completed, now);
+    Ok(put(keys::STATUS, encode(&status)?, epoch.lease))
+}
+
+fn put(key: &str, value: Bytes, lease: i64) -> Write {
+    Write::Put { key: key.to_owned(), value, lease }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Bytes, CommitError> {
+    serde_json::to_vec(value)
+        .map(Bytes::from)
+        .map_err(|error| CommitError::Encoding { why: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use madako_messages::cluster::{Cluster, Node};
+    use madako_messages::constraints::Constraints;
+    use madako_messages::guard::GuardState;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+
+    fn epoch() -> Epoch {
+        Epoch { number: 7, key: "leader//1f".to_owned(), lease: 0x1f }
+    }
+
+    fn planned(observed: &[&str]) -> Mutation {
+        let node = |address: &str, control_plane| Node {
+            address: address.to_owned(),
+            control_plane,
+            ..Node::default()
+        };
+        let cluster = Cluster { nodes: vec![node("a", true), node("b", false)], ..Cluster::default() };
+        let plan = Plan { action: Some(Action::Initialize), cluster: Some(cluster), ..Plan::default() };
+        Mutation::Cluster {
+            plan: Arc::new(plan),
+            template_revision: 5,
+            basis: vec![Condition::Unchanged { key: keys::CLUSTER.to_owned(), revision: 0 }],
+            evidence: Evidence {
+                before: None,
+                constraints: Arc::new(Constraints::default()),
+                observed: Arc::new(observed.iter().map(|address| (*address).to_owned()).collect()),
+                template_changed: false,
+            },
+        }
+    }
+
+    fn written(transaction: &Transaction) -> BTreeMap<&str, (&[u8], i64)> {
+        transaction
+            .writes
+            .iter()
+            .filter_map(|write| match write {
+                Write::Put { key, value, lease } => Some((key.as_str(), (&value[..], *lease))),
+                Write::Delete { .. } => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_transaction_is_fenced_by_the_leader_key() {
+        let guard = Mutation::Guard { state: None, revision: 3 };
+        for mutation in [planned(&["a", "b"]), guard] {
+            let transaction = transaction(&epoch(), &mutation, None, NOW).unwrap();
+            assert_eq!(
+                transaction.conditions[0],
+                Condition::Created { key: "leader//1f".to_owned(), revision: 7 }
+            );
+            assert_eq!(transaction.conditions.len(), 2, "and by what it was decided on");
+        }
+        assert_eq!(status_transaction(&epoch(), NOW).unwrap().conditions, [epoch().fence()]);
+    }
+
+    #[test]
+    fn a_first_cluster_comes_with_its_revision_its_reasons_and_the_status() {
+        let transaction = transaction(&epoch(), &planned(&["a", "b"]), None, NOW).unwrap();
+        let written = written(&transaction);
+        assert_eq!(
+            written.keys().copied().collect::<BTreeSet<_>>(),
+            BTreeSet::from([keys::CLUSTER, keys::CLUSTER_REVISION, keys::LAST_PLAN, keys::STATUS])
+        );
+        assert_eq!(written[keys::CLUSTER_REVISION], (&b"5"[..], 0));
+        assert_eq!(
+            written[keys::STATUS],
+            (&br#"{"phase":"completed","timestamp":"2026-01-02T03:04:05Z"}"#[..], 0x1f)
+        );
+    }
+
+    #[test]
+    fn a_status_that_hangs_on_the_epochs_lease_is_not_written_again() {
+        let transaction = transaction(&epoch(), &planned(&["a", "b"]), Some(0x1f), NOW).unwrap();
+        assert!(!written(&transaction).contains_key(keys::STATUS));
+    }
+
+    #[test]
+    fn a_plan_that_breaks_an_invariant_becomes_no_transaction() {
+        let error = transaction(&epoch(), &planned(&["a"]), None, NOW).unwrap_err();
+        let CommitError::Invariant { violations } = error else { panic!("{error}") };
+        assert_eq!(violations.len(), 1);
+        assert!(violations[0].to_string().starts_with("I6: the node b"), "{}", violations[0]);
+    }
+
+    #[test]
+    fn the_guard_is_put_or_deleted() {
+        let state = GuardState { agreed: 1, ..GuardState::default() };
+        let put = Mutation::Guard { state: Some(state), revision: 0 };
+        let put = transaction(&epoch(), &put, None, NOW).unwrap();
+        assert_eq!(written(&put)[keys::REMOVAL_GUARD].0, br#"{"vanished":[],"agreed":1,"confirmed":false}"#);
+        let delete = transaction(&epoch(), &Mutation::Guard { state: None, revision: 2 }, None, NOW).unwrap();
+        assert_eq!(delete.writes, [Write::Delete { key: keys::REMOVAL_GUARD.to_owned() }]);
+    }
+
+    fn records(values: &[(i64, &str)]) -> Snapshot {
+        let entry = |value: &str| Entry {
+            value: Bytes::from(value.to_owned()),
+            create_revision: 4,
+            mod_revision: 4,
+            lease: 0,
+        };
+        Snapshot {
+            revision: 9,
+            entries: values.iter().map(|(id, value)| (keys::record(*id), entry(value))).collect(),
+        }
+    }
+
+    #[test]
+    fn only_an_unfinished_newest_record_is_cancelled() {
+        let done = r#"{"id":"1","status":"completed","operation":"x","targets":null}"#;
+        let running = r#"{"id":"2","status":"running","operation":"x","targets":null,"later":1}"#;
+        let look = |values: &[(i64, &str)]| orphan(&records(values), &epoch(), NOW).unwrap();
+        assert_eq!(look(&[]), Orphan::None);
+        assert_eq!(look(&[(1, done)]), Orphan::None);
+        let Orphan::Cancel { id, transaction } = look(&[(1, done), (2, running)]) else { panic!() };
+        assert_eq!(id, 2);
+        assert_eq!(
+            transaction.conditions,
+            [epoch().fence(), Condition::Unchanged { key: keys::record(2), revision: 4 }]
+        );
+        let key = keys::record(2);
+        let value: serde_json::Value = serde_json::from_slice(written(&transaction)[key.as_str()].0).unwrap();
+        assert_eq!(value["status"], "cancelled");
+        assert_eq!(value["later"], 1, "what is not known is kept");
+        assert!(matches!(look(&[(1, done), (2, "{")]), Orphan::Unreadable { .. }));
+    }
+}

@@ -1,0 +1,256 @@
+//! The poller's shell: its timer, the poll in flight, and the guard's state through the leader.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::{Mutation, PollerMessage};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::feed::{Task, forward};
+use madako_messages::gate::commit;
+use madako_messages::guard::GuardState;
+use madako_messages::observation::{Observation, Query};
+use madako_messages::ports::{Clock, Fetched, Registry};
+use madako_messages::state::ClusterState;
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::guard::{Verdict, judge};
+
+/// What the poller is given.
+#[derive(Clone)]
+pub struct PollerArguments {
+    /// Number of the epoch that it works in.
+    pub epoch: i64,
+    /// Registered name of the leader.
+    pub leader: String,
+    /// Time between polls.
+    pub interval: Duration,
+    /// The registry.
+    pub registry: Arc<dyn Registry>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// The store's state.
+    pub state: watch::Receiver<Option<Arc<ClusterState>>>,
+    /// Where observations go.
+    pub observations: watch::Sender<Option<Arc<Observation>>>,
+}
+
+/// SabakanPoller.
+pub struct Poller;
+
+/// What the poller knows. All of it can be rebuilt.
+pub struct PollerState {
+    given: PollerArguments,
+    state: Option<Arc<ClusterState>>,
+    /// Addresses of the last observation that was acted on.
+    baseline: Option<BTreeSet<String>>,
+    /// Number of the newest poll; answers of older ones are ignored.
+    poll: u64,
+    asked: Query,
+    in_flight: Option<Task>,
+    timer: Option<Task>,
+    last_failure: Option<String>,
+    _feed: Task,
+}
+
+/// Registers the help texts of the poller's metrics.
+pub fn describe_metrics() {
+    describe_counter!("madako_polls_total", "Polls of the registry by outcome.");
+    describe_gauge!("madako_observation_machines", "Machines with an address in the last good observation.");
+    describe_gauge!(
+        "madako_observation_left_out",
+        "Machines without an IPv4 address in the last good observation."
+    );
+    describe_gauge!(
+        "madako_observation_timestamp_seconds",
+        "Unix time of the last good observation of the registry."
+    );
+    describe_gauge!(
+        "madako_removal_guard_vanished",
+        "Nodes whose removal the guard holds back; 0 when it holds nothing."
+    );
+}
+
+impl Actor for Poller {
+    type Msg = PollerMessage;
+    type State = PollerState;
+    type Arguments = PollerArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<PollerMessage>,
+        given: PollerArguments,
+    ) -> Result<PollerState, ActorProcessingErr> {
+        let feed = forward(given.state.clone(), myself.clone(), PollerMessage::State);
+        myself.cast(PollerMessage::Tick)?;
+        Ok(PollerState {
+            given,
+            state: None,
+            baseline: None,
+            poll: 0,
+            asked: Query { url: 0, variables: 0 },
+            in_flight: None,
+            timer: None,
+            last_failure: None,
+            _feed: feed,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<PollerMessage>,
+        message: PollerMessage,
+        state: &mut PollerState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            PollerMessage::Tick => state.poll(&myself),
+            PollerMessage::State(new, _handled) => {
+                let at_once = asks_anew(state.state.as_deref(), &new);
+                state.state = Some(new);
+                if at_once {
+                    state.poll(&myself);
+                }
+            }
+            PollerMessage::Polled { poll, result } if poll == state.poll => {
+                state.in_flight = None;
+                match result {
+                    Ok(fetched) => state.answered(fetched).await,
+                    Err(error) => state.failed(error.to_string()),
+                }
+            }
+            PollerMessage::Polled { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a new state of the store calls for a poll now instead of at the next tick.
+fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+    let Some(old) = old else { return true };
+    let confirmed = |state: &ClusterState| state.guard.as_ref().is_some_and(|guard| guard.value.confirmed);
+    query(old) != query(new) || (old.disabled && !new.disabled) || (!confirmed(old) && confirmed(new))
+}
+
+/// What the registry is asked by a state; `None` when it cannot be asked.
+fn query(state: &ClusterState) -> Option<Query> {
+    let url = state.url.as_ref()?;
+    let variables = state.revision_of(madako_messages::keys::SABAKAN_VARIABLES);
+    // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
+    (variables == 0 || state.variables.is_some()).then_some(Query { url: url.revision, variables })
+}
+
+impl PollerState {
+    /// Starts a poll, in place of one in flight, and sets the timer for the next.
+    fn poll(&mut self, myself: &ActorRef<PollerMessage>) {
+        let next = myself.clone();
+        let interval = self.given.interval;
+        self.timer = Some(Task::start(async move {
+            tokio::time::sleep(interval).await;
+            // The actor is gone: nobody is left to poll.
+            let _ = next.cast(PollerMessage::Tick);
+        }));
+        self.in_flight = None;
+        let Some(state) = self.state.as_ref().filter(|state| !state.disabled) else { return };
+        let (Some(asked), Some(url)) = (query(state), state.url.as_ref()) else { return };
+        self.poll += 1;
+        self.asked = asked;
+        let poll = self.poll;
+        let registry = Arc::clone(&self.given.registry);
+        let url = url.value.clone();
+        let variables = state.variables.as_ref().map(|variables| Arc::clone(&variables.value));
+        let reply = myself.clone();
+        self.in_flight = Some(Task::start(async move {
+            let result = registry.machines(&url, variables.as_deref()).await;
+            // The actor is gone: nobody wants the answer.
+            let _ = reply.cast(PollerMessage::Polled { poll, result });
+        }));
+    }
+
+    fn failed(&mut self, why: String) {
+        counter!("madako_polls_total", "outcome" => "failed").increment(1);
+        if self.last_failure.as_ref() != Some(&why) {
+            self.given.events.emit(Event::PollFailed { why: why.clone() });
+            self.last_failure = Some(why);
+        }
+    }
+
+    async fn answered(&mut self, fetched: Fetched) {
+        counter!("madako_polls_total", "outcome" => "answered").increment(1);
+        let now = self.given.clock.now();
+        #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
+        {
+            gauge!("madako_observation_machines").set(fetched.machines.len() as f64);
+            gauge!("madako_observation_left_out").set(fetched.left_out.len() as f64);
+            gauge!("madako_observation_timestamp_seconds").set(now.unix_timestamp() as f64);
+        }
+        self.last_failure = None;
+        self.given
+            .events
+            .emit(Event::Observed { machines: fetched.machines.len(), left_out: fetched.left_out.len() });
+        let addresses: BTreeSet<String> =
+            fetched.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
+        let held = self.guard(&addresses).await;
+        if held.is_none() {
+            self.baseline = Some(addresses.clone());
+        }
+        self.given.observations.send_replace(Some(Arc::new(Observation {
+            machines: Arc::new(fetched.machines),
+            addresses: Arc::new(addresses),
+            left_out: fetched.left_out,
+            at: now,
+            seen: Instant::now(),
+            query: self.asked,
+            held,
+        })));
+    }
+
+    /// Judges an answer and keeps the guard's state in the store. Returns what is held back.
+    async fn guard(&mut self, observed: &BTreeSet<String>) -> Option<GuardState> {
+        let state = self.state.clone()?;
+        let nodes: BTreeSet<String> = state
+            .cluster
+            .iter()
+            .flat_map(|cluster| cluster.value.nodes.iter().map(|node| node.address.clone()))
+            .collect();
+        let kept = state.guard.as_ref();
+        let verdict = judge(&nodes, observed, self.baseline.as_ref(), kept.map(|kept| &kept.value));
+        let (wanted, released) = match verdict {
+            Verdict::Accept { released } => (None, released),
+            Verdict::Hold(guard) => (Some(guard), None),
+        };
+        if let Some(guard) = &wanted {
+            self.given.events.emit(Event::Held(guard.clone()));
+        }
+        if wanted.as_ref() != kept.map(|kept| &kept.value) {
+            let mutation = Mutation::Guard {
+                state: wanted.clone(),
+                revision: state.revision_of(madako_messages::keys::REMOVAL_GUARD),
+            };
+            match commit(&self.given.leader, self.given.epoch, mutation).await {
+                Ok(_) => {}
+                // What is held must not be let go before the store says so, or a new leader would
+                // count anew beside what this one did.
+                Err(error) => {
+                    self.given
+                        .events
+                        .emit(Event::CommitFailed { what: "removal-guard", why: error.to_string() });
+                    if wanted.is_none() {
+                        return kept.map(|kept| kept.value.clone());
+                    }
+                }
+            }
+        }
+        if let Some(released) = released {
+            self.given.events.emit(Event::Released { why: released.why().to_owned() });
+        }
+        #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+        gauge!("madako_removal_guard_vanished")
+            .set(wanted.as_ref().map_or(0, |guard| guard.vanished.len()) as f64);
+        wanted
+    }
+}

@@ -1,0 +1,170 @@
+//! The removal guard (design, section 5): an observation in which more than a tenth of the cluster's
+//! nodes, and more than one, vanish since the last one that was acted on is held back until three
+//! polls in a row agree or an operator confirms it.
+//!
+//! Pure. Its state is kept in etcd by the caller, so that a new leader goes on counting.
+
+use std::collections::BTreeSet;
+
+use madako_messages::guard::{GuardState, POLLS_TO_AGREE};
+
+/// More than one node in this many must vanish for the guard to hold (design: 10 %).
+const SHARE: usize = 10;
+
+/// What to do with an observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Act on it.
+    Accept {
+        /// Why, when the guard held something before.
+        released: Option<Released>,
+    },
+    /// Hold it back, and keep this state.
+    Hold(GuardState),
+}
+
+/// Why the guard lets go of what it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// Enough polls in a row agreed.
+    Agreed,
+    /// An operator confirmed.
+    Confirmed,
+    /// The nodes are back, or too few are missing to matter.
+    Returned,
+}
+
+impl Released {
+    /// A sentence for people.
+    #[must_use]
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Agreed => "enough polls in a row agreed that the nodes are gone",
+            Self::Confirmed => "an operator confirmed that the nodes are gone",
+            Self::Returned => "the nodes are in the registry's list again, or left the cluster",
+        }
+    }
+}
+
+/// Judges an observation.
+///
+/// `nodes` are the cluster's addresses, `observed` those of the observation, `baseline` those of the
+/// last observation that was acted on (`None` after a start: the cluster's own nodes), `kept` what the
+/// guard held so far.
+#[must_use]
+pub fn judge(
+    nodes: &BTreeSet<String>,
+    observed: &BTreeSet<String>,
+    baseline: Option<&BTreeSet<String>>,
+    kept: Option<&GuardState>,
+) -> Verdict {
+    let vanished: BTreeSet<String> = nodes
+        .iter()
+        .filter(|node| !observed.contains(*node))
+        .filter(|node| baseline.is_none_or(|baseline| baseline.contains(*node)))
+        .cloned()
+        .collect();
+    let large = vanished.len() > 1 && vanished.len() * SHARE > nodes.len();
+    if !large {
+        return Verdict::Accept { released: kept.map(|_| Released::Returned) };
+    }
+    let same = kept.filter(|kept| kept.vanished == vanished);
+    if kept.is_some_and(|kept| kept.confirmed && vanished.is_subset(&kept.vanished)) {
+        return Verdict::Accept { released: Some(Released::Confirmed) };
+    }
+    let agreed = same.map_or(0, |kept| kept.agreed).saturating_add(1);
+    if agreed >= POLLS_TO_AGREE {
+        return Verdict::Accept { released: Some(Released::Agreed) };
+    }
+    Verdict::Hold(GuardState { vanished, agreed, confirmed: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(range: std::ops::Range<u32>) -> BTreeSet<String> {
+        range.map(|n| format!("10.0.0.{n}")).collect()
+    }
+
+    fn held(vanished: BTreeSet<String>, agreed: u32) -> GuardState {
+        GuardState { vanished, agreed, confirmed: false }
+    }
+
+    const ACCEPTED: Verdict = Verdict::Accept { released: None };
+
+    #[test]
+    fn a_tenth_or_a_single_node_may_vanish() {
+        for (nodes, seen) in [(20, 2..20), (5, 1..5), (1, 1..1), (0, 0..0)] {
+            assert_eq!(judge(&set(0..nodes), &set(seen), None, None), ACCEPTED, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn more_than_a_tenth_is_held_until_the_third_poll_in_a_row_agrees() {
+        let nodes = set(0..20);
+        let seen = set(3..20);
+        let first = held(set(0..3), 1);
+        let second = held(set(0..3), 2);
+        assert_eq!(judge(&nodes, &seen, None, None), Verdict::Hold(first.clone()));
+        assert_eq!(judge(&nodes, &seen, None, Some(&first)), Verdict::Hold(second.clone()));
+        assert_eq!(
+            judge(&nodes, &seen, None, Some(&second)),
+            Verdict::Accept { released: Some(Released::Agreed) }
+        );
+    }
+
+    #[test]
+    fn another_set_of_vanished_nodes_starts_the_count_anew() {
+        let second = held(set(0..3), 2);
+        assert_eq!(judge(&set(0..20), &set(4..20), None, Some(&second)), Verdict::Hold(held(set(0..4), 1)));
+    }
+
+    #[test]
+    fn what_was_acted_on_once_is_not_held_again() {
+        assert_eq!(judge(&set(0..20), &set(3..20), Some(&set(3..20)), None), ACCEPTED);
+    }
+
+    #[test]
+    fn a_confirmation_counts_for_the_nodes_it_named_and_for_no_others() {
+        let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
+        assert_eq!(
+            judge(&set(0..20), &set(3..20), None, Some(&confirmed)),
+            Verdict::Accept { released: Some(Released::Confirmed) }
+        );
+        assert_eq!(
+            judge(&set(0..20), &set(4..20), None, Some(&confirmed)),
+            Verdict::Hold(held(set(0..4), 1))
+        );
+    }
+
+    #[test]
+    fn nodes_that_return_release_the_guard() {
+        assert_eq!(
+            judge(&set(0..20), &set(0..20), None, Some(&held(set(0..3), 2))),
+            Verdict::Accept { released: Some(Released::Returned) }
+        );
+    }
+
+    proptest! {
+        /// However the list shrinks, nothing large is acted on before three polls saw the same.
+        #[test]
+        fn a_large_removal_takes_three_polls(size in 2_u32..60, first_seen in 0_u32..60) {
+            let nodes = set(0..size);
+            let seen = set(first_seen.min(size)..size);
+            let gone = nodes.len() - seen.len();
+            let large = gone > 1 && gone * 10 > nodes.len();
+            let mut kept = None;
+            let mut polls = 0;
+            loop {
+                polls += 1;
+                match judge(&nodes, &seen, None, kept.as_ref()) {
+                    Verdict::Hold(state) => kept = Some(state),
+                    Verdict::Accept { .. } => break,
+                }
+            }
+            prop_assert_eq!(polls, if large { 3 } else { 1 });
+        }
+    }
+}

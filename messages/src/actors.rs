@@ -1,0 +1,179 @@
+//! The actors' messages.
+//!
+//! Observations and state come through feeds ([`crate::feed`]): at most one of each is in a mailbox.
+//! Every call has a deadline at the caller.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::RpcReplyPort;
+
+use crate::cluster::Cluster;
+use crate::constraints::Constraints;
+use crate::feed::Handled;
+use crate::guard::GuardState;
+use crate::invariants::Violation;
+use crate::observation::Observation;
+use crate::plan::Plan;
+use crate::ports::{Fetched, RegistryError};
+use crate::state::ClusterState;
+use crate::store::{CampaignEvent, Condition, Outcome, StoreError, WatchEvent};
+
+/// What is judged before a planned cluster is committed.
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    /// The cluster that the plan starts from.
+    pub before: Option<Arc<Cluster>>,
+    /// The constraints it was made for.
+    pub constraints: Arc<Constraints>,
+    /// Addresses of the observation it was made from.
+    pub observed: Arc<BTreeSet<String>>,
+    /// Whether the template changed.
+    pub template_changed: bool,
+}
+
+/// A change that the system decided.
+#[derive(Debug, Clone)]
+pub enum Mutation {
+    /// A planned cluster.
+    Cluster {
+        /// The plan; it has a cluster.
+        plan: Arc<Plan>,
+        /// Mod revision of the template it was made from.
+        template_revision: i64,
+        /// What must not have changed since it was made.
+        basis: Vec<Condition>,
+        /// What the invariants are judged by.
+        evidence: Evidence,
+    },
+    /// The removal guard's state.
+    Guard {
+        /// The new state; `None` when it holds nothing.
+        state: Option<GuardState>,
+        /// Mod revision of the state that was read; 0 for none.
+        revision: i64,
+    },
+}
+
+impl Mutation {
+    /// What is changed, for the log and for metrics.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Cluster { .. } => "cluster",
+            Self::Guard { .. } => "removal-guard",
+        }
+    }
+}
+
+/// Why a mutation was not committed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// This instance does not lead, or not in that epoch: the caller should end.
+    #[error("epoch {epoch} is over")]
+    NotLeader {
+        /// The epoch that the caller acts in.
+        epoch: i64,
+    },
+    /// The inputs changed: plan again.
+    #[error("changed meanwhile: {}", keys.join(", "))]
+    Conflict {
+        /// Keys that changed.
+        keys: Vec<String>,
+    },
+    /// The mutation would break an invariant; nothing was written.
+    #[error("it would break {}", list(violations))]
+    Invariant {
+        /// Which, and how.
+        violations: Vec<Violation>,
+    },
+    /// The mutation cannot be encoded.
+    #[error("it cannot be encoded: {why}")]
+    Encoding {
+        /// Why.
+        why: String,
+    },
+    /// The leader did not answer in time; the write may have happened.
+    #[error("the leader did not answer within {deadline:?}")]
+    Unanswered {
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// The store failed; the write may have happened. The state that the watch brings tells.
+    #[error("{0}")]
+    Store(StoreError),
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A commit that was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Revision of the writes.
+    pub revision: i64,
+}
+
+/// Messages of the leader.
+#[derive(Debug)]
+pub enum LeaderMessage {
+    /// From its campaign.
+    Campaign(CampaignEvent, Handled),
+    /// From its watch.
+    Watch(WatchEvent, Handled),
+    /// Commit a decision in an epoch.
+    Commit {
+        /// Number of the caller's epoch.
+        epoch: i64,
+        /// The decision.
+        mutation: Mutation,
+        /// Answered when it is durable, or why it is not.
+        reply: RpcReplyPort<Result<Committed, CommitError>>,
+    },
+    /// The store is ready for the reign of an epoch.
+    Prepared {
+        /// Number of the epoch.
+        epoch: i64,
+    },
+    /// A transaction ended.
+    Done {
+        /// Which.
+        id: u64,
+        /// How.
+        result: Result<Outcome, StoreError>,
+    },
+    /// Give up leadership and stay away for a while.
+    Yield {
+        /// How long.
+        pause: Duration,
+    },
+}
+
+/// Messages of the poller.
+#[derive(Debug)]
+pub enum PollerMessage {
+    /// Time for the next poll.
+    Tick,
+    /// The store's state changed.
+    State(Arc<ClusterState>, Handled),
+    /// A poll ended.
+    Polled {
+        /// Which one; an older one is ignored.
+        poll: u64,
+        /// Its answer.
+        result: Result<Fetched, RegistryError>,
+    },
+}
+
+/// Messages of the planner.
+#[derive(Debug)]
+pub enum PlannerMessage {
+    /// The store's state changed.
+    State(Arc<ClusterState>, Handled),
+    /// The registry was polled.
+    Observed(Arc<Observation>, Handled),
+    /// Try again what could not be committed.
+    Retry,
+}

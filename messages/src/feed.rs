@@ -1,0 +1,65 @@
+//! Latest-wins feeds into an actor's mailbox.
+//!
+//! Guarantees: at most one message of a feed is in the mailbox at any time; the receiver always gets
+//! the newest value next; a value that is replaced before it was handled is never seen. The feed ends
+//! with its handle or with the actor.
+
+use ractor::{ActorRef, Message};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Travels with a message; dropping it tells the feed that the message was handled.
+#[derive(Debug)]
+pub struct Handled(#[allow(dead_code, reason = "it is its drop that tells")] oneshot::Sender<()>);
+
+/// Makes the pair of a [`Handled`] and what waits for it.
+#[must_use]
+pub fn handled() -> (Handled, oneshot::Receiver<()>) {
+    let (sender, receiver) = oneshot::channel();
+    (Handled(sender), receiver)
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub struct Task(JoinHandle<()>);
+
+impl Task {
+    /// Starts a task on the current runtime.
+    pub fn start(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(future))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Forwards every newest value of a channel to an actor, the present one first.
+pub fn forward<T, M>(
+    mut values: watch::Receiver<Option<T>>,
+    actor: ActorRef<M>,
+    wrap: impl Fn(T, Handled) -> M + Send + 'static,
+) -> Task
+where
+    T: Clone + Send + Sync + 'static,
+    M: Message,
+{
+    Task::start(async move {
+        loop {
+            let value = values.borrow_and_update().clone();
+            if let Some(value) = value {
+                let (mark, done) = handled();
+                if actor.cast(wrap(value, mark)).is_err() {
+                    return;
+                }
+                // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
+                let _ = done.await;
+            }
+            if values.changed().await.is_err() {
+                return;
+            }
+        }
+    })
+}
