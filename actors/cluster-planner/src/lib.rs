@@ -1,1 +1,48 @@
+//! ClusterPlanner: decides which machine has which part in the Kubernetes cluster.
+//!
+//! The brain is [`plan`]: from a template, constraints, machines and the current cluster to the next
+//! configuration with its reasons (seed 000). [`what_if`] asks it again and again about machines that
+//! are lost or removed, and [`render`] shows plans to people.
+//!
+//! # Guarantees
+//! - The same inputs give the same plan, whatever the order of the machines.
+//! - A plan does one thing, after which the constraints hold; nothing to do means an empty plan.
+//! - Only healthy machines with an IPv4 address of their own are chosen.
+//! - Whatever the current configuration holds (repeated or odd addresses, any number of nodes), there is
+//!   a plan or an error, never a panic.
+//! - Its time grows no faster than `n log n` with machines and nodes.
+//!
+//! # Assumes
+//! The template was checked ([`madako_messages::template::Template`]), and the machines are one complete
+//! observation: what is not in it does not exist. Holding back a large removal is the poller's part.
+//!
+//! # Does not
+//! No clock, no chance, no I/O.
 
+mod actor;
+mod changes;
+mod draft;
+mod fill;
+mod input;
+mod inventory;
+mod node;
+mod picker;
+mod planner;
+mod rules;
+mod score;
+mod templates;
+
+use madako_messages::plan::{Plan, PlanError};
+
+pub use crate::actor::{Planner, PlannerArguments, describe_metrics};
+pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
+
+/// Plans the next configuration of the cluster.
+///
+/// # Errors
+/// The constraints cannot be met, or people must act first: see [`madako_messages::plan::PlanErrorKind`].
+/// The last configuration stays then.
+pub fn plan(input: &PlanInput<'_>) -> Result<Plan, PlanError> {
+    let inventory = inventory::Inventory::new(input.machines, input.current);
+    planner::Planner::new(input, &inventory).run()
+}

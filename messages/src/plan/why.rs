@@ -126,6 +126,8 @@ pub enum Why {
     Leaves(Leaving),
     /// Nothing that could be chosen is left.
     Shortage(Box<Shortage>),
+    /// `control-plane-count` is 0, and a cluster without a control plane is none.
+    EmptyControlPlane,
     /// `minimum-workers` is above `maximum-workers`, so that both cannot hold.
     Contradiction {
         /// `minimum-workers`.
@@ -333,6 +335,9 @@ impl fmt::Display for Why {
                 "this control plane node leaves the cluster: no worker template has its role, {role:?}"
             ),
             Self::Shortage(shortage) => shortage.fmt(f),
+            Self::EmptyControlPlane => {
+                f.write_str("control-plane-count is 0, but a cluster needs a control plane node")
+            }
             Self::Contradiction { minimum, maximum } => {
                 write!(f, "minimum-workers, {minimum}, is above maximum-workers, {maximum}")
             }

@@ -1,0 +1,59 @@
+//! What a plan changes, node by node: the difference of the current and the new configuration.
+
+use madako_messages::cluster::{Node, TAINT_STATE};
+use madako_messages::plan::{Change, ChangeKind, Part};
+
+use crate::draft::Draft;
+use crate::inventory::{Id, Inventory};
+
+/// First the nodes that leave, control plane first and in the order of the current configuration, then the others in the order
+/// of the new one; `part_after` has the part of each id, and `nodes` those of the new configuration.
+pub(crate) fn changes(
+    inventory: &Inventory<'_>,
+    draft: &Draft<'_>,
+    part_after: &[Option<Part>],
+    nodes: &[Node],
+) -> Vec<Change> {
+    let leaving =
+        draft.all_before().iter().filter(|(_, id)| id.is_none_or(|id: Id| part_after[id].is_none()));
+    let mut changes: Vec<Change> =
+        leaving.map(|(node, _)| change(ChangeKind::Remove, &node.address, part_of(node))).collect();
+    let ids = draft.control_plane().iter().chain(draft.workers());
+    for (id, after) in ids.zip(nodes) {
+        let kind = match draft.before(*id) {
+            None => Some(ChangeKind::Add),
+            Some(before) => kind_of(before, after),
+        };
+        changes.extend(kind.map(|kind| change(kind, inventory.entry(*id).address, part_of(after))));
+    }
+    changes
+}
+
+fn kind_of(before: &Node, after: &Node) -> Option<ChangeKind> {
+    match (part_of(before), part_of(after)) {
+        (Part::Worker, Part::ControlPlane) => return Some(ChangeKind::Promote),
+        (Part::ControlPlane, Part::Worker) => return Some(ChangeKind::Demote),
+        _ => {}
+    }
+    let had = state_taint(before);
+    let has = state_taint(after);
+    match has {
+        Some(_) if had != has => Some(ChangeKind::Taint),
+        None if had.is_some() => Some(ChangeKind::Untaint),
+        _ if before != after => Some(ChangeKind::Update),
+        _ => None,
+    }
+}
+
+fn state_taint(node: &Node) -> Option<(&str, &str)> {
+    let taint = node.taints.iter().find(|taint| taint.key == TAINT_STATE)?;
+    Some((&taint.value, &taint.effect))
+}
+
+fn part_of(node: &Node) -> Part {
+    if node.control_plane { Part::ControlPlane } else { Part::Worker }
+}
+
+fn change(change: ChangeKind, address: &str, part: Part) -> Change {
+    Change { change, address: address.to_owned(), part }
+}

@@ -1,0 +1,155 @@
+//! The cluster while a plan is made: who has which part, and who is not used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_messages::cluster::{Cluster, Node};
+use madako_messages::plan::Part;
+
+use crate::inventory::{Id, Inventory};
+use crate::templates::{TemplateId, Templates};
+
+/// See the module. Both lists start in the order of the current configuration.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    inventory: &'a Inventory<'a>,
+    control_plane: Vec<Id>,
+    workers: Vec<Id>,
+    /// Workers of each worker template.
+    template_workers: Vec<u64>,
+    /// For each id, whether it was part of the cluster before or has become so.
+    taken: Vec<bool>,
+    /// For each id that was part of the cluster before, the node it had.
+    before: Vec<Option<&'a Node>>,
+    /// Nodes without a machine.
+    missing: Vec<&'a Node>,
+    /// Every node of the current configuration with its id. It has none without a machine, or when
+    /// another node before it has its address: such a configuration is not valid, and the node is dropped.
+    all_before: Vec<(&'a Node, Option<Id>)>,
+}
+
+impl<'a> Draft<'a> {
+    /// Takes the current configuration as it is: control plane first, then workers.
+    pub(crate) fn new(
+        inventory: &'a Inventory<'a>,
+        templates: &Templates<'_>,
+        current: Option<&'a Cluster>,
+    ) -> Self {
+        let size = inventory.entries().len();
+        let mut draft = Self {
+            inventory,
+            control_plane: Vec::new(),
+            workers: Vec::new(),
+            template_workers: vec![0; templates.count()],
+            taken: vec![false; size],
+            before: vec![None; size],
+            missing: Vec::new(),
+            all_before: Vec::new(),
+        };
+        let mut missing = BTreeSet::new();
+        for node in current.iter().flat_map(|cluster| cluster.control_plane().chain(cluster.workers())) {
+            let id = inventory.find(&node.address);
+            let id = id.filter(|id| draft.before[*id].is_none());
+            draft.all_before.push((node, id));
+            match id {
+                Some(id) => {
+                    draft.before[id] = Some(node);
+                    if node.control_plane {
+                        draft.add_control_plane(id);
+                    } else {
+                        draft.add_worker(id, templates);
+                    }
+                }
+                None if inventory.find(&node.address).is_none() => {
+                    if missing.insert(node.address.as_str()) {
+                        draft.missing.push(node);
+                    }
+                }
+                None => {}
+            }
+        }
+        draft
+    }
+
+    pub(crate) fn control_plane(&self) -> &[Id] {
+        &self.control_plane
+    }
+
+    pub(crate) fn workers(&self) -> &[Id] {
+        &self.workers
+    }
+
+    pub(crate) fn missing(&self) -> &[&'a Node] {
+        &self.missing
+    }
+
+    /// Every node of the current configuration, control plane first; without an id when it cannot stay.
+    pub(crate) fn all_before(&self) -> &[(&'a Node, Option<Id>)] {
+        &self.all_before
+    }
+
+    /// The node that an id had before the plan.
+    pub(crate) fn before(&self, id: Id) -> Option<&'a Node> {
+        self.before[id]
+    }
+
+    pub(crate) fn is_taken(&self, id: Id) -> bool {
+        self.taken[id]
+    }
+
+    pub(crate) fn count(&self, part: Part) -> u64 {
+        let nodes = match part {
+            Part::ControlPlane => &self.control_plane,
+            Part::Worker => &self.workers,
+        };
+        nodes.len() as u64
+    }
+
+    pub(crate) fn template_workers(&self) -> &[u64] {
+        &self.template_workers
+    }
+
+    pub(crate) fn healthy_workers(&self) -> u64 {
+        self.workers.iter().filter(|id| self.inventory.entry(**id).is_healthy()).count() as u64
+    }
+
+    pub(crate) fn add_control_plane(&mut self, id: Id) {
+        self.taken[id] = true;
+        self.control_plane.push(id);
+    }
+
+    pub(crate) fn add_worker(&mut self, id: Id, templates: &Templates<'_>) {
+        self.taken[id] = true;
+        self.workers.push(id);
+        if let Some(template) = self.template_of(id, templates) {
+            self.template_workers[template] += 1;
+        }
+    }
+
+    /// Takes nodes out of the control plane, whatever becomes of them.
+    pub(crate) fn remove_control_plane(&mut self, ids: &BTreeSet<Id>) {
+        self.control_plane.retain(|id| !ids.contains(id));
+    }
+
+    /// Takes nodes out of the workers, whatever becomes of them.
+    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>, templates: &Templates<'_>) {
+        for id in ids {
+            if let Some(template) = self.template_of(*id, templates) {
+                self.template_workers[template] -= 1;
+            }
+        }
+        self.workers.retain(|id| !ids.contains(id));
+    }
+
+    pub(crate) fn template_of(&self, id: Id, templates: &Templates<'_>) -> Option<TemplateId> {
+        templates.fitting(&self.inventory.machine(id).spec.role)
+    }
+
+    /// Nodes in each rack, of those that are chosen from a list.
+    pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {
+        let mut racks = BTreeMap::new();
+        for id in nodes {
+            *racks.entry(self.inventory.machine(id).spec.rack).or_insert(0) += 1;
+        }
+        racks
+    }
+}

@@ -1,0 +1,254 @@
+//! Choosing machines, and filling the constraints up after an action: control plane first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use madako_messages::cluster::{TAINT_MASTER, TAINT_STATE};
+use madako_messages::plan::{Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Why};
+
+use crate::inventory::{Id, Inventory};
+use crate::picker::{Candidate, Pick, Picker};
+use crate::planner::{Obstacle, Planner};
+use crate::score::lifetime_points;
+use crate::templates::TemplateId;
+
+/// Keys of taints that Kubernetes adds while a node is in a passing state begin with this (seed 000).
+const TAINT_PREFIX_KUBERNETES: &str = "node.kubernetes.io/";
+
+/// For each worker template, the unused machines that could become its workers.
+#[derive(Debug)]
+pub(crate) struct WorkerPools(Vec<Picker>);
+
+impl Planner<'_> {
+    /// Adds nodes until the constraints are met.
+    pub(crate) fn fill(&mut self, rule: Action) -> Result<(), Obstacle> {
+        self.fill_control_plane(rule)?;
+        self.fill_workers(rule)
+    }
+
+    fn fill_control_plane(&mut self, rule: Action) -> Result<(), Obstacle> {
+        let count = u64::from(self.input.constraints.control_plane_count);
+        let minimum = u64::from(self.input.constraints.minimum_workers);
+        if self.draft.count(Part::ControlPlane) >= count {
+            return Ok(());
+        }
+        let mut unused = self.control_plane_picker(Source::Unused);
+        while self.draft.count(Part::ControlPlane) < count {
+            let Some(pick) = unused.pick() else { break };
+            self.join_control_plane(rule, pick, Source::Unused);
+        }
+        if self.draft.count(Part::ControlPlane) >= count {
+            return Ok(());
+        }
+
+        // No unused machine will do: workers beyond the minimum are promoted.
+        let mut workers = self.control_plane_picker(Source::Workers);
+        let mut promoted = BTreeSet::new();
+        while self.draft.count(Part::ControlPlane) < count
+            && self.draft.count(Part::Worker) - promoted.len() as u64 > minimum
+        {
+            let Some(pick) = workers.pick() else { break };
+            self.join_control_plane(rule, pick, Source::Workers);
+            promoted.insert(pick.id);
+        }
+        self.remove_workers(&promoted);
+        if self.draft.count(Part::ControlPlane) >= count {
+            return Ok(());
+        }
+        let mut shortage =
+            self.shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count);
+        if self.draft.count(Part::Worker) <= minimum {
+            shortage.workers_at_minimum = Some(minimum);
+        }
+        Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::Shortage(Box::new(shortage))))
+    }
+
+    fn fill_workers(&mut self, rule: Action) -> Result<(), Obstacle> {
+        let minimum = u64::from(self.input.constraints.minimum_workers);
+        let maximum = u64::from(self.input.constraints.maximum_workers);
+        while self.draft.count(Part::Worker) < minimum {
+            if !self.has_room_for_worker() {
+                let why = Why::Contradiction { minimum, maximum };
+                return Err(self.obstacle(rule, PlanErrorKind::NotAvailable, why));
+            }
+            if !self.add_worker(rule) {
+                let role = self.templates.role(self.next_template()).cloned();
+                let shortage = Box::new(self.shortage(Part::Worker, role, minimum));
+                return Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::Shortage(shortage)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `maximum-workers` allows another worker.
+    pub(crate) fn has_room_for_worker(&self) -> bool {
+        let maximum = u64::from(self.input.constraints.maximum_workers);
+        maximum == 0 || self.draft.count(Part::Worker) < maximum
+    }
+
+    /// The worker template that the next worker is made from.
+    pub(crate) fn next_template(&self) -> TemplateId {
+        self.templates.next(self.draft.template_workers())
+    }
+
+    /// Adds the best unused machine of the template that is next; `false` when it has none.
+    pub(crate) fn add_worker(&mut self, rule: Action) -> bool {
+        let template = self.next_template();
+        let mut pools = self.pools.take().unwrap_or_else(|| self.worker_pools());
+        let pick = pools.0[template].pick();
+        self.pools = Some(pools);
+        let Some(pick) = pick else { return false };
+        let choice = Choice {
+            part: Part::Worker,
+            from: Source::Unused,
+            role: self.templates.role(template).cloned(),
+            workers: u32::try_from(self.draft.template_workers()[template]).unwrap_or(u32::MAX),
+            weight: self.templates.weight(template),
+            considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
+            runner_up: rival(self.inventory, &pick),
+        };
+        self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
+        self.draft.add_worker(pick.id, &self.templates);
+        true
+    }
+
+    /// Makes a picked machine a control plane node. A former worker must be taken from the workers.
+    pub(crate) fn join_control_plane(&mut self, rule: Action, pick: Pick, from: Source) {
+        let choice = Choice {
+            part: Part::ControlPlane,
+            from,
+            role: self.templates.control_plane_role().cloned(),
+            workers: 0,
+            weight: 0.0,
+            considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
+            runner_up: rival(self.inventory, &pick),
+        };
+        self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
+        self.draft.add_control_plane(pick.id);
+    }
+
+    /// Takes workers away; what was prepared for picking new ones is no longer true then.
+    pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>) {
+        if !ids.is_empty() {
+            self.draft.remove_workers(ids, &self.templates);
+            self.pools = None;
+        }
+    }
+
+    /// Machines that can become control plane nodes: healthy, of the role, without a bad taint.
+    pub(crate) fn control_plane_picker(&self, source: Source) -> Picker {
+        let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
+        let can = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
+        let candidates = match source {
+            Source::Unused => self.unused().filter(can).map(|id| self.candidate(id)).collect(),
+            Source::Workers => {
+                let workers = self.draft.workers().iter().copied();
+                workers
+                    .filter(|id| self.can_be_chosen(*id))
+                    .filter(can)
+                    .map(|id| self.candidate(id))
+                    .collect()
+            }
+        };
+        Picker::joining(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
+    }
+
+    fn worker_pools(&self) -> WorkerPools {
+        let mut candidates = vec![Vec::new(); self.templates.count()];
+        for id in self.unused() {
+            if let Some(template) = self.draft.template_of(id, &self.templates) {
+                candidates[template].push(self.candidate(id));
+            }
+        }
+        let mut workers = vec![Vec::new(); self.templates.count()];
+        for id in self.draft.workers() {
+            if let Some(template) = self.draft.template_of(*id, &self.templates) {
+                workers[template].push(*id);
+            }
+        }
+        let pools = candidates.into_iter().zip(workers).map(|(candidates, workers)| {
+            let racks = self.draft.by_rack(workers);
+            Picker::joining(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
+        });
+        WorkerPools(pools.collect())
+    }
+
+    /// Whether an unused machine could become a worker of a template.
+    pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
+        self.unused().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
+    }
+
+    fn unused(&self) -> impl Iterator<Item = Id> {
+        let ids = 0..self.inventory.entries().len();
+        ids.filter(|id| !self.draft.is_taken(*id) && self.can_be_chosen(*id))
+    }
+
+    fn can_be_chosen(&self, id: Id) -> bool {
+        let entry = self.inventory.entry(id);
+        entry.is_healthy() && entry.has_own_address()
+    }
+
+    fn fits_control_plane(&self, id: Id) -> bool {
+        let role = self.templates.control_plane_role();
+        role.is_none_or(|role| **role == *self.inventory.machine(id).spec.role)
+    }
+
+    fn candidate(&self, id: Id) -> Candidate {
+        let machine = self.inventory.machine(id);
+        let points = Reverse(lifetime_points(machine, self.input.now));
+        Candidate { rack: machine.spec.rack, points, id }
+    }
+
+    /// The key of a taint that a control plane node must not have, if the node has one.
+    pub(crate) fn bad_taint(&self, id: Id) -> Option<&str> {
+        if self.input.node_taints.is_empty() {
+            return None;
+        }
+        let taints = self.input.node_taints.get(self.inventory.entry(id).address)?;
+        let tolerated = &self.input.template.cluster().control_plane_tolerations;
+        taints.iter().map(|taint| taint.key.as_str()).find(|key| {
+            !key.starts_with(TAINT_PREFIX_KUBERNETES)
+                && *key != TAINT_STATE
+                && *key != TAINT_MASTER
+                && !tolerated.iter().any(|tolerated| tolerated == key)
+        })
+    }
+
+    /// Counts why no unused machine will do.
+    pub(crate) fn shortage(&self, part: Part, role: Option<std::sync::Arc<str>>, want: u64) -> Shortage {
+        let mut shortage = Shortage {
+            part,
+            have: self.draft.count(part),
+            want,
+            workers_at_minimum: None,
+            machines: self.inventory.entries().len() as u64,
+            other_role: 0,
+            in_cluster: 0,
+            not_healthy: 0,
+            bad_address: 0,
+            tainted: 0,
+            role,
+        };
+        for (id, entry) in self.inventory.entries().iter().enumerate() {
+            let count = if shortage.role.as_ref().is_some_and(|role| **role != *entry.machine.spec.role) {
+                &mut shortage.other_role
+            } else if self.draft.is_taken(id) {
+                &mut shortage.in_cluster
+            } else if !entry.is_healthy() {
+                &mut shortage.not_healthy
+            } else if !entry.has_own_address() {
+                &mut shortage.bad_address
+            } else {
+                // Only for the control plane: a worker's taints do not matter.
+                &mut shortage.tainted
+            };
+            *count += 1;
+        }
+        shortage
+    }
+}
+
+fn rival(inventory: &Inventory<'_>, pick: &Pick) -> Option<Rival> {
+    let (id, score) = pick.runner_up?;
+    Some(Rival { address: inventory.entry(id).ipv4?, score })
+}

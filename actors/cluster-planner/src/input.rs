@@ -1,0 +1,46 @@
+//! What a plan is made from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_messages::cluster::{Cluster, Taint};
+use madako_messages::constraints::Constraints;
+use madako_messages::machine::Machine;
+use madako_messages::template::Template;
+use time::OffsetDateTime;
+
+/// How long a machine must have been retired before its worker is removed: *more* than this.
+/// CKE's default (its `DefaultWaitRetiredSeconds`), and ours for `--retire-wait`.
+pub const DEFAULT_RETIRE_WAIT: Duration = Duration::from_secs(300);
+
+/// When in a leader's life the plan is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A leader has just been elected: a template that changed is regenerated, no rule is tried.
+    LeaderStart,
+    /// Afterwards: the rules in the seed's order.
+    Running,
+}
+
+/// Everything that a plan depends on. The order of the machines does not matter.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanInput<'a> {
+    /// The checked template.
+    pub template: &'a Template,
+    /// The operator's constraints.
+    pub constraints: &'a Constraints,
+    /// The machines of one observation.
+    pub machines: &'a [Machine],
+    /// The cluster as it is configured now, if there is one.
+    pub current: Option<&'a Cluster>,
+    /// Taints of the Kubernetes nodes whose state is known, by address.
+    pub node_taints: &'a BTreeMap<String, Vec<Taint>>,
+    /// The time of the observation.
+    pub now: OffsetDateTime,
+    /// A worker whose machine has been retired for longer than this is removed.
+    pub retire_wait: Duration,
+    /// Whether the template is another one than the current cluster was made from.
+    pub template_changed: bool,
+    /// When in a leader's life the plan is made.
+    pub moment: Moment,
+}

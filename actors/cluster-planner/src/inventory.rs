@@ -1,0 +1,201 @@
+//! The machines of an observation, by address.
+//!
+//! Only a machine's first IPv4 address identifies its node. Ids are in the order of the addresses, so
+//! whatever is decided by the lowest id does not depend on the order of the list.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use madako_messages::cluster::Cluster;
+use madako_messages::machine::{Machine, MachineState};
+use madako_messages::plan::DuplicateAddress;
+
+use crate::node::ANNOTATION_SERIAL;
+
+/// Index of an address in an [`Inventory`].
+pub(crate) type Id = usize;
+
+/// An address and the machine that stands for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) address: &'a str,
+    /// `None` when the address is not an IPv4 address: nothing new is built on it.
+    pub(crate) ipv4: Option<Ipv4Addr>,
+    pub(crate) machine: &'a Machine,
+    /// Whether other machines claim the address too.
+    pub(crate) shared: bool,
+}
+
+impl Entry<'_> {
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.machine.status.state == MachineState::Healthy
+    }
+
+    /// Whether a part may be given to it that it does not have yet.
+    pub(crate) fn has_own_address(&self) -> bool {
+        self.ipv4.is_some() && !self.shared
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Inventory<'a> {
+    /// First those with an IPv4 address, by its number, then the others by their text.
+    entries: Vec<Entry<'a>>,
+    /// The numbers of the IPv4 addresses, which are the first ids.
+    ipv4: Vec<u32>,
+    duplicates: Vec<DuplicateAddress>,
+}
+
+impl<'a> Inventory<'a> {
+    /// Sorts the machines by address. A machine without one is left out. An address that several
+    /// machines claim stands for the one that the current node was made from, else for a healthy one.
+    pub(crate) fn new(machines: &'a [Machine], current: Option<&Cluster>) -> Self {
+        let mut numbered: Vec<(u32, usize)> = Vec::with_capacity(machines.len());
+        let mut odd: Vec<(&str, usize)> = Vec::new();
+        for (index, machine) in machines.iter().enumerate() {
+            let Some(address) = machine.address() else { continue };
+            match address.parse::<Ipv4Addr>() {
+                Ok(ipv4) => numbered.push((ipv4.to_bits(), index)),
+                Err(_) => odd.push((address, index)),
+            }
+        }
+        numbered.sort_unstable();
+        odd.sort_unstable();
+
+        let mut inventory = Self {
+            entries: Vec::with_capacity(numbered.len() + odd.len()),
+            ipv4: Vec::with_capacity(numbered.len()),
+            duplicates: Vec::new(),
+        };
+        let mut serials_in_use = SerialsInUse::Unread(current);
+        for group in numbered.chunk_by(|a, b| a.0 == b.0) {
+            inventory.ipv4.push(group[0].0);
+            let claimants = group.iter().map(|(_, index)| &machines[*index]);
+            inventory.push(claimants, Some(Ipv4Addr::from_bits(group[0].0)), &mut serials_in_use);
+        }
+        for group in odd.chunk_by(|a, b| a.0 == b.0) {
+            inventory.push(group.iter().map(|(_, index)| &machines[*index]), None, &mut serials_in_use);
+        }
+        inventory
+    }
+
+    fn push<'c>(
+        &mut self,
+        mut claimants: impl ExactSizeIterator<Item = &'a Machine>,
+        ipv4: Option<Ipv4Addr>,
+        serials_in_use: &mut SerialsInUse<'c>,
+    ) {
+        let Some(machine) = (if claimants.len() == 1 { claimants.next() } else { None }) else {
+            return self.push_shared(claimants.collect(), ipv4, serials_in_use);
+        };
+        let address = machine.address().unwrap_or_default();
+        self.entries.push(Entry { address, ipv4, machine, shared: false });
+    }
+
+    fn push_shared<'c>(
+        &mut self,
+        mut claimants: Vec<&'a Machine>,
+        ipv4: Option<Ipv4Addr>,
+        serials_in_use: &mut SerialsInUse<'c>,
+    ) {
+        claimants.sort_unstable_by(|a, b| compare(a, b));
+        // The same machine listed twice is still one machine.
+        claimants.dedup_by(|a, b| a == b);
+        let Some(first) = claimants.first() else { return };
+        let address = first.address().unwrap_or_default();
+        let in_use = serials_in_use.of(address);
+        let machine = claimants
+            .iter()
+            .find(|machine| in_use == Some(Some(machine.spec.serial.as_str())))
+            .or_else(|| claimants.iter().find(|machine| machine.status.state == MachineState::Healthy))
+            .unwrap_or(first);
+        let shared = claimants.len() > 1;
+        self.entries.push(Entry { address, ipv4, machine, shared });
+        if shared {
+            self.duplicates.push(DuplicateAddress {
+                address: address.to_owned(),
+                serials: claimants.iter().map(|machine| machine.spec.serial.clone()).collect(),
+                in_use: in_use.is_some(),
+            });
+        }
+    }
+
+    /// The id of an address.
+    pub(crate) fn find(&self, address: &str) -> Option<Id> {
+        match address.parse::<Ipv4Addr>() {
+            Ok(ipv4) => self.ipv4.binary_search(&ipv4.to_bits()).ok(),
+            Err(_) => self.entries[self.ipv4.len()..]
+                .binary_search_by_key(&address, |entry| entry.address)
+                .ok()
+                .map(|index| index + self.ipv4.len()),
+        }
+    }
+
+    /// The entry of an id.
+    pub(crate) fn entry(&self, id: Id) -> &Entry<'a> {
+        &self.entries[id]
+    }
+
+    /// The machine that stands for an id.
+    pub(crate) fn machine(&self, id: Id) -> &'a Machine {
+        self.entries[id].machine
+    }
+
+    /// All entries, in the order of their ids.
+    pub(crate) fn entries(&self) -> &[Entry<'a>] {
+        &self.entries
+    }
+
+    /// The addresses that several machines claim, in the order of their ids.
+    pub(crate) fn duplicates(&self) -> &[DuplicateAddress] {
+        &self.duplicates
+    }
+}
+
+/// The serial that each current node was made from; read only when an address is claimed twice.
+enum SerialsInUse<'c> {
+    Unread(Option<&'c Cluster>),
+    Read(BTreeMap<&'c str, Option<&'c str>>),
+}
+
+impl<'c> SerialsInUse<'c> {
+    /// `None` when no node has the address, `Some(None)` when its serial is not known.
+    fn of(&mut self, address: &str) -> Option<Option<&'c str>> {
+        if let Self::Unread(current) = self {
+            let nodes = current.iter().flat_map(|cluster| &cluster.nodes);
+            let serial = |annotations: &'c BTreeMap<String, String>| {
+                annotations.get(ANNOTATION_SERIAL).map(String::as_str)
+            };
+            *self =
+                Self::Read(nodes.map(|node| (node.address.as_str(), serial(&node.annotations))).collect());
+        }
+        match self {
+            Self::Read(serials) => serials.get(address).copied(),
+            Self::Unread(_) => None,
+        }
+    }
+}
+
+/// An order of machines that depends on all that they are, and so not on the order of a list.
+fn compare(a: &Machine, b: &Machine) -> Ordering {
+    let key = |machine: &'_ Machine| {
+        let spec = &machine.spec;
+        (machine.status.state, spec.rack, spec.index_in_rack, spec.register_date, spec.retire_date)
+    };
+    a.spec
+        .serial
+        .cmp(&b.spec.serial)
+        .then_with(|| key(a).cmp(&key(b)))
+        .then_with(|| a.status.duration.total_cmp(&b.status.duration))
+        .then_with(|| a.spec.role.cmp(&b.spec.role))
+        .then_with(|| a.spec.labels.cmp(&b.spec.labels))
+        .then_with(|| a.spec.ipv4.cmp(&b.spec.ipv4))
+        .then_with(|| a.spec.bmc.bmc_type.cmp(&b.spec.bmc.bmc_type))
+        .then_with(|| a.spec.retire_date.offset().cmp(&b.spec.retire_date.offset()))
+        .then_with(|| a.spec.register_date.offset().cmp(&b.spec.register_date.offset()))
+}
+
+#[cfg(test)]
+mod tests;

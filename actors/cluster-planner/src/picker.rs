@@ -1,0 +1,124 @@
+//! Takes the best machine out of a set again and again while each pick changes what is best.
+//!
+//! Every pick makes the other machines of the same rack worse by [`POINTS_PER_NODE`] and leaves the rest
+//! alone. So machines are sorted once within their racks, a heap holds the best of every rack, and a
+//! pick costs the logarithm of the number of racks. Equal scores go to the lowest id, which is the
+//! lowest address.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::inventory::Id;
+use crate::score::{POINTS_PER_NODE, rack_points};
+
+/// A machine that may be picked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Candidate {
+    /// Its rack.
+    pub(crate) rack: i64,
+    /// The points it keeps, higher first.
+    pub(crate) points: Reverse<i64>,
+    /// Its id, lower first.
+    pub(crate) id: Id,
+}
+
+/// A pick, and what would have been picked instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) id: Id,
+    pub(crate) score: i64,
+    /// How many could have been picked, this one included.
+    pub(crate) considered: usize,
+    pub(crate) runner_up: Option<(Id, i64)>,
+}
+
+/// What a pick is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The highest score joins: its rack gets fuller.
+    Join,
+    /// The lowest score leaves: its rack gets emptier. Points are stored negated.
+    Leave,
+}
+
+/// The machines of one rack, best first.
+#[derive(Debug)]
+struct Rack {
+    next: usize,
+    end: usize,
+    points: i64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Picker {
+    goal: Goal,
+    candidates: Vec<Candidate>,
+    racks: Vec<Rack>,
+    /// Best of each rack: score, id, index into `racks`.
+    best: BinaryHeap<(i64, Reverse<Id>, usize)>,
+    left: usize,
+}
+
+impl Picker {
+    /// Picks the highest scores; `nodes_in` tells how many nodes of the kind a rack has already.
+    pub(crate) fn joining(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+        Self::new(Goal::Join, candidates, |rack| rack_points(nodes_in(rack)))
+    }
+
+    /// Picks the lowest scores; the candidates are all the nodes of the kind.
+    pub(crate) fn leaving(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
+        for candidate in &mut candidates {
+            candidate.points.0 = -candidate.points.0;
+        }
+        Self::new(Goal::Leave, candidates, |rack| -rack_points(nodes_in(rack)))
+    }
+
+    fn new(goal: Goal, mut candidates: Vec<Candidate>, points: impl Fn(i64) -> i64) -> Self {
+        candidates.sort_unstable();
+        let mut racks: Vec<Rack> = Vec::new();
+        for (index, candidate) in candidates.iter().enumerate() {
+            match racks.last_mut() {
+                Some(rack) if candidates[rack.next].rack == candidate.rack => rack.end = index + 1,
+                _ => racks.push(Rack { next: index, end: index + 1, points: points(candidate.rack) }),
+            }
+        }
+        let left = candidates.len();
+        let mut picker = Self { goal, candidates, racks, best: BinaryHeap::new(), left };
+        picker.best = (0..picker.racks.len()).filter_map(|rack| picker.best_of(rack)).collect();
+        picker
+    }
+
+    fn best_of(&self, index: usize) -> Option<(i64, Reverse<Id>, usize)> {
+        let rack = &self.racks[index];
+        let candidate = self.candidates[..rack.end].get(rack.next)?;
+        Some((candidate.points.0 + rack.points, Reverse(candidate.id), index))
+    }
+
+    fn score(&self, key: i64) -> i64 {
+        match self.goal {
+            Goal::Join => key,
+            Goal::Leave => -key,
+        }
+    }
+
+    /// Takes the best machine, if one is left.
+    pub(crate) fn pick(&mut self) -> Option<Pick> {
+        let (key, Reverse(id), index) = self.best.pop()?;
+        let considered = self.left;
+        self.left -= 1;
+        self.racks[index].next += 1;
+        let runner_up = self
+            .best_of(index)
+            .max(self.best.peek().copied())
+            .map(|(key, Reverse(id), _)| (id, self.score(key)));
+        self.racks[index].points -= POINTS_PER_NODE;
+        if let Some(next) = self.best_of(index) {
+            self.best.push(next);
+        }
+        Some(Pick { id, score: self.score(key), considered, runner_up })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! The frame of a plan: tries the rules in the seed's order, keeps the reasons, makes the result.
+
+use std::collections::BTreeMap;
+
+use madako_messages::cluster::{Cluster, Node};
+use madako_messages::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+
+use crate::changes::changes;
+use crate::draft::Draft;
+use crate::fill::WorkerPools;
+use crate::input::{Moment, PlanInput};
+use crate::inventory::{Id, Inventory};
+use crate::node::to_node;
+use crate::templates::Templates;
+
+/// What became of a rule that was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It changed the draft, or wants it written anew.
+    Fired,
+    /// The next rule is tried.
+    StepsAside,
+}
+
+/// Why a rule that began cannot be carried through. Its reasons are noted already.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    pub(crate) kind: PlanErrorKind,
+    pub(crate) message: String,
+}
+
+/// A plan in the making.
+#[derive(Debug)]
+pub(crate) struct Planner<'a> {
+    pub(crate) input: &'a PlanInput<'a>,
+    pub(crate) inventory: &'a Inventory<'a>,
+    pub(crate) templates: Templates<'a>,
+    pub(crate) draft: Draft<'a>,
+    /// Candidates for workers; made at the first pick and good until a worker leaves.
+    pub(crate) pools: Option<WorkerPools>,
+    reasons: Vec<Reason>,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(input: &'a PlanInput<'a>, inventory: &'a Inventory<'a>) -> Self {
+        let templates = Templates::new(input.template);
+        let draft = Draft::new(inventory, &templates, input.current);
+        Self { input, inventory, templates, draft, pools: None, reasons: Vec::new() }
+    }
+
+    pub(crate) fn run(mut self) -> Result<Plan, PlanError> {
+        for (index, rule) in Action::ALL.into_iter().enumerate() {
+            let later = &Action::ALL[index + 1..];
+            let carried_through = match self.try_rule(rule) {
+                Ok(Tried::StepsAside) => continue,
+                Ok(Tried::Fired) => self.carry_through(rule),
+                Err(obstacle) => Err(obstacle),
+            };
+            return match carried_through {
+                Ok(nodes) => {
+                    self.skip_after(rule, later);
+                    Ok(self.finish(Some(rule), Some(nodes)))
+                }
+                Err(obstacle) => Err(self.fail(rule, later, obstacle)),
+            };
+        }
+        Ok(self.finish(None, None))
+    }
+
+    fn try_rule(&mut self, rule: Action) -> Result<Tried, Obstacle> {
+        if let Some(why) = self.out_of_place(rule) {
+            self.not_fired(rule, why);
+            return Ok(Tried::StepsAside);
+        }
+        match rule {
+            Action::Initialize => self.initialize(),
+            Action::RemoveNonExistentNodes => self.remove_non_existent_nodes(),
+            Action::IncreaseControlPlane => Ok(self.increase_control_plane()),
+            Action::DecreaseControlPlane => self.decrease_control_plane(),
+            Action::ReplaceControlPlane => Ok(self.replace_control_plane()),
+            Action::IncreaseWorkers => Ok(self.increase_workers()),
+            Action::DecreaseWorkers => Ok(self.decrease_workers()),
+            Action::TaintNodes => Ok(self.taint_nodes()),
+            Action::Regenerate => self.regenerate(),
+        }
+    }
+
+    /// Why a rule is not for this moment, if it is not.
+    fn out_of_place(&self, rule: Action) -> Option<Why> {
+        let starting = self.input.moment == Moment::LeaderStart;
+        match (rule, self.input.current) {
+            (Action::Initialize, Some(_)) => Some(Why::ClusterExists),
+            (Action::Initialize | Action::Regenerate, None) if starting => Some(Why::LeaderStarts),
+            (Action::Initialize, None) | (Action::Regenerate, Some(_)) => None,
+            (_, None) => Some(Why::NoCluster),
+            (_, Some(_)) => starting.then_some(Why::LeaderStarts),
+        }
+    }
+
+    /// Fills the constraints up after a rule fired, and makes the nodes.
+    fn carry_through(&mut self, rule: Action) -> Result<Vec<Node>, Obstacle> {
+        let filled = self.fill(rule);
+        // A role without a template must be put right by people in any case: it is named first.
+        self.check_roles(rule)?;
+        filled?;
+        let control_plane = self.input.template.control_plane();
+        let mut nodes = Vec::with_capacity(self.draft.control_plane().len() + self.draft.workers().len());
+        nodes.extend(self.draft.control_plane().iter().map(|id| self.node(*id, control_plane)));
+        for id in self.draft.workers() {
+            // Every worker has a template: the roles were checked.
+            if let Some(template) = self.draft.template_of(*id, &self.templates) {
+                nodes.push(self.node(*id, self.templates.node(template)));
+            }
+        }
+        Ok(nodes)
+    }
+
+    fn node(&self, id: Id, template: &Node) -> Node {
+        let entry = self.inventory.entry(id);
+        to_node(entry.machine, entry.address, template)
+    }
+
+    fn check_roles(&mut self, rule: Action) -> Result<(), Obstacle> {
+        let without: Vec<Id> = self
+            .draft
+            .workers()
+            .iter()
+            .copied()
+            .filter(|id| self.draft.template_of(*id, &self.templates).is_none())
+            .collect();
+        if without.is_empty() {
+            return Ok(());
+        }
+        let mut by_role: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for id in without {
+            let entry = self.inventory.entry(id);
+            by_role.entry(&entry.machine.spec.role).or_default().push(entry.address);
+        }
+        let mut parts = Vec::new();
+        for (role, addresses) in by_role {
+            parts.push(format!("no worker template has role {role:?} of {}", listed(&addresses)));
+            for address in addresses {
+                let why = Why::RoleWithoutTemplate { role: role.into() };
+                self.reasons.push(Reason::new(rule, Outcome::Failed, why).about(address));
+            }
+        }
+        Err(Obstacle { kind: PlanErrorKind::RoleWithoutTemplate, message: parts.join("; ") })
+    }
+
+    fn finish(mut self, action: Option<Action>, nodes: Option<Vec<Node>>) -> Plan {
+        self.report_duplicates();
+        let mut part_after = vec![None; self.inventory.entries().len()];
+        for id in self.draft.control_plane() {
+            part_after[*id] = Some(Part::ControlPlane);
+        }
+        for id in self.draft.workers() {
+            part_after[*id] = Some(Part::Worker);
+        }
+        let unused = self.inventory.entries().iter().zip(&part_after);
+        let unused_machines = unused.filter(|(entry, part)| entry.is_healthy() && part.is_none()).count();
+        let changes = match &nodes {
+            Some(nodes) => changes(self.inventory, &self.draft, &part_after, nodes),
+            None => Vec::new(),
+        };
+        let cluster = nodes.map(|nodes| {
+            let template = self.input.template.cluster();
+            // The template's own nodes are not part of the cluster.
+            Cluster { nodes, ..template.clone() }
+        });
+        Plan {
+            action,
+            changes,
+            cluster,
+            workers_by_role: self.workers_by_role(),
+            reasons: self.reasons,
+            unused_machines: unused_machines as u64,
+            duplicates: self.inventory.duplicates().to_vec(),
+        }
+    }
+
+    fn workers_by_role(&self) -> BTreeMap<String, u64> {
+        let mut counts: BTreeMap<&str, u64> = self.templates.roles().map(|role| (&**role, 0)).collect();
+        for id in self.draft.workers() {
+            *counts.entry(&self.inventory.machine(*id).spec.role).or_insert(0) += 1;
+        }
+        counts.into_iter().map(|(role, count)| (role.to_owned(), count)).collect()
+    }
+
+    fn fail(mut self, rule: Action, later: &[Action], obstacle: Obstacle) -> PlanError {
+        for reason in self.reasons.iter_mut().filter(|reason| reason.rule == rule) {
+            reason.outcome = Outcome::Failed;
+        }
+        for later in later {
+            self.not_fired(*later, Why::AfterFailureOf(rule));
+        }
+        self.report_duplicates();
+        PlanError { kind: obstacle.kind, message: obstacle.message, reasons: self.reasons }
+    }
+
+    fn skip_after(&mut self, rule: Action, later: &[Action]) {
+        for later in later {
+            let why = match (later, self.input.template_changed) {
+                (Action::Regenerate, true) => Why::TemplateUsedBy(rule),
+                (Action::Regenerate, false) => Why::TemplateUnchanged,
+                _ => Why::After(rule),
+            };
+            self.not_fired(*later, why);
+        }
+    }
+
+    /// Notes addresses that several machines claim with the rule that they matter to: nodes in use are
+    /// not removed, the others are not chosen.
+    fn report_duplicates(&mut self) {
+        for duplicate in self.inventory.duplicates() {
+            let rule = match (duplicate.in_use, self.input.current) {
+                (true, _) => Action::RemoveNonExistentNodes,
+                (false, Some(_)) => Action::IncreaseWorkers,
+                (false, None) => Action::Initialize,
+            };
+            let outcome = self.reasons.iter().find(|reason| reason.rule == rule).map(|reason| reason.outcome);
+            let serials = duplicate.serials.clone().into_boxed_slice();
+            let why = Why::DuplicateAddress { serials, in_use: duplicate.in_use };
+            let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), why);
+            self.reasons.push(reason.about(&duplicate.address));
+        }
+    }
+
+    pub(crate) fn not_fired(&mut self, rule: Action, why: Why) {
+        self.reasons.push(Reason::new(rule, Outcome::NotFired, why));
+    }
+
+    pub(crate) fn not_fired_about(&mut self, rule: Action, why: Why, id: Id) {
+        let reason = Reason::new(rule, Outcome::NotFired, why);
+        self.reasons.push(reason.about(self.inventory.entry(id).address));
+    }
+
+    pub(crate) fn fired(&mut self, rule: Action, why: Why) {
+        self.reasons.push(Reason::new(rule, Outcome::Fired, why));
+    }
+
+    pub(crate) fn fired_about(&mut self, rule: Action, why: Why, id: Id) {
+        self.fired_at(rule, why, self.inventory.entry(id).address);
+    }
+
+    pub(crate) fn fired_at(&mut self, rule: Action, why: Why, address: &str) {
+        self.reasons.push(Reason::new(rule, Outcome::Fired, why).about(address));
+    }
+
+    pub(crate) fn scored(&mut self, rule: Action, why: Why, id: Id, score: i64) {
+        let reason = Reason::new(rule, Outcome::Fired, why);
+        self.reasons.push(reason.about(self.inventory.entry(id).address).scored(score));
+    }
+
+    /// Notes why a rule that began fails, and says it as the plan's message.
+    pub(crate) fn obstacle(&mut self, rule: Action, kind: PlanErrorKind, why: Why) -> Obstacle {
+        let message = why.to_string();
+        self.reasons.push(Reason::new(rule, Outcome::Failed, why));
+        Obstacle { kind, message }
+    }
+}
+
+/// Addresses named in a message before the rest is only counted: more would not fit on a screen's line.
+const ADDRESSES_NAMED: usize = 8;
+
+/// Names addresses in a message.
+pub(crate) fn listed(addresses: &[&str]) -> String {
+    let named = addresses.iter().take(ADDRESSES_NAMED).copied().collect::<Vec<_>>().join(", ");
+    match addresses.len().saturating_sub(ADDRESSES_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

@@ -1,0 +1,271 @@
+//! The rules (seed 000, "Initialization" and "Maintenance"), each in the order in which they are tried.
+//!
+//! A rule looks at the draft, says why it fires or not, and changes the draft. What the constraints
+//! demand beyond that is filled up afterwards.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use madako_messages::machine::MachineState;
+use madako_messages::plan::{Action, Deselection, Leaving, Part, PlanErrorKind, Source, Why};
+
+use crate::inventory::Id;
+use crate::node::{has_state_taint, state_taint_value};
+use crate::picker::{Candidate, Picker};
+use crate::planner::{Obstacle, Planner, Tried, listed};
+use crate::score::staying_points;
+
+/// The smallest control plane of which one is less than half (invariant I5).
+const SMALLEST_TO_REPLACE_ONE: usize = 3;
+
+impl Planner<'_> {
+    pub(crate) fn initialize(&mut self) -> Result<Tried, Obstacle> {
+        let rule = Action::Initialize;
+        self.fired(rule, Why::NoCluster);
+        self.refuse_empty_control_plane(rule)?;
+        Ok(Tried::Fired)
+    }
+
+    fn refuse_empty_control_plane(&mut self, rule: Action) -> Result<(), Obstacle> {
+        if self.input.constraints.control_plane_count > 0 {
+            return Ok(());
+        }
+        Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::EmptyControlPlane))
+    }
+
+    /// Nodes without a machine leave. Half or more of the control plane cannot: etcd would lose its quorum.
+    pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, Obstacle> {
+        let rule = Action::RemoveNonExistentNodes;
+        let missing = self.draft.missing().to_vec();
+        if missing.is_empty() {
+            let nodes = self.draft.count(Part::ControlPlane) + self.draft.count(Part::Worker);
+            self.not_fired(rule, Why::AllExist { nodes });
+            return Ok(Tried::StepsAside);
+        }
+        for node in &missing {
+            let part = if node.control_plane { Part::ControlPlane } else { Part::Worker };
+            self.fired_at(rule, Why::NonExistent { part }, &node.address);
+        }
+        let lost = missing.iter().filter(|node| node.control_plane).count() as u64;
+        let total = lost + self.draft.count(Part::ControlPlane);
+        if lost > 0 && lost * 2 >= total {
+            let why = Why::TooManyNonExistent { lost, total };
+            return Err(self.obstacle(rule, PlanErrorKind::TooManyNonExistent, why));
+        }
+        Ok(Tried::Fired)
+    }
+
+    pub(crate) fn increase_control_plane(&mut self) -> Tried {
+        let rule = Action::IncreaseControlPlane;
+        let (nodes, count) = self.control_plane_size();
+        let why = Why::ControlPlaneSize { nodes, count };
+        if nodes >= count {
+            self.not_fired(rule, why);
+            return Tried::StepsAside;
+        }
+        self.fired(rule, why);
+        Tried::Fired
+    }
+
+    fn control_plane_size(&self) -> (u64, u64) {
+        (self.draft.count(Part::ControlPlane), u64::from(self.input.constraints.control_plane_count))
+    }
+
+    /// The nodes with the lowest scores become workers, or leave when they cannot.
+    pub(crate) fn decrease_control_plane(&mut self) -> Result<Tried, Obstacle> {
+        let rule = Action::DecreaseControlPlane;
+        let (nodes, count) = self.control_plane_size();
+        let why = Why::ControlPlaneSize { nodes, count };
+        if nodes <= count {
+            self.not_fired(rule, why);
+            return Ok(Tried::StepsAside);
+        }
+        self.fired(rule, why);
+        self.refuse_empty_control_plane(rule)?;
+
+        let candidates = self.draft.control_plane().iter().map(|id| {
+            let machine = self.inventory.machine(*id);
+            Candidate {
+                rack: machine.spec.rack,
+                points: Reverse(staying_points(machine, self.input.now)),
+                id: *id,
+            }
+        });
+        let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
+        let mut picker = Picker::leaving(candidates.collect(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        let mut deselected = BTreeSet::new();
+        for _ in count..nodes {
+            let Some(pick) = picker.pick() else { break };
+            let runner_up =
+                pick.runner_up.map(|(id, score)| (self.inventory.entry(id).address.to_owned(), score));
+            let deselection = Deselection { considered: pick.considered as u64, runner_up };
+            self.scored(rule, Why::Deselected(Box::new(deselection)), pick.id, pick.score);
+            self.demote_or_let_go(rule, pick.id);
+            deselected.insert(pick.id);
+        }
+        self.draft.remove_control_plane(&deselected);
+        Ok(Tried::Fired)
+    }
+
+    /// Makes a former control plane node a worker if its role and `maximum-workers` allow that.
+    fn demote_or_let_go(&mut self, rule: Action, id: Id) {
+        let why = match self.why_no_worker(id) {
+            Some(leaving) => Why::Leaves(leaving),
+            None => {
+                self.draft.add_worker(id, &self.templates);
+                Why::BecomesWorker
+            }
+        };
+        self.fired_about(rule, why, id);
+    }
+
+    fn why_no_worker(&self, id: Id) -> Option<Leaving> {
+        if self.draft.template_of(id, &self.templates).is_none() {
+            let role = self.inventory.machine(id).spec.role.as_str().into();
+            return Some(Leaving::RoleWithoutTemplate { role });
+        }
+        let maximum = u64::from(self.input.constraints.maximum_workers);
+        (!self.has_room_for_worker()).then_some(Leaving::NoRoom { maximum })
+    }
+
+    /// The first bad node of the control plane is demoted; another takes its place.
+    pub(crate) fn replace_control_plane(&mut self) -> Tried {
+        let rule = Action::ReplaceControlPlane;
+        let nodes = self.draft.control_plane().len();
+        let bad = self.draft.control_plane().iter().find_map(|id| Some((*id, self.why_bad(*id)?)));
+        let Some((bad, why)) = bad else {
+            self.not_fired(rule, Why::ControlPlaneGood { nodes: nodes as u64 });
+            return Tried::StepsAside;
+        };
+        if nodes < SMALLEST_TO_REPLACE_ONE {
+            self.not_fired_about(rule, why, bad);
+            self.not_fired_about(rule, Why::TooFewToReplace { nodes: nodes as u64 }, bad);
+            return Tried::StepsAside;
+        }
+        self.fired_about(rule, why, bad);
+        self.draft.remove_control_plane(&BTreeSet::from([bad]));
+        if let Some(Leaving::NoRoom { .. }) = self.why_no_worker(bad)
+            && let Some(pick) = self.control_plane_picker(Source::Workers).pick()
+        {
+            // In exchange with a worker: their number stays.
+            self.join_control_plane(rule, pick, Source::Workers);
+            self.remove_workers(&BTreeSet::from([pick.id]));
+        }
+        self.demote_or_let_go(rule, bad);
+        Tried::Fired
+    }
+
+    fn why_bad(&self, id: Id) -> Option<Why> {
+        match self.inventory.machine(id).status.state {
+            MachineState::Healthy | MachineState::Updating | MachineState::Uninitialized => {
+                self.bad_taint(id).map(|key| Why::BadTaint { key: key.into() })
+            }
+            state => Some(Why::BadState(state)),
+        }
+    }
+
+    /// Adds workers until there are enough healthy ones, or the maximum, or no machine is left.
+    pub(crate) fn increase_workers(&mut self) -> Tried {
+        let rule = Action::IncreaseWorkers;
+        let constraints = self.input.constraints;
+        let healthy = self.draft.healthy_workers();
+        let minimum = u64::from(constraints.minimum_workers);
+        let why = Why::Workers {
+            healthy,
+            total: self.draft.count(Part::Worker),
+            minimum,
+            maximum: u64::from(constraints.maximum_workers),
+        };
+        if healthy >= minimum || !self.has_room_for_worker() {
+            self.not_fired(rule, why);
+            return Tried::StepsAside;
+        }
+        let next = self.next_template();
+        if !self.has_spare(next) {
+            let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
+            shortage.have = healthy;
+            self.not_fired(rule, why);
+            self.not_fired(rule, Why::Shortage(Box::new(shortage)));
+            return Tried::StepsAside;
+        }
+        self.fired(rule, why);
+        for _ in healthy..minimum {
+            if !self.has_room_for_worker() || !self.add_worker(rule) {
+                break;
+            }
+        }
+        Tried::Fired
+    }
+
+    /// The first worker whose machine has been retired for a while leaves.
+    pub(crate) fn decrease_workers(&mut self) -> Tried {
+        let rule = Action::DecreaseWorkers;
+        let wait_seconds = self.input.retire_wait.as_secs_f64();
+        let is_retired = |id: &Id| self.inventory.machine(*id).status.state == MachineState::Retired;
+        let retired: Vec<Id> = self.draft.workers().iter().copied().filter(is_retired).collect();
+        let seconds = |id: Id| self.inventory.machine(id).status.duration;
+        // Of several machines that claim its address one may be in order: such a node stays.
+        let for_long = |id: &Id| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
+        let Some(leaving) = retired.iter().copied().find(for_long) else {
+            self.not_fired(rule, Why::NoneRetired { retired: retired.len() as u64, wait_seconds });
+            return Tried::StepsAside;
+        };
+        let why = Why::Retired { seconds: seconds(leaving), wait_seconds };
+        let minimum = u64::from(self.input.constraints.minimum_workers);
+        // The template that is next while the retired node still counts, as CKE has it.
+        let next = self.next_template();
+        if self.draft.count(Part::Worker) <= minimum && !self.has_spare(next) {
+            let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
+            shortage.have -= 1;
+            self.not_fired_about(rule, why, leaving);
+            self.not_fired_about(rule, Why::NoSpare(Box::new(shortage)), leaving);
+            return Tried::StepsAside;
+        }
+        self.fired_about(rule, why, leaving);
+        self.remove_workers(&BTreeSet::from([leaving]));
+        Tried::Fired
+    }
+
+    /// Nodes whose state taint is not that of their machine's state are written anew.
+    pub(crate) fn taint_nodes(&mut self) -> Tried {
+        let rule = Action::TaintNodes;
+        let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
+        let state = |id: Id| self.inventory.machine(id).status.state;
+        let is_wrong =
+            |id: &Id| self.draft.before(*id).is_some_and(|node| !has_state_taint(node, state(*id)));
+        let wrong: Vec<Id> = ids().filter(is_wrong).collect();
+        if wrong.is_empty() {
+            let nodes = ids().count() as u64;
+            self.not_fired(rule, Why::TaintsRight { nodes });
+            return Tried::StepsAside;
+        }
+        for id in wrong {
+            let state = state(id);
+            self.fired_about(rule, Why::TaintWrong { state, expected: state_taint_value(state) }, id);
+        }
+        Tried::Fired
+    }
+
+    /// The same nodes with the changed template.
+    pub(crate) fn regenerate(&mut self) -> Result<Tried, Obstacle> {
+        let rule = Action::Regenerate;
+        if !self.input.template_changed {
+            self.not_fired(rule, Why::TemplateUnchanged);
+            return Ok(Tried::StepsAside);
+        }
+        self.fired(rule, Why::TemplateChanged);
+        let missing = self.draft.missing().to_vec();
+        if missing.is_empty() {
+            return Ok(Tried::Fired);
+        }
+        for node in &missing {
+            self.fired_at(rule, Why::MissingMachine, &node.address);
+        }
+        let addresses: Vec<&str> = missing.iter().map(|node| node.address.as_str()).collect();
+        let message = format!(
+            "the changed template cannot be applied: no machine in the list has the address of {}",
+            listed(&addresses)
+        );
+        Err(Obstacle { kind: PlanErrorKind::MissingMachine, message })
+    }
+}

@@ -1,0 +1,41 @@
+//! Scores of machines (seed 000, "Node selection").
+//!
+//! A score has a part that a machine keeps while a plan is made, and one that its rack has: each node
+//! of the same kind in a rack makes the rack less welcome by [`POINTS_PER_NODE`].
+
+use madako_messages::machine::{Machine, MachineState};
+use time::OffsetDateTime;
+
+/// Nodes in a rack at which its points reach 0; more give negative points (seed 000).
+const RACK_CAPACITY: i64 = 100;
+/// Points that a rack loses for each node (seed 000).
+pub(crate) const POINTS_PER_NODE: i64 = 10;
+/// Points of a healthy machine when a node is chosen to leave (seed 000).
+const HEALTHY_POINTS: i64 = 1_000;
+/// Whole days of lifetime beyond which a machine gains a point each, or loses one when they are past (seed 000).
+const LIFETIME_DAYS: [i64; 3] = [250, 500, 1_000];
+
+/// Points for the time until a machine's retire date, in whole days cut towards zero.
+pub(crate) fn lifetime_points(machine: &Machine, now: OffsetDateTime) -> i64 {
+    let days = (machine.spec.retire_date - now).whole_days();
+    LIFETIME_DAYS
+        .iter()
+        .map(|limit| match days {
+            _ if days > *limit => 1,
+            _ if days < -limit => -1,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// Points that a machine keeps while control plane nodes are chosen to be ones no more.
+pub(crate) fn staying_points(machine: &Machine, now: OffsetDateTime) -> i64 {
+    let health = if machine.status.state == MachineState::Healthy { HEALTHY_POINTS } else { 0 };
+    health + lifetime_points(machine, now)
+}
+
+/// Points of a rack with so many nodes of the kind.
+pub(crate) fn rack_points(nodes: u64) -> i64 {
+    let nodes = i64::try_from(nodes).unwrap_or(i64::MAX / POINTS_PER_NODE - RACK_CAPACITY);
+    (RACK_CAPACITY - nodes) * POINTS_PER_NODE
+}
