@@ -1,0 +1,435 @@
+//! Leadership: a session lease, a key on it, and the candidates' order of creation.
+//!
+//! The recipe is that of etcd's own election, so that CKE's instances and ours stand in one line:
+//! each candidate puts `leader//<lease in hex>` on its lease, unless it exists, and leads when no key
+//! below `leader//` has a lower create revision. A watch of all these keys (there are as many as
+//! instances) tells when that is, and when our own key vanished.
+//!
+//! A term ends, whichever comes first: when the lease could have expired by our own clock, less a
+//! margin; when the store says that the lease is gone; when the watch does not show our key any more;
+//! when it is given up. [`Tenures`] says so to everybody before the event is received.
+
+mod ballot;
+mod requests;
+mod session;
+
+use std::collections::VecDeque;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::store::{
+    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Epoch, StoreError, StoreErrorKind, WatchEvent,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::ballot::{Ballot, Own, Standing};
+use self::requests::{SessionError, enrol, grant, renew, revoke};
+use self::session::Session;
+pub(crate) use self::session::Tenures;
+use crate::backoff::Backoff;
+use crate::lines::Lines;
+use crate::namespace::Namespace;
+
+/// Events that wait for the receiver. More wait here only as one of each kind can.
+const EVENTS: usize = 16;
+/// Commands that wait for the campaign: one instance has one to give at a time.
+const COMMANDS: usize = 4;
+
+/// What a campaign needs.
+pub(crate) struct Parts {
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) namespace: Namespace,
+    pub(crate) tenures: Tenures,
+    pub(crate) options: CampaignOptions,
+    /// A watch of all candidates' keys.
+    pub(crate) candidates: mpsc::Receiver<WatchEvent>,
+    pub(crate) backoff: Backoff,
+}
+
+/// Starts a campaign.
+pub(crate) fn start(parts: Parts) -> Campaign {
+    let (events, receiver) = mpsc::channel(EVENTS);
+    let (sender, commands) = mpsc::channel(COMMANDS);
+    let candidate = Candidate {
+        parts,
+        events,
+        commands,
+        commanded: true,
+        outbox: VecDeque::new(),
+        ballot: Ballot::default(),
+        told: Told::Nothing,
+    };
+    tokio::spawn(candidate.run());
+    Campaign { events: receiver, commands: sender }
+}
+
+/// What the receiver believes while we do not lead.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Waiting(String),
+    Unavailable(StoreErrorKind),
+}
+
+/// What comes from outside.
+enum Wake {
+    /// Nobody listens.
+    Dropped,
+    Command(CampaignCommand),
+    Candidates(WatchEvent),
+}
+
+/// How a session ended, or what interrupted the way to one.
+enum Next {
+    /// Nobody listens: end, giving nothing back.
+    Dropped,
+    Stop(oneshot::Sender<()>),
+    Yield(Duration),
+    /// Begin anew.
+    Again,
+}
+
+impl From<CampaignCommand> for Next {
+    fn from(command: CampaignCommand) -> Self {
+        match command {
+            CampaignCommand::Yield { pause } => Self::Yield(pause),
+            CampaignCommand::Stop { done } => Self::Stop(done),
+        }
+    }
+}
+
+type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// The answer, if something was asked.
+async fn answer<T>(asking: &mut Asking<T>) -> T {
+    let answer = match asking {
+        Some(asked) => asked.await,
+        None => pending().await,
+    };
+    *asking = None;
+    answer
+}
+
+struct Candidate {
+    parts: Parts,
+    events: mpsc::Sender<CampaignEvent>,
+    commands: mpsc::Receiver<CampaignCommand>,
+    /// Whether anybody can still command.
+    commanded: bool,
+    /// What the receiver had no room for yet.
+    outbox: VecDeque<CampaignEvent>,
+    ballot: Ballot,
+    told: Told,
+}
+
+impl Candidate {
+    async fn run(mut self) {
+        loop {
+            let mut next = match self.session().await {
+                Ok(session) => self.stand(session).await,
+                Err(next) => next,
+            };
+            // A pause can be followed by another.
+            loop {
+                let pause = match next {
+                    Next::Dropped => return,
+                    Next::Stop(done) => {
+                        self.flush();
+                        // Whoever asked may have gone.
+                        let _ = done.send(());
+                        return;
+                    }
+                    Next::Yield(pause) => pause,
+                    Next::Again => self.parts.backoff.wait(),
+                };
+                match self.attend(sleep(pause)).await {
+                    Ok(()) => break,
+                    Err(other) => next = other,
+                }
+            }
+        }
+    }
+
+    /// Gets a session, however long it takes.
+    async fn session(&mut self) -> Result<Session, Next> {
+        // No new term before the receiver knows of the end of the last one.
+        while !self.outbox.is_empty() {
+            self.attend(self.events.clone().reserve_owned()).await.map(drop)?;
+            self.flush();
+        }
+        // The store takes whole seconds; a part of one is rounded up.
+        let ttl = i64::try_from(self.parts.options.ttl.as_millis().div_ceil(1000).max(1)).unwrap_or(i64::MAX);
+        loop {
+            let error = match self.attend(grant(Arc::clone(&self.parts.lines), ttl)).await? {
+                Ok(session) => return Ok(session),
+                Err(error) => error,
+            };
+            self.tell_unavailable(error);
+            let wait = self.parts.backoff.wait();
+            self.attend(sleep(wait)).await?;
+        }
+    }
+
+    /// Stands for election with a session, and leads if elected, until it ends. Gives the lease back.
+    async fn stand(&mut self, session: Session) -> Next {
+        let lease = session.lease;
+        let (next, gone) = self.stand_and_lead(session).await;
+        self.ballot.withdraw();
+        if !gone && !matches!(next, Next::Dropped) {
+            self.release(lease).await;
+        }
+        next
+    }
+
+    /// Returns what comes next, and whether the store is known to have ended the lease.
+    async fn stand_and_lead(&mut self, mut session: Session) -> (Next, bool) {
+        let lines = &Arc::clone(&self.parts.lines);
+        let mut reign = Reign { tenures: self.parts.tenures.clone(), epoch: None };
+        let mut own: Option<Own> = None;
+        let mut enrolling: Asking<Result<Own, SessionError>> = None;
+        let mut enrol_at = Instant::now();
+        let mut renewing: Asking<Result<Instant, SessionError>> = None;
+        loop {
+            // First of all, since a process that was stopped for long comes back just here.
+            if Instant::now() >= session.valid_until {
+                self.tell_lost(&mut reign, "the session lease was not renewed in time");
+                return (Next::Again, false);
+            }
+            match (self.ballot.standing(), &reign.epoch) {
+                (Standing::Gone, _) => {
+                    self.tell_lost(&mut reign, "the leader key is gone");
+                    return (Next::Again, false);
+                }
+                (Standing::Behind { leader }, None) => self.tell_waiting(leader),
+                (Standing::Behind { .. }, Some(_)) => {
+                    self.tell_lost(&mut reign, "the store has an older leader key: it went back in time");
+                    return (Next::Again, false);
+                }
+                (Standing::First, None) => {
+                    if let Some(Own { key, create_revision }) = &own {
+                        let epoch =
+                            Epoch { number: *create_revision, key: key.clone(), lease: session.lease };
+                        reign.begin(epoch.clone(), session.valid_until);
+                        self.told = Told::Nothing;
+                        self.put(CampaignEvent::Elected(epoch));
+                    }
+                }
+                (Standing::First, Some(_)) | (Standing::Unknown, _) => {}
+            }
+            let (valid_until, renew_at) = (session.valid_until, session.renew_at);
+            tokio::select! {
+                biased;
+                () = sleep_until(valid_until) => {}
+                wake = self.wake(true) => match wake {
+                    Wake::Dropped => return (Next::Dropped, false),
+                    Wake::Command(command) => {
+                        self.tell_lost(&mut reign, "leadership was given up");
+                        return (command.into(), false);
+                    }
+                    Wake::Candidates(event) => {
+                        if matches!(event, WatchEvent::Interrupted(_)) {
+                            // Is the store still there?
+                            session.renew_at = session.renew_at.min(Instant::now());
+                        }
+                        self.ballot.take(event);
+                    }
+                },
+                renewed = answer(&mut renewing) => match renewed {
+                    Ok(sent) => {
+                        session.renewed(sent);
+                        reign.extend(session.valid_until);
+                        self.parts.backoff.reset();
+                        self.tell_available();
+                    }
+                    Err(SessionError::Gone) => {
+                        self.tell_lost(&mut reign, "the session lease is gone");
+                        return (Next::Again, true);
+                    }
+                    Err(SessionError::Store(error)) => {
+                        tracing::warn!(%error, leading = reign.epoch.is_some(), "the session lease was not renewed");
+                        let patience = session.patience(lines.timeout());
+                        session.renew_at = Instant::now() + self.parts.backoff.wait().min(patience);
+                        if reign.epoch.is_none() {
+                            self.tell_unavailable(error);
+                        }
+                    }
+                },
+                enrolled = answer(&mut enrolling) => match enrolled {
+                    Ok(enrolled) => {
+                        self.parts.backoff.reset();
+                        self.ballot.enrol(enrolled.clone());
+                        own = Some(enrolled);
+                    }
+                    Err(SessionError::Gone) => return (Next::Again, true),
+                    Err(SessionError::Store(error)) => {
+                        self.tell_unavailable(error);
+                        enrol_at = Instant::now() + self.parts.backoff.wait();
+                    }
+                },
+                () = sleep_until(renew_at), if renewing.is_none() => {
+                    let patience = session.patience(lines.timeout());
+                    renewing = Some(Box::pin(renew(Arc::clone(lines), session.lease, patience)));
+                }
+                () = sleep_until(enrol_at), if own.is_none() && enrolling.is_none() => {
+                    let (namespace, host) = (self.parts.namespace.clone(), self.parts.options.host.clone());
+                    enrolling = Some(Box::pin(enrol(Arc::clone(lines), namespace, session.lease, host)));
+                }
+            }
+        }
+    }
+
+    /// Gives a lease back, as far as the store can be reached; otherwise it expires by itself.
+    async fn release(&mut self, lease: i64) {
+        let lines = Arc::clone(&self.parts.lines);
+        let patience = lines.timeout();
+        let mut revoking = pin!(revoke(lines, lease, patience));
+        let revoked = loop {
+            tokio::select! {
+                biased;
+                revoked = &mut revoking => break revoked,
+                // Commands wait: they are for what comes next.
+                wake = self.wake(false) => match wake {
+                    Wake::Dropped => return,
+                    Wake::Candidates(event) => self.ballot.take(event),
+                    Wake::Command(_) => {}
+                }
+            }
+        };
+        match revoked {
+            Ok(()) | Err(SessionError::Gone) => {}
+            Err(SessionError::Store(error)) => {
+                tracing::warn!(%error, "a session lease was not given back; it expires by itself");
+            }
+        }
+    }
+
+    /// Does something while listening to the outside.
+    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Next> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                wake = self.wake(true) => match wake {
+                    Wake::Dropped => return Err(Next::Dropped),
+                    Wake::Command(command) => return Err(command.into()),
+                    Wake::Candidates(event) => self.ballot.take(event),
+                },
+                done = &mut work => return Ok(done),
+            }
+        }
+    }
+
+    /// What comes from outside; meanwhile the receiver gets what it has room for.
+    async fn wake(&mut self, commands: bool) -> Wake {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.events.closed() => return Wake::Dropped,
+                command = self.commands.recv(), if commands && self.commanded => match command {
+                    Some(command) => return Wake::Command(command),
+                    None => self.commanded = false,
+                },
+                permit = self.events.reserve(), if !self.outbox.is_empty() => {
+                    if let (Ok(permit), Some(event)) = (permit, self.outbox.pop_front()) {
+                        permit.send(event);
+                    }
+                }
+                event = self.parts.candidates.recv() => match event {
+                    Some(event) => return Wake::Candidates(event),
+                    // The watch ends only with its runtime.
+                    None => return Wake::Dropped,
+                },
+            }
+        }
+    }
+
+    /// Gives the receiver what it has room for, without waiting.
+    fn flush(&mut self) {
+        while let Some(event) = self.outbox.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) {
+                self.outbox.push_front(event);
+                return;
+            }
+        }
+    }
+
+    fn put(&mut self, event: CampaignEvent) {
+        use CampaignEvent::{Unavailable, Waiting};
+        // Of what only describes the present the last one counts, so that the outbox stays short.
+        if matches!(
+            (self.outbox.back(), &event),
+            (Some(Waiting { .. } | Unavailable(_)), Waiting { .. } | Unavailable(_))
+        ) {
+            self.outbox.pop_back();
+        }
+        self.outbox.push_back(event);
+        self.flush();
+    }
+
+    fn tell_waiting(&mut self, leader: String) {
+        // An interruption that lasts is told until the store answers again.
+        let news = match &self.told {
+            Told::Waiting(told) => *told != leader,
+            Told::Nothing | Told::Unavailable(_) => true,
+        };
+        if news && !matches!(self.told, Told::Unavailable(_)) {
+            self.told = Told::Waiting(leader.clone());
+            self.put(CampaignEvent::Waiting { leader });
+        }
+    }
+
+    fn tell_unavailable(&mut self, error: StoreError) {
+        if self.told != Told::Unavailable(error.kind) {
+            self.told = Told::Unavailable(error.kind);
+            self.put(CampaignEvent::Unavailable(error));
+        }
+    }
+
+    /// The store answers: whatever is true now is told again.
+    fn tell_available(&mut self) {
+        if matches!(self.told, Told::Unavailable(_)) {
+            self.told = Told::Nothing;
+        }
+    }
+
+    fn tell_lost(&mut self, reign: &mut Reign, why: &str) {
+        if let Some(epoch) = reign.end() {
+            self.told = Told::Nothing;
+            self.put(CampaignEvent::Lost { epoch, why: why.to_owned() });
+        }
+    }
+}
+
+/// The term that holds now; it ends when this is dropped.
+struct Reign {
+    tenures: Tenures,
+    epoch: Option<Epoch>,
+}
+
+impl Reign {
+    fn begin(&mut self, epoch: Epoch, until: Instant) {
+        self.tenures.hold(&epoch, until);
+        self.epoch = Some(epoch);
+    }
+
+    fn extend(&mut self, until: Instant) {
+        if let Some(epoch) = &self.epoch {
+            self.tenures.hold(epoch, until);
+        }
+    }
+
+    fn end(&mut self) -> Option<Epoch> {
+        let epoch = self.epoch.take()?;
+        self.tenures.end(&epoch);
+        Some(epoch)
+    }
+}
+
+impl Drop for Reign {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

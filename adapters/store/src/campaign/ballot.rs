@@ -1,0 +1,185 @@
+//! Who is first among the candidates, as a watch of their keys tells. Pure.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use madako_messages::keys;
+use madako_messages::store::{Entry, KeyChange, WatchEvent};
+
+/// What the keys say about our own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The watch has not come as far as our key yet.
+    Unknown,
+    /// Another was there before us.
+    Behind {
+        /// The value of the first key.
+        leader: String,
+    },
+    /// Nobody that was there before us is there any more.
+    First,
+    /// Our key was there, and is not any more.
+    Gone,
+}
+
+/// Our own key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) key: String,
+    pub(super) create_revision: i64,
+}
+
+/// The keys of all candidates, as far as the watch has come.
+#[derive(Debug, Default)]
+pub(super) struct Ballot {
+    revision: i64,
+    candidates: BTreeMap<String, (i64, Bytes)>,
+    own: Option<Own>,
+    /// Whether the watch has shown our key since we took it.
+    shown: bool,
+}
+
+impl Ballot {
+    /// Our key is in the store.
+    pub(super) fn enrol(&mut self, own: Own) {
+        self.own = Some(own);
+        self.shown = false;
+    }
+
+    /// We have no key any more.
+    pub(super) fn withdraw(&mut self) {
+        self.own = None;
+        self.shown = false;
+    }
+
+    /// Takes what the watch tells, and says what it means.
+    pub(super) fn take(&mut self, event: WatchEvent) {
+        match event {
+            WatchEvent::Listed(snapshot) => {
+                self.revision = snapshot.revision;
+                self.candidates.clear();
+                for (key, entry) in snapshot.entries {
+                    self.put(key, entry);
+                }
+            }
+            WatchEvent::Changed { revision, changes } => {
+                self.revision = revision;
+                for KeyChange { key, entry } in changes {
+                    match entry {
+                        Some(entry) => self.put(key, entry),
+                        None => drop(self.candidates.remove(&key)),
+                    }
+                }
+            }
+            WatchEvent::Interrupted(_) => {}
+        }
+    }
+
+    fn put(&mut self, key: String, entry: Entry) {
+        // A key deeper down is nobody's lease; CKE takes every key under the prefix for a candidate,
+        // and so do we: one that waits too long is safer than two that lead.
+        self.candidates.insert(key, (entry.create_revision, entry.value));
+    }
+
+    /// How we stand now.
+    pub(super) fn standing(&mut self) -> Standing {
+        let Some(own) = &self.own else { return Standing::Unknown };
+        let there = self.candidates.get(&own.key).is_some_and(|(created, _)| *created == own.create_revision);
+        if !there {
+            return if self.shown || self.revision >= own.create_revision {
+                Standing::Gone
+            } else {
+                Standing::Unknown
+            };
+        }
+        self.shown = true;
+        let first = self.candidates.iter().min_by_key(|(_, (created, _))| *created);
+        match first {
+            Some((key, (_, value))) if *key != own.key => {
+                Standing::Behind { leader: String::from_utf8_lossy(value).into_owned() }
+            }
+            _ => Standing::First,
+        }
+    }
+}
+
+/// The key of a candidate.
+pub(super) fn key(lease: i64) -> String {
+    keys::leader(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use madako_messages::store::Snapshot;
+
+    fn entry(create_revision: i64, host: &str) -> Entry {
+        Entry {
+            value: Bytes::copy_from_slice(host.as_bytes()),
+            create_revision,
+            mod_revision: create_revision,
+            lease: 1,
+        }
+    }
+
+    fn listed(revision: i64, entries: &[(&str, i64)]) -> WatchEvent {
+        let entries = entries.iter().map(|(key, at)| ((*key).to_owned(), entry(*at, key))).collect();
+        WatchEvent::Listed(Snapshot { revision, entries })
+    }
+
+    fn changed(revision: i64, key: &str, at: Option<i64>) -> WatchEvent {
+        let entry = at.map(|at| entry(at, key));
+        WatchEvent::Changed { revision, changes: vec![KeyChange { key: key.into(), entry }] }
+    }
+
+    fn enrolled(key: &str, create_revision: i64) -> Ballot {
+        let mut ballot = Ballot::default();
+        ballot.enrol(Own { key: key.into(), create_revision });
+        ballot
+    }
+
+    #[test]
+    fn a_candidate_waits_for_all_that_came_before_and_for_none_that_came_after() {
+        let mut ballot = enrolled("b", 7);
+        assert_eq!(ballot.standing(), Standing::Unknown);
+        ballot.take(listed(8, &[("c", 5), ("a", 6), ("b", 7), ("0", 8)]));
+        assert_eq!(ballot.standing(), Standing::Behind { leader: "c".into() });
+        ballot.take(changed(9, "c", None));
+        assert_eq!(ballot.standing(), Standing::Behind { leader: "a".into() });
+        ballot.take(changed(10, "a", None));
+        assert_eq!(ballot.standing(), Standing::First);
+    }
+
+    #[test]
+    fn a_watch_that_has_not_come_as_far_as_our_key_decides_nothing() {
+        let mut ballot = enrolled("b", 7);
+        ballot.take(listed(6, &[]));
+        assert_eq!(ballot.standing(), Standing::Unknown, "an empty list of before is no election");
+        ballot.take(changed(7, "b", Some(7)));
+        assert_eq!(ballot.standing(), Standing::First);
+    }
+
+    #[test]
+    fn a_key_that_was_deleted_or_made_by_another_hand_is_gone() {
+        let mut ballot = enrolled("b", 7);
+        ballot.take(listed(7, &[("b", 7)]));
+        assert_eq!(ballot.standing(), Standing::First);
+        ballot.take(changed(8, "b", None));
+        assert_eq!(ballot.standing(), Standing::Gone);
+        ballot.take(changed(9, "b", Some(9)));
+        assert_eq!(ballot.standing(), Standing::Gone, "a key of the same name is not the same key");
+
+        let mut ballot = enrolled("b", 7);
+        ballot.take(listed(7, &[("b", 7)]));
+        assert_eq!(ballot.standing(), Standing::First);
+        ballot.take(listed(3, &[]));
+        assert_eq!(ballot.standing(), Standing::Gone, "a store that went back does not have it");
+    }
+
+    #[test]
+    fn a_deletion_that_the_list_had_swallowed_is_noticed() {
+        let mut ballot = enrolled("b", 7);
+        ballot.take(listed(9, &[("a", 2)]));
+        assert_eq!(ballot.standing(), Standing::Gone);
+    }
+}

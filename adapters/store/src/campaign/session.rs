@@ -1,0 +1,123 @@
+//! A session: a lease, its key, and how long we may believe in them. Pure, but for the clock's type.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use madako_messages::store::Epoch;
+use tokio::time::Instant;
+
+/// A lease is renewed when this part of it is over, as etcd's own client does: two more tries fit.
+const RENEW_AFTER: u32 = 3;
+/// The part of the lease that is not believed in: it covers clocks that run at different rates, and
+/// the time from "it is over" to the last effect being stopped.
+const MARGIN: u32 = 10;
+/// The longest such part: clocks that drift more than this in a lease are broken.
+const LONGEST_MARGIN: Duration = Duration::from_secs(5);
+/// The longest lease that etcd grants (its `MaxLeaseTTL`), in seconds.
+const LONGEST_TTL: i64 = 9_000_000_000;
+
+/// A lease as the store granted it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) lease: i64,
+    /// By our own clock; the lease cannot have expired before, since the store began to count after
+    /// our request was sent.
+    pub(super) valid_until: Instant,
+    /// When it is to be renewed.
+    pub(super) renew_at: Instant,
+    ttl: Duration,
+}
+
+impl Session {
+    /// A lease that was asked for at `sent`. `None`: the store gave a time that makes no sense.
+    pub(super) fn granted(lease: i64, ttl: i64, sent: Instant) -> Option<Self> {
+        if !(1..=LONGEST_TTL).contains(&ttl) {
+            return None;
+        }
+        let mut session =
+            Self { lease, valid_until: sent, renew_at: sent, ttl: Duration::from_secs(ttl.unsigned_abs()) };
+        session.renewed(sent);
+        Some(session)
+    }
+
+    /// It was renewed by a request that was sent at `sent`.
+    pub(super) fn renewed(&mut self, sent: Instant) {
+        self.valid_until = sent + (self.ttl - margin(self.ttl));
+        self.renew_at = sent + self.ttl / RENEW_AFTER;
+    }
+
+    /// How long one try to renew it may take: a third of the time between the first try and the end.
+    pub(super) fn patience(&self, timeout: Duration) -> Duration {
+        timeout.min(self.ttl / (2 * RENEW_AFTER))
+    }
+}
+
+fn margin(ttl: Duration) -> Duration {
+    (ttl / MARGIN).min(LONGEST_MARGIN)
+}
+
+/// Which epochs hold, and until when: read by everybody, written by the campaigns.
+#[derive(Clone, Default)]
+pub(crate) struct Tenures(Arc<Mutex<BTreeMap<(i64, i64), Instant>>>);
+
+impl fmt::Debug for Tenures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tenures")
+    }
+}
+
+impl Tenures {
+    /// Until when an epoch holds. `None`: it is over.
+    pub(crate) fn until(&self, epoch: &Epoch) -> Option<Instant> {
+        let until = *self.held().get(&(epoch.number, epoch.lease))?;
+        (Instant::now() < until).then_some(until)
+    }
+
+    pub(super) fn hold(&self, epoch: &Epoch, until: Instant) {
+        self.held().insert((epoch.number, epoch.lease), until);
+    }
+
+    pub(super) fn end(&self, epoch: &Epoch) {
+        self.held().remove(&(epoch.number, epoch.lease));
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<(i64, i64), Instant>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_believed_in_for_less_than_its_lease_from_when_it_was_asked_for() {
+        let sent = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for (ttl, margin) in [(2, 200), (10, 1000), (60, 5000), (3600, 5000)] {
+            let session = Session::granted(1, ttl, sent).unwrap();
+            let whole = Duration::from_secs(ttl.unsigned_abs());
+            assert_eq!(session.valid_until, sent + whole - Duration::from_millis(margin), "{ttl}");
+            assert!(session.renew_at + session.patience(Duration::from_secs(2)) * 2 < session.valid_until);
+        }
+        for ttl in [0, -1, i64::MAX] {
+            assert_eq!(Session::granted(1, ttl, sent), None, "{ttl}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenure_ends_by_the_clock_alone() {
+        let tenures = Tenures::default();
+        let epoch = Epoch { number: 7, key: "leader//1".into(), lease: 1 };
+        assert_eq!(tenures.until(&epoch), None);
+        let until = Instant::now() + Duration::from_secs(3);
+        tenures.hold(&epoch, until);
+        assert_eq!(tenures.until(&epoch), Some(until));
+        assert_eq!(tenures.until(&Epoch { number: 8, ..epoch.clone() }), None);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(tenures.until(&epoch), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Transactions: conditions, writes, and which condition failed.
+
+use std::collections::BTreeMap;
+
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use madako_messages::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
+
+use crate::lines::Lines;
+use crate::namespace::Namespace;
+use crate::telemetry::Operation;
+
+/// Keys that are named in an error at most.
+const MOST_KEYS_NAMED: usize = 3;
+
+/// Runs a transaction. Sent once.
+pub(crate) async fn commit(
+    lines: &Lines,
+    namespace: &Namespace,
+    transaction: Transaction,
+) -> Result<Outcome, StoreError> {
+    let object = object(&transaction);
+    let fail =
+        |kind, why: &str| StoreError { operation: Operation::Commit.of(&object), kind, why: why.to_owned() };
+    let impossible =
+        |condition: &Condition| matches!(condition, Condition::Created { revision, .. } if *revision <= 0);
+    if let Some(condition) = transaction.conditions.iter().find(|condition| impossible(condition)) {
+        // etcd takes a create revision of 0 for "does not exist": the opposite of what is asked.
+        return Err(fail(
+            StoreErrorKind::Invalid,
+            &format!("{condition:?} cannot hold: revisions are greater than 0"),
+        ));
+    }
+    let txn = txn(namespace, &transaction);
+    let answer = lines
+        .request(Operation::Commit, &object, lines.timeout(), |line| {
+            let txn = txn.clone();
+            async move { line.kv().txn(txn).await }
+        })
+        .await?;
+    let revision = answer.header().map_or(0, |header| header.revision());
+    if answer.succeeded() {
+        return Ok(Outcome::Committed { revision });
+    }
+    let found = found(namespace, answer);
+    let failed: Vec<_> =
+        transaction.conditions.into_iter().filter(|condition| !holds(condition, &found)).collect();
+    if failed.is_empty() {
+        return Err(fail(StoreErrorKind::Other, "the store refused it, though every condition holds"));
+    }
+    Ok(Outcome::Refused { failed })
+}
+
+/// What a transaction is about, in few words.
+fn object(transaction: &Transaction) -> String {
+    let mut keys: Vec<&str> = transaction
+        .writes
+        .iter()
+        .map(|write| match write {
+            Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
+        })
+        .collect();
+    let more = keys.len().saturating_sub(MOST_KEYS_NAMED);
+    keys.truncate(MOST_KEYS_NAMED);
+    match (keys.is_empty(), more) {
+        (true, _) => "no key".to_owned(),
+        (false, 0) => keys.join(", "),
+        (false, more) => format!("{} and {more} more", keys.join(", ")),
+    }
+}
+
+fn compared(condition: &Condition) -> &str {
+    match condition {
+        Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key,
+    }
+}
+
+fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
+    let compares: Vec<_> = transaction
+        .conditions
+        .iter()
+        .map(|condition| match condition {
+            Condition::Created { key, revision } => {
+                Compare::create_revision(namespace.absolute(key), CompareOp::Equal, *revision)
+            }
+            Condition::Unchanged { key, revision } => {
+                Compare::mod_revision(namespace.absolute(key), CompareOp::Equal, *revision)
+            }
+        })
+        .collect();
+    let writes: Vec<_> = transaction
+        .writes
+        .iter()
+        .map(|write| match write {
+            Write::Put { key, value, lease } => TxnOp::put(
+                namespace.absolute(key),
+                value.to_vec(),
+                Some(PutOptions::new().with_lease(*lease)),
+            ),
+            Write::Delete { key } => TxnOp::delete(namespace.absolute(key), None),
+        })
+        .collect();
+    let reads: Vec<_> = transaction
+        .conditions
+        .iter()
+        .map(|condition| {
+            TxnOp::get(namespace.absolute(compared(condition)), Some(GetOptions::new().with_keys_only()))
+        })
+        .collect();
+    Txn::new().when(compares).and_then(writes).or_else(reads)
+}
+
+/// Create and mod revision of each compared key that exists.
+fn found(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<String, (i64, i64)> {
+    let mut found = BTreeMap::new();
+    for response in answer.op_responses() {
+        let TxnOpResponse::Get(got) = response else { continue };
+        for kv in got.kvs() {
+            if let Some(key) = namespace.relative(kv.key()) {
+                found.insert(key, (kv.create_revision(), kv.mod_revision()));
+            }
+        }
+    }
+    found
+}
+
+fn holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
+    let at = found.get(compared(condition));
+    match condition {
+        Condition::Created { revision, .. } => at.is_some_and(|(created, _)| created == revision),
+        Condition::Unchanged { revision, .. } => at.map_or(0, |(_, changed)| *changed) == *revision,
+    }
+}

@@ -1,0 +1,286 @@
+//! How to reach etcd: the settings that CKE's configuration file has, checked.
+//!
+//! An endpoint with a scheme is taken at its word: `http` without TLS, `https` with it. One without a
+//! scheme gets TLS if a certificate authority or a client certificate is given. Without an authority
+//! of its own, the system's certificates vouch for the server.
+
+use std::fmt;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// Where etcd is when nothing is said (CKE's default).
+pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
+/// The deadline of a request when nothing is said (CKE's default).
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The most endpoints: etcd's documents advise against more than seven members; this leaves room for
+/// names that overlap.
+const MOST_ENDPOINTS: usize = 32;
+/// The longest deadline: a leader that waits longer for the store has long lost its lease.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a connection is asked whether it still lives, also when idle. etcd closes connections
+/// that ask more often than every five seconds (its `--grpc-keepalive-min-time`); CKE asks as often.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// The window of a connection in bytes: what a watcher that does not read may have in flight (2 MiB a
+/// stream, hyper's default) times more watches than an instance has, so that stalled watches cannot
+/// hold up the renewal of the lease on the same connection.
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// A text that is never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one place that needs it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "hidden" })
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No endpoint, or too many.
+    #[error("endpoints: {0} given, expected 1 to {MOST_ENDPOINTS}")]
+    Endpoints(usize),
+    /// An endpoint that is not understood.
+    #[error("endpoints: {endpoint:?} cannot be used: {why}")]
+    Endpoint {
+        /// What was given, without user and password.
+        endpoint: String,
+        /// What was expected.
+        why: String,
+    },
+    /// A deadline of zero, or one that is too long.
+    #[error("timeout: {0:?} given, expected more than 0 and at most {LONGEST_TIMEOUT:?}")]
+    Timeout(Duration),
+    /// A certificate or key that cannot be used.
+    #[error("{field}: {why}")]
+    Tls {
+        /// The setting.
+        field: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// The transport refused the settings.
+    #[error("TLS for endpoint {endpoint:?} cannot be set up")]
+    Transport {
+        /// The endpoint.
+        endpoint: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+}
+
+/// How to reach etcd, as in CKE's configuration file. Certificates are PEM text.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// Addresses, with or without scheme. One is used at a time; the next one when it fails.
+    pub endpoints: Vec<String>,
+    /// Put before every key as it is.
+    pub prefix: String,
+    /// The deadline of each request, and of making a connection.
+    pub timeout: Duration,
+    /// Authentication by password needs both.
+    pub username: String,
+    /// See there.
+    pub password: Secret,
+    /// Who vouches for the server.
+    pub tls_ca: Option<String>,
+    /// The client's certificate; needs the key.
+    pub tls_cert: Option<String>,
+    /// Its key.
+    pub tls_key: Option<Secret>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            endpoints: vec![DEFAULT_ENDPOINT.to_owned()],
+            prefix: String::new(),
+            timeout: DEFAULT_TIMEOUT,
+            username: String::new(),
+            password: Secret::default(),
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Whether all of it can be used. Nothing is dialled.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.dialled().map(drop)
+    }
+
+    /// User and password, if both are given (CKE's client takes no part of them otherwise).
+    pub(crate) fn credentials(&self) -> Option<(String, Secret)> {
+        (!self.username.is_empty() && !self.password.is_empty())
+            .then(|| (self.username.clone(), self.password.clone()))
+    }
+
+    /// The deadline, checked.
+    pub(crate) fn checked_timeout(&self) -> Result<Duration, ConfigError> {
+        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
+            return Err(ConfigError::Timeout(self.timeout));
+        }
+        Ok(self.timeout)
+    }
+
+    /// What to dial, each with its name for errors.
+    pub(crate) fn dialled(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
+        let timeout = self.checked_timeout()?;
+        if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {
+            return Err(ConfigError::Endpoints(self.endpoints.len()));
+        }
+        let tls = self.tls()?;
+        self.endpoints.iter().map(|given| dialled(given.trim(), tls.as_ref(), timeout)).collect()
+    }
+
+    /// TLS as configured; `None` if nothing of it is.
+    fn tls(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
+        let mut tls = ClientTlsConfig::new();
+        tls = match &self.tls_ca {
+            Some(pem) => {
+                require_certificates("tls-ca", pem)?;
+                tls.ca_certificate(Certificate::from_pem(pem))
+            }
+            None => tls.with_native_roots(),
+        };
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => {
+                require_certificates("tls-cert", cert)?;
+                PrivateKeyDer::from_pem_slice(key.reveal().as_bytes()).map_err(|_| ConfigError::Tls {
+                    // The parser's own words could quote the key.
+                    field: "tls-key",
+                    why: "expected a private key in PEM".into(),
+                })?;
+                tls = tls.identity(Identity::from_pem(cert, key.reveal()));
+            }
+            (None, None) if self.tls_ca.is_none() => return Ok(None),
+            (None, None) => {}
+            (Some(_), None) => return Err(half("tls-key", "tls-cert")),
+            (None, Some(_)) => return Err(half("tls-cert", "tls-key")),
+        }
+        Ok(Some(tls))
+    }
+}
+
+fn half(missing: &'static str, given: &str) -> ConfigError {
+    ConfigError::Tls { field: missing, why: format!("needed beside {given}") }
+}
+
+fn require_certificates(field: &'static str, pem: &str) -> Result<(), ConfigError> {
+    let mut found = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        certificate.map_err(|error| ConfigError::Tls { field, why: format!("not PEM: {error}") })?;
+        found += 1;
+    }
+    if found == 0 {
+        return Err(ConfigError::Tls { field, why: "expected a certificate in PEM".into() });
+    }
+    Ok(())
+}
+
+fn dialled(
+    given: &str,
+    tls: Option<&ClientTlsConfig>,
+    timeout: Duration,
+) -> Result<(String, Endpoint), ConfigError> {
+    let refuse = |why: &str| ConfigError::Endpoint { endpoint: without_user(given), why: why.to_owned() };
+    if let Some(path) = given.strip_prefix("unix:") {
+        if path.trim_start_matches('/').is_empty() {
+            return Err(refuse("expected a path after unix://"));
+        }
+        let endpoint =
+            Endpoint::from_shared(given.to_owned()).map_err(|_| refuse("expected unix:///path"))?;
+        return Ok((given.to_owned(), tuned(endpoint, timeout)));
+    }
+    let url = if given.contains("://") {
+        given.to_owned()
+    } else if tls.is_some() {
+        format!("https://{given}")
+    } else {
+        format!("http://{given}")
+    };
+    let uri: http::Uri = url.parse().map_err(|_| refuse("expected host:port or http(s)://host:port"))?;
+    let authority = uri.authority().ok_or_else(|| refuse("expected a host"))?;
+    if authority.as_str().contains('@') {
+        return Err(refuse("user and password belong into username and password"));
+    }
+    if authority.port_u16().is_none() {
+        return Err(refuse("expected a port"));
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(refuse("expected nothing after the port"));
+    }
+    let name = authority.to_string();
+    let endpoint = Endpoint::from(uri.clone());
+    let endpoint = match uri.scheme_str() {
+        Some("http") => {
+            if tls.is_some() {
+                tracing::warn!(endpoint = %name, "an http endpoint is reached without TLS, though TLS is configured");
+            }
+            endpoint
+        }
+        Some("https") => {
+            let tls = tls.cloned().unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
+            endpoint
+                .tls_config(tls)
+                .map_err(|source| ConfigError::Transport { endpoint: name.clone(), source })?
+        }
+        _ => return Err(refuse("expected http, https or unix")),
+    };
+    Ok((name, tuned(endpoint, timeout)))
+}
+
+/// An endpoint as given, without what stands before an `@`.
+fn without_user(given: &str) -> String {
+    match given.rsplit_once('@') {
+        Some((before, host)) => match before.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://{host}"),
+            None => host.to_owned(),
+        },
+        None => given.to_owned(),
+    }
+}
+
+/// What every connection has, whatever carries it.
+pub(crate) fn tuned(endpoint: Endpoint, timeout: Duration) -> Endpoint {
+    endpoint
+        .connect_timeout(timeout)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        // As CKE's client waits for the answer: twice the deadline.
+        .keep_alive_timeout(timeout * 2)
+        .keep_alive_while_idle(true)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Reading every key below a prefix, page by page, at one revision.
+
+use bytes::Bytes;
+use etcd_client::{GetOptions, GetResponse, KeyValue};
+use madako_messages::store::{Entry, Snapshot, StoreError, StoreErrorKind};
+
+use crate::error::answer_is_too_large;
+use crate::lines::{Failed, Lines};
+use crate::namespace::{Namespace, Range};
+use crate::telemetry::{self, Operation};
+
+/// Keys a page: what CKE keeps at most of its longest list (1,000 records) is one page, and with
+/// values of 50 KB each it still fits into one answer.
+const PAGE: i64 = 1024;
+/// The most keys of a list: a hundred times what a data center of 10,000 machines has.
+const MOST_KEYS: usize = 1_000_000;
+/// The most bytes of values of a list.
+const MOST_BYTES: usize = 512 << 20;
+
+/// What of the store is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Keys and values.
+    All,
+    /// Keys and their revisions.
+    Keys,
+}
+
+/// Every key below the prefix, at the given revision or (0) at the present one. Each page has the
+/// store's deadline.
+pub(crate) async fn list(
+    lines: &Lines,
+    namespace: &Namespace,
+    prefix: &str,
+    what: What,
+    revision: i64,
+) -> Result<Snapshot, Failed> {
+    let Range { mut from, end } = namespace.range(prefix);
+    let mut snapshot = Snapshot { revision, ..Snapshot::default() };
+    let mut page = PAGE;
+    let mut bytes = 0;
+    loop {
+        let mut options = GetOptions::new().with_range(end.clone()).with_limit(page);
+        if snapshot.revision > 0 {
+            options = options.with_revision(snapshot.revision);
+        }
+        if what == What::Keys {
+            options = options.with_keys_only();
+        }
+        let asked = lines
+            .request(Operation::List, prefix, lines.timeout(), |line| {
+                let (from, options) = (from.clone(), options.clone());
+                async move { line.kv().get(from, Some(options)).await }
+            })
+            .await;
+        let mut answer: GetResponse = match asked {
+            Err(failed) if page > 1 && failed.seen.as_ref().is_some_and(answer_is_too_large) => {
+                page = (page / 8).max(1);
+                continue;
+            }
+            answer => answer?,
+        };
+        if snapshot.revision == 0 {
+            snapshot.revision = answer.header().map_or(0, |header| header.revision());
+        }
+        let more = answer.more();
+        let kvs = answer.take_kvs();
+        // The first key after the last of this page.
+        if let Some(last) = kvs.last() {
+            from = [last.key(), &[0]].concat();
+        } else if more {
+            return Err(refused(prefix, "the store says that there is more, and gives nothing".into()));
+        }
+        for kv in kvs {
+            bytes += kv.value().len();
+            if let Some((key, entry)) = entry(namespace, kv) {
+                snapshot.entries.insert(key, entry);
+            }
+        }
+        if snapshot.entries.len() > MOST_KEYS || bytes > MOST_BYTES {
+            return Err(refused(prefix, format!("more than {MOST_KEYS} keys or {MOST_BYTES} bytes")));
+        }
+        if !more {
+            return Ok(snapshot);
+        }
+    }
+}
+
+fn refused(prefix: &str, why: String) -> Failed {
+    let operation = Operation::List.of(prefix);
+    Failed { told: StoreError { operation, kind: StoreErrorKind::Invalid, why }, seen: None }
+}
+
+/// A key and what it holds, as we name it. `None`: a key that is no text, which nobody of us wrote.
+pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entry)> {
+    let key = relative(namespace, &kv)?;
+    let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
+    let entry = Entry { value: Bytes::from(kv.0.value), create_revision, mod_revision, lease };
+    Some((key, entry))
+}
+
+/// The relative key; one that is no text is counted and logged.
+pub(crate) fn relative(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
+    let key = namespace.relative(kv.key());
+    if key.is_none() {
+        telemetry::key_skipped();
+        tracing::warn!(key = %kv.key().escape_ascii(), "a key in the store is left out: it is not UTF-8");
+    }
+    key
+}

@@ -1,0 +1,81 @@
+//! Keys below the prefix, as bytes that etcd sees.
+//!
+//! The prefix is put before each key as it is, with or without a slash at its end: so does CKE.
+
+/// The prefix of every key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Namespace(String);
+
+/// A half-open range of keys, in etcd's form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// The first key.
+    pub(crate) from: Vec<u8>,
+    /// The first key that is not part of it; one zero byte: there is no end.
+    pub(crate) end: Vec<u8>,
+}
+
+impl Namespace {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self(prefix.to_owned())
+    }
+
+    /// What etcd calls a relative key.
+    pub(crate) fn absolute(&self, key: &str) -> String {
+        format!("{}{key}", self.0)
+    }
+
+    /// What we call one of etcd's keys. `None`: it is not UTF-8, or not below the prefix.
+    pub(crate) fn relative(&self, key: &[u8]) -> Option<String> {
+        let key = std::str::from_utf8(key).ok()?;
+        key.strip_prefix(self.0.as_str()).map(str::to_owned)
+    }
+
+    /// All keys that start with a relative prefix.
+    pub(crate) fn range(&self, prefix: &str) -> Range {
+        let from = self.absolute(prefix).into_bytes();
+        if from.is_empty() {
+            // etcd refuses an empty key; its least one is a zero byte.
+            return Range { from: vec![0], end: vec![0] };
+        }
+        let mut end = from.clone();
+        // The least string that is greater than every one with the prefix: its last byte raised by one.
+        // UTF-8 has no byte 0xff, so that there is one always.
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        Range { from, end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_is_put_before_each_key_as_it_is() {
+        assert_eq!(Namespace::new("/cke/").absolute("leader//1"), "/cke/leader//1");
+        assert_eq!(Namespace::new("/cke").absolute("cluster"), "/ckecluster");
+        assert_eq!(Namespace::new("/cke").relative(b"/ckecluster").as_deref(), Some("cluster"));
+        assert_eq!(Namespace::new("/cke/").relative(b"/other/cluster"), None);
+        assert_eq!(Namespace::new("/cke/").relative(b"/cke/\xff"), None);
+    }
+
+    #[test]
+    fn a_range_holds_all_keys_with_the_prefix_and_no_other() {
+        let namespace = Namespace::new("/cke/");
+        let Range { from, end } = namespace.range("records/");
+        for (key, inside) in [
+            ("/cke/records/", true),
+            ("/cke/records/\u{10ffff}", true),
+            ("/cke/records", false),
+            ("/cke/records0", false),
+            ("/cke/sabakan/url", false),
+        ] {
+            assert_eq!(from.as_slice() <= key.as_bytes() && key.as_bytes() < end.as_slice(), inside, "{key}");
+        }
+        let all = Namespace::new("").range("");
+        assert_eq!((all.from, all.end), (vec![0], vec![0]));
+        assert!("é".as_bytes() < Namespace::new("").range("é").end.as_slice());
+    }
+}

@@ -1,0 +1,119 @@
+//! The port, over a connection to etcd.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use etcd_client::Client;
+use madako_messages::store::{
+    Campaign, CampaignOptions, Epoch, Outcome, Snapshot, Store, StoreError, Transaction, WatchEvent,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::campaign::{self, Tenures};
+use crate::commit::commit;
+use crate::config::{ConfigError, StoreConfig};
+use crate::lines::{BoxedStream, Lines, Target};
+use crate::list::{What, list};
+use crate::namespace::Namespace;
+use crate::watch::watch;
+
+/// etcd below one prefix. Cheap to clone; clones share the connection.
+#[derive(Debug, Clone)]
+pub struct EtcdStore {
+    lines: Arc<Lines>,
+    namespace: Namespace,
+    tenures: Tenures,
+    seed: u64,
+    /// How many generators were given out: each purpose has its own.
+    purposes: Arc<AtomicU64>,
+}
+
+impl EtcdStore {
+    /// A store at the configured endpoints. Dials nothing yet: the first request does.
+    ///
+    /// # Errors
+    /// A setting that cannot be used.
+    pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
+        let targets =
+            config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
+        Self::new(targets.collect(), config, seed)
+    }
+
+    /// A store behind connections that `connect` makes, each time one is needed; of the settings only
+    /// prefix, deadline, user and password count. For the store in the same process, and for tests.
+    ///
+    /// # Errors
+    /// A setting that cannot be used.
+    pub fn over<F>(
+        connect: impl Fn() -> F + Send + Sync + 'static,
+        config: &StoreConfig,
+        seed: u64,
+    ) -> Result<Self, ConfigError>
+    where
+        F: Future<Output = io::Result<BoxedStream>> + Send + 'static,
+    {
+        let connector =
+            Arc::new(move || Box::pin(connect()) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>);
+        Self::new(vec![Target::Connector(connector)], config, seed)
+    }
+
+    /// A store behind a client that exists; of the settings only prefix, deadline, user and password
+    /// count. The client should have HTTP/2 keep-alive: without it a half-open connection is found by
+    /// deadlines only.
+    ///
+    /// # Errors
+    /// A setting that cannot be used.
+    pub fn from_client(client: Client, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
+        Self::new(vec![Target::Client(Box::new(client))], config, seed)
+    }
+
+    fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
+        Ok(Self {
+            lines: Arc::new(Lines::new(targets, config)?),
+            namespace: Namespace::new(&config.prefix),
+            tenures: Tenures::default(),
+            seed,
+            purposes: Arc::new(AtomicU64::new(0)),
+        })
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(self.seed, self.purposes.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
+        Ok(list(&self.lines, &self.namespace, prefix, What::All, 0).await?)
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        commit(&self.lines, &self.namespace, transaction).await
+    }
+
+    fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent> {
+        watch(Arc::clone(&self.lines), self.namespace.clone(), prefix.to_owned(), self.backoff())
+    }
+
+    fn campaign(&self, options: CampaignOptions) -> Campaign {
+        let candidates = self.watch(madako_messages::keys::LEADER);
+        campaign::start(campaign::Parts {
+            lines: Arc::clone(&self.lines),
+            namespace: self.namespace.clone(),
+            tenures: self.tenures.clone(),
+            options,
+            candidates,
+            backoff: self.backoff(),
+        })
+    }
+
+    fn holds_until(&self, epoch: &Epoch) -> Option<Instant> {
+        self.tenures.until(epoch)
+    }
+}

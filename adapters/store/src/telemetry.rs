@@ -1,0 +1,127 @@
+//! What the store's client counts and times, and the words for its operations.
+
+use std::time::Duration;
+
+use madako_messages::store::StoreErrorKind;
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+
+/// What is asked of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A page of a list.
+    List,
+    /// A transaction.
+    Commit,
+    /// The beginning of a watch.
+    Watch,
+    /// A session lease.
+    Grant,
+    /// Its renewal.
+    KeepAlive,
+    /// Its end.
+    Revoke,
+    /// The key of a candidate.
+    Enrol,
+}
+
+impl Operation {
+    fn label(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Commit => "commit",
+            Self::Watch => "watch",
+            Self::Grant => "lease_grant",
+            Self::KeepAlive => "lease_keep_alive",
+            Self::Revoke => "lease_revoke",
+            Self::Enrol => "enrol",
+        }
+    }
+
+    /// Words for an error.
+    pub(crate) fn of(self, object: &str) -> String {
+        match self {
+            Self::List => format!("read of {object}"),
+            Self::Commit => format!("transaction on {object}"),
+            Self::Watch => format!("watch of {object}"),
+            Self::Grant => "grant of a session lease".to_owned(),
+            Self::KeepAlive => format!("renewal of lease {object}"),
+            Self::Revoke => format!("revocation of lease {object}"),
+            Self::Enrol => format!("candidacy with {object}"),
+        }
+    }
+}
+
+fn outcome(kind: StoreErrorKind) -> &'static str {
+    match kind {
+        StoreErrorKind::Unavailable => "unavailable",
+        StoreErrorKind::Deadline => "deadline",
+        StoreErrorKind::Denied => "denied",
+        StoreErrorKind::Invalid => "invalid",
+        StoreErrorKind::Full => "full",
+        StoreErrorKind::Other => "other",
+    }
+}
+
+const REQUESTS: &str = "madako_store_requests_total";
+const SECONDS: &str = "madako_store_request_seconds";
+const INTERRUPTIONS: &str = "madako_store_watch_interruptions_total";
+const RESUMPTIONS: &str = "madako_store_watch_resumptions_total";
+const LISTS: &str = "madako_store_watch_lists_total";
+const CONNECTIONS: &str = "madako_store_connections_replaced_total";
+const TOKENS: &str = "madako_store_authentications_total";
+const SKIPPED: &str = "madako_store_keys_skipped_total";
+
+/// Describes this crate's metrics to the recorder.
+pub fn describe_metrics() {
+    describe_counter!(
+        REQUESTS,
+        Unit::Count,
+        "Requests to the store by operation and outcome: ok, unavailable, deadline, denied, invalid, full or \
+         other."
+    );
+    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the store took, by operation.");
+    describe_counter!(INTERRUPTIONS, Unit::Count, "Watches that lost their stream, by watched prefix.");
+    describe_counter!(RESUMPTIONS, Unit::Count, "Watches that went on where they were, by watched prefix.");
+    describe_counter!(
+        LISTS,
+        Unit::Count,
+        "Lists that a watch made, by watched prefix and cause: start, compacted or other-store."
+    );
+    describe_counter!(
+        CONNECTIONS,
+        Unit::Count,
+        "Connections given up, because a request on them was not answered in time or another endpoint may work."
+    );
+    describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
+    describe_counter!(SKIPPED, Unit::Count, "Keys left out because they are not UTF-8.");
+}
+
+pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {
+    let outcome = result.map_or_else(outcome, |()| "ok");
+    counter!(REQUESTS, "operation" => operation.label(), "outcome" => outcome).increment(1);
+    histogram!(SECONDS, "operation" => operation.label()).record(took.as_secs_f64());
+}
+
+pub(crate) fn interrupted(prefix: &str) {
+    counter!(INTERRUPTIONS, "prefix" => prefix.to_owned()).increment(1);
+}
+
+pub(crate) fn resumed(prefix: &str) {
+    counter!(RESUMPTIONS, "prefix" => prefix.to_owned()).increment(1);
+}
+
+pub(crate) fn listed(prefix: &str, cause: &'static str) {
+    counter!(LISTS, "prefix" => prefix.to_owned(), "cause" => cause).increment(1);
+}
+
+pub(crate) fn connection_replaced() {
+    counter!(CONNECTIONS).increment(1);
+}
+
+pub(crate) fn authenticated(result: Result<(), StoreErrorKind>) {
+    counter!(TOKENS, "outcome" => result.map_or_else(outcome, |()| "ok")).increment(1);
+}
+
+pub(crate) fn key_skipped() {
+    counter!(SKIPPED).increment(1);
+}

@@ -1,0 +1,294 @@
+//! A watch that goes on for ever: list, follow, resume.
+//!
+//! A stream is opened before anything is read. Then, at the first time, everything is listed, and the
+//! stream's changes up to that list's revision are dropped; later, what the receiver was told is
+//! compared with the store as it was at the last told revision. If the store does not have that
+//! revision any more, or never had it, or had other keys in it (it was wiped, or restored), everything
+//! is listed again. So a gap cannot stay unseen: while the stream lives, its server keeps the order;
+//! and a server that was replaced behind its address breaks the stream.
+//!
+//! Progress notifications are taken as signs of life only: etcd 3.4 sends them ahead of changes.
+
+mod assembly;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Error, EventType, WatchOptions, WatchResponse, WatchStream};
+use madako_messages::store::{KeyChange, StoreError, StoreErrorKind, WatchEvent};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use self::assembly::{Arrived, Assembly, Told};
+use crate::backoff::Backoff;
+use crate::error::{kind, revision_is_gone, store_error};
+use crate::lines::{Failed, Line, Lines};
+use crate::list::{What, entry, list, relative};
+use crate::namespace::{Namespace, Range};
+use crate::telemetry::{self, Operation};
+
+/// Events that wait for the receiver: enough that a short pause of it holds nothing up, few enough
+/// that the store's own buffers, not this process's, keep what a receiver does not take.
+const BUFFER: usize = 16;
+/// How long a stream may be silent before it is asked for a sign of life. Dead connections are found
+/// by HTTP/2 pings within this time; the question finds a server that lost the watch.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Starts a watch of a relative prefix.
+pub(crate) fn watch(
+    lines: Arc<Lines>,
+    namespace: Namespace,
+    prefix: String,
+    backoff: Backoff,
+) -> mpsc::Receiver<WatchEvent> {
+    let (events, receiver) = mpsc::channel(BUFFER);
+    let watcher = Watcher { lines, namespace, prefix, events, told: None };
+    tokio::spawn(watcher.run(backoff));
+    receiver
+}
+
+struct Watcher {
+    lines: Arc<Lines>,
+    namespace: Namespace,
+    prefix: String,
+    events: mpsc::Sender<WatchEvent>,
+    /// `None`: nothing yet, or nothing that can be built on.
+    told: Option<Told>,
+}
+
+/// Why a stream is not followed any longer.
+enum End {
+    /// Nobody listens.
+    Unwatched,
+    /// It failed; what was told still holds.
+    Failed(StoreError),
+    /// The store cannot tell what changed since.
+    Missed(&'static str),
+}
+
+impl From<Failed> for End {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed.told)
+    }
+}
+
+/// A stream whose server has said that it watches.
+struct Open {
+    line: Arc<Line>,
+    stream: WatchStream,
+}
+
+impl Watcher {
+    async fn run(mut self, mut backoff: Backoff) {
+        let mut cause = "start";
+        let mut interrupted = false;
+        loop {
+            let attached = self.attach(cause, &mut interrupted).await;
+            let end = match attached {
+                Ok(open) => {
+                    backoff.reset();
+                    self.follow(open).await
+                }
+                Err(end) => end,
+            };
+            match end {
+                End::Unwatched => return,
+                End::Missed(why) => {
+                    tracing::info!(prefix = %self.prefix, why, "a watch lists everything again");
+                    self.told = None;
+                    cause = why;
+                }
+                End::Failed(error) => {
+                    telemetry::interrupted(&self.prefix);
+                    tracing::debug!(prefix = %self.prefix, %error, "a watch lost its stream");
+                    // Told once an interruption, and not before there was anything to interrupt.
+                    if !std::mem::replace(&mut interrupted, true)
+                        && cause_is_told(&self.told, cause)
+                        && self.events.send(WatchEvent::Interrupted(error)).await.is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+            let wait = sleep(backoff.wait());
+            tokio::select! {
+                biased;
+                () = self.events.closed() => return,
+                () = wait => {}
+            }
+        }
+    }
+
+    /// Opens a stream and brings the receiver to where it begins.
+    async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
+        let resume = self.told.as_ref().map_or(0, |told| told.revision + 1);
+        let open = self.open(resume).await?;
+        match &self.told {
+            Some(told) => {
+                let then = list(&self.lines, &self.namespace, &self.prefix, What::Keys, told.revision).await;
+                match then {
+                    Ok(then) if Told::all(&then) == *told => telemetry::resumed(&self.prefix),
+                    Ok(_) => return Err(End::Missed("other-store")),
+                    Err(Failed { seen: Some(seen), .. }) if revision_is_gone(&seen) => {
+                        let compacted = kind_of_gone(&seen);
+                        return Err(End::Missed(compacted));
+                    }
+                    Err(failed) => return Err(failed.into()),
+                }
+            }
+            None => {
+                let all = list(&self.lines, &self.namespace, &self.prefix, What::All, 0).await?;
+                let told = Told::all(&all);
+                telemetry::listed(&self.prefix, cause);
+                if self.events.send(WatchEvent::Listed(all)).await.is_err() {
+                    return Err(End::Unwatched);
+                }
+                self.told = Some(told);
+            }
+        }
+        *interrupted = false;
+        Ok(open)
+    }
+
+    /// Opens a stream from a revision, or (0) from now.
+    async fn open(&self, from: i64) -> Result<Open, End> {
+        let Range { from: key, end } = self.namespace.range(&self.prefix);
+        let mut options = WatchOptions::new().with_range(end).with_fragment();
+        if from > 0 {
+            options = options.with_start_revision(from);
+        }
+        let ask = |line: Arc<Line>| {
+            let (key, options) = (key.clone(), options.clone());
+            async move {
+                let mut stream = line.watch().watch(key, Some(options)).await?;
+                let first = stream.message().await?.ok_or_else(ended)?;
+                if first.canceled() && denied(&first) && line.has_credentials() {
+                    // etcd 3.4 does not tell an unknown token from a lack of permission.
+                    return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
+                }
+                Ok((line, stream, first))
+            }
+        };
+        let (line, stream, first) =
+            self.lines.request(Operation::Watch, &self.prefix, self.lines.timeout(), ask).await?;
+        self.refuse_canceled(&line, &first)?;
+        Ok(Open { line, stream })
+    }
+
+    /// What the end of a watch by its server means.
+    fn refuse_canceled(&self, line: &Line, answer: &WatchResponse) -> Result<(), End> {
+        if answer.compact_revision() > 0 {
+            return Err(End::Missed("compacted"));
+        }
+        if !answer.canceled() {
+            return Ok(());
+        }
+        let kind = if denied(answer) { StoreErrorKind::Denied } else { StoreErrorKind::Unavailable };
+        let reason = answer.cancel_reason();
+        let reason = if reason.is_empty() { "the store ended the watch" } else { reason };
+        let why = format!("{reason}, from {}", line.name());
+        Err(End::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
+    }
+
+    /// Tells the stream's changes until it ends.
+    async fn follow(&mut self, open: Open) -> End {
+        let Open { line, mut stream } = open;
+        let mut assembly = Assembly::default();
+        let mut ask_at = Instant::now() + SILENCE;
+        let mut answer_by = None;
+        loop {
+            let answer = tokio::select! {
+                biased;
+                () = self.events.closed() => return End::Unwatched,
+                answer = stream.message() => answer,
+                () = sleep_until(answer_by.unwrap_or(ask_at)) => {
+                    if answer_by.is_some() {
+                        self.lines.failed(&line, StoreErrorKind::Deadline);
+                        return End::Failed(self.silent(&line));
+                    }
+                    let by = Instant::now() + self.lines.timeout() * 2;
+                    answer_by = Some(by);
+                    match timeout_at(by, stream.request_progress()).await {
+                        Ok(Ok(())) => continue,
+                        Ok(Err(error)) => return self.broken(&line, &error),
+                        Err(_) => return End::Failed(self.silent(&line)),
+                    }
+                }
+            };
+            let answer = match answer {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return self.broken(&line, &ended()),
+                Err(error) => return self.broken(&line, &error),
+            };
+            (ask_at, answer_by) = (Instant::now() + SILENCE, None);
+            if let Err(end) = self.refuse_canceled(&line, &answer) {
+                return end;
+            }
+            if let Err(end) = self.tell(&mut assembly, answer).await {
+                return end;
+            }
+        }
+    }
+
+    async fn tell(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), End> {
+        let more_follows = answer.0.fragment;
+        let arrived = arrived(&self.namespace, answer);
+        let Some(told) = &mut self.told else { return Err(End::Missed("start")) };
+        let Some(whole) = assembly.take(told, arrived, more_follows) else { return Ok(()) };
+        let event = WatchEvent::Changed { revision: whole.revision, changes: whole.changes };
+        self.events.send(event).await.map_err(|_| End::Unwatched)
+    }
+
+    fn broken(&self, line: &Line, error: &Error) -> End {
+        let told = store_error(Operation::Watch, &self.prefix, line.name(), error);
+        self.lines.failed(line, kind(error));
+        End::Failed(told)
+    }
+
+    fn silent(&self, line: &Line) -> StoreError {
+        StoreError {
+            operation: Operation::Watch.of(&self.prefix),
+            kind: StoreErrorKind::Deadline,
+            why: format!("no sign of life, from {}", line.name()),
+        }
+    }
+}
+
+/// Whether there is anything that an interruption could interrupt: a list was told once.
+fn cause_is_told(told: &Option<Told>, cause: &str) -> bool {
+    told.is_some() || cause != "start"
+}
+
+fn kind_of_gone(error: &Error) -> &'static str {
+    if error.to_string().contains("compacted") { "compacted" } else { "other-store" }
+}
+
+fn ended() -> Error {
+    Error::WatchError("the stream ended".to_owned())
+}
+
+fn denied(answer: &WatchResponse) -> bool {
+    let reason = answer.cancel_reason();
+    reason.contains("permission denied") || reason.contains("auth")
+}
+
+/// The changes of an answer, in its order.
+fn arrived(namespace: &Namespace, answer: WatchResponse) -> Vec<Arrived> {
+    answer
+        .0
+        .events
+        .into_iter()
+        .filter_map(|event| {
+            let deleted = event.r#type == EventType::Delete as i32;
+            let kv = event.kv?;
+            let revision = kv.mod_revision;
+            let kv = etcd_client::KeyValue(kv);
+            let change = if deleted {
+                relative(namespace, &kv).map(|key| KeyChange { key, entry: None })
+            } else {
+                entry(namespace, kv).map(|(key, entry)| KeyChange { key, entry: Some(entry) })
+            };
+            Some(Arrived { revision, change })
+        })
+        .collect()
+}
