@@ -1,0 +1,93 @@
+//! When the store compacts by itself: by revisions and by bytes, without a clock, so that runs repeat.
+
+use std::collections::VecDeque;
+
+use crate::options::AutoCompaction;
+use crate::range::View;
+
+/// Bytes written between two remembered revisions: how finely history can be cut by bytes.
+const MARK_BYTES: u64 = 1024 * 1024;
+/// History may grow over its limit by this part before it is cut: cutting costs a pass over the index.
+const SLACK_DIVISOR: u64 = 4;
+
+/// Follows what is written, and says what may go.
+#[derive(Debug)]
+pub(crate) struct AutoCompactor {
+    policy: AutoCompaction,
+    /// Bytes written since this began.
+    written: u64,
+    /// Revisions, and the bytes that had been written before each.
+    marks: VecDeque<(i64, u64)>,
+}
+
+impl AutoCompactor {
+    pub(crate) fn new(policy: AutoCompaction) -> Self {
+        Self { policy, written: 0, marks: VecDeque::new() }
+    }
+
+    pub(crate) fn wrote(&mut self, main: i64, bytes: u64) {
+        if self.marks.back().is_none_or(|(_, before)| self.written - before >= MARK_BYTES) {
+            self.marks.push_back((main, self.written));
+        }
+        self.written += bytes;
+    }
+
+    /// The revision to compact at, `None` while history is within its limits.
+    pub(crate) fn target(&mut self, view: View) -> Option<i64> {
+        if !self.policy.enabled {
+            return None;
+        }
+        while self.marks.front().is_some_and(|(main, _)| *main <= view.compacted) {
+            self.marks.pop_front();
+        }
+        let keep = i64::from(self.policy.keep_revisions);
+        let slack = keep / SLACK_DIVISOR as i64;
+        let by_revisions =
+            (view.current - view.compacted.max(0) > keep + slack).then(|| view.current.saturating_sub(keep));
+        let history = self.marks.front().map_or(0, |(_, before)| self.written - before);
+        let too_much = history > self.policy.keep_bytes + self.policy.keep_bytes / SLACK_DIVISOR;
+        let by_bytes = too_much
+            .then(|| self.marks.iter().find(|(_, before)| self.written - before <= self.policy.keep_bytes))
+            .flatten()
+            .map(|(main, _)| main - 1);
+        by_revisions.max(by_bytes).filter(|main| *main > view.compacted && *main <= view.current)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AutoCompactor;
+    use crate::options::AutoCompaction;
+    use crate::range::View;
+
+    fn compactor(keep_revisions: u32, keep_bytes: u64) -> AutoCompactor {
+        AutoCompactor::new(AutoCompaction { enabled: true, keep_revisions, keep_bytes })
+    }
+
+    #[test]
+    fn cuts_history_to_its_revisions_once_the_slack_is_used_up() {
+        let mut compactor = compactor(100, u64::MAX / 2);
+        assert_eq!(compactor.target(View { current: 125, compacted: -1 }), None);
+        assert_eq!(compactor.target(View { current: 126, compacted: -1 }), Some(26));
+        assert_eq!(compactor.target(View { current: 126, compacted: 26 }), None);
+    }
+
+    #[test]
+    fn cuts_history_to_its_bytes_and_settles() {
+        const MIB: u64 = 1024 * 1024;
+        let mut compactor = compactor(u32::MAX, 8 * MIB);
+        let mut view = View { current: 1, compacted: -1 };
+        let mut cuts = 0;
+        for main in 2..200 {
+            compactor.wrote(main, MIB);
+            view.current = main;
+            if let Some(target) = compactor.target(view) {
+                assert!(main - target <= 8, "{main} {target}");
+                view.compacted = target;
+                cuts += 1;
+            }
+            assert!(main - view.compacted.max(1) <= 11, "{main} {}", view.compacted);
+        }
+        assert!((30..80).contains(&cuts), "{cuts} passes over the index");
+    }
+}

@@ -1,0 +1,113 @@
+//! What is wrong with a write before anything is looked up: etcd's checks, in etcd's order.
+
+use std::collections::BTreeSet;
+
+use etcd_client::proto::{PbDeleteRequest, PbPutRequest, PbTxnOpRequest, PbTxnRequest, PbTxnRequestOp};
+use prost::Message;
+
+use crate::range::check_range;
+use crate::refusal::Refusal;
+use crate::span::Ranges;
+
+/// Most comparisons, and most operations of a branch, in a transaction (etcd's `--max-txn-ops`).
+pub(crate) const MAX_TXN_OPERATIONS: usize = 128;
+/// Most bytes of a write request (etcd's `--max-request-bytes`).
+pub(crate) const MAX_REQUEST_BYTES: usize = 3 * 512 * 1024;
+/// What etcd wraps around a request before it measures it: a header with an id, and tags with lengths.
+const ENVELOPE_BYTES: usize = 20;
+
+pub(crate) fn check_size(request: &impl Message) -> Result<(), Refusal> {
+    if request.encoded_len() + ENVELOPE_BYTES > MAX_REQUEST_BYTES {
+        Err(Refusal::RequestTooLarge)
+    } else {
+        Ok(())
+    }
+}
+
+pub(crate) fn check_put(request: &PbPutRequest) -> Result<(), Refusal> {
+    if request.key.is_empty() {
+        return Err(Refusal::EmptyKey);
+    }
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(Refusal::ValueProvided);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(Refusal::LeaseProvided);
+    }
+    Ok(())
+}
+
+pub(crate) fn check_delete(request: &PbDeleteRequest) -> Result<(), Refusal> {
+    if request.key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
+}
+
+pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
+    check_operations(request, MAX_TXN_OPERATIONS)?;
+    // After the check of sizes, so that this one has bounded work.
+    written_keys(&request.success)?;
+    written_keys(&request.failure)?;
+    Ok(())
+}
+
+/// Whether a transaction only reads: such a one is answered without the writer.
+pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
+    request
+        .success
+        .iter()
+        .chain(&request.failure)
+        .all(|operation| matches!(operation.request, Some(PbTxnOpRequest::RequestRange(_))))
+}
+
+fn check_operations(request: &PbTxnRequest, allowed: usize) -> Result<(), Refusal> {
+    let operations = request.compare.len().max(request.success.len()).max(request.failure.len());
+    // A nested transaction may have as many as its parent left over.
+    let Some(left) = allowed.checked_sub(operations) else { return Err(Refusal::TooManyOperations) };
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Refusal::EmptyKey);
+    }
+    for operation in request.success.iter().chain(&request.failure) {
+        match &operation.request {
+            Some(PbTxnOpRequest::RequestRange(range)) => check_range(range)?,
+            Some(PbTxnOpRequest::RequestPut(put)) => check_put(put)?,
+            Some(PbTxnOpRequest::RequestDeleteRange(delete)) => check_delete(delete)?,
+            Some(PbTxnOpRequest::RequestTxn(nested)) => check_operations(nested, left)?,
+            None => return Err(Refusal::KeyNotFound),
+        }
+    }
+    Ok(())
+}
+
+/// The keys that a branch puts and deletes; refuses one that is put twice, or put and deleted.
+///
+/// As in etcd, the two branches of a nested transaction may put the same key, and a key that one nested transaction
+/// puts may be deleted by a later one.
+fn written_keys(operations: &[PbTxnRequestOp]) -> Result<(BTreeSet<&[u8]>, Ranges<'_>), Refusal> {
+    let mut deleted = Ranges::default();
+    for operation in operations {
+        if let Some(PbTxnOpRequest::RequestDeleteRange(delete)) = &operation.request {
+            deleted.insert(&delete.key, &delete.range_end);
+        }
+    }
+    let mut put: BTreeSet<&[u8]> = BTreeSet::new();
+    for operation in operations {
+        if let Some(PbTxnOpRequest::RequestTxn(nested)) = &operation.request {
+            let (put_then, deleted_then) = written_keys(&nested.success)?;
+            let (put_else, deleted_else) = written_keys(&nested.failure)?;
+            let both: BTreeSet<_> = put_then.union(&put_else).copied().collect();
+            if both.iter().any(|key| put.contains(key) || deleted.contains(key)) {
+                return Err(Refusal::DuplicateKey);
+            }
+            put.extend(both);
+            deleted.merge(deleted_then);
+            deleted.merge(deleted_else);
+        }
+    }
+    for operation in operations {
+        if let Some(PbTxnOpRequest::RequestPut(request)) = &operation.request
+            && (deleted.contains(&request.key) || !put.insert(&request.key))
+        {
+            return Err(Refusal::DuplicateKey);
+        }
+    }
+    Ok((put, deleted))
+}

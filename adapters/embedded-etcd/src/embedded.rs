@@ -1,0 +1,218 @@
+//! The store as its owner holds it.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::DuplexStream;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::auto_compaction::AutoCompactor;
+use crate::batch::Head;
+use crate::file::{Opened, open};
+use crate::leases::TimedLeases;
+use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connection, serve_listener};
+use crate::options::{Commit, OpenError, Options};
+use crate::random::SplitMix64;
+use crate::recent::Recent;
+use crate::refusal::Refusal;
+use crate::services::Api;
+use crate::store::{MAX_WAITING_WRITES, Operation, State, Store, stopped};
+use crate::writer::{Writer, WriterSetup};
+
+/// Bytes that a connection in memory holds in each direction.
+const DUPLEX_BYTES: usize = 64 * 1024;
+/// How long to wait before leases whose end could not be written are tried again.
+const LEASE_RETRY: Duration = Duration::from_millis(500);
+
+/// An open store.
+///
+/// Dropping it closes it soon after; [`EmbeddedEtcd::shutdown`] closes it and waits.
+#[derive(Debug)]
+pub struct EmbeddedEtcd {
+    store: Arc<Store>,
+    router: axum::Router,
+    leases: JoinHandle<()>,
+    writer: Option<JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Why a listener does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("listening on {address} failed")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The listener has no address.
+    #[error("asking a listener for its address failed")]
+    Address(#[source] std::io::Error),
+    /// TLS cannot be offered.
+    #[error("setting up TLS failed")]
+    Tls(#[from] TlsError),
+}
+
+impl EmbeddedEtcd {
+    /// Opens a store. Must be called on a tokio runtime with time; the file is read whole before this returns.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let Opened { database, disk, loaded, lock } = open(&options)?;
+        let (sender, jobs) = mpsc::channel(MAX_WAITING_WRITES);
+        let mut lease_ids = SplitMix64::new(options.seed ^ loaded.identity.term);
+        // Not the numbers that the ids of the store began with.
+        lease_ids.next();
+        let mut auto_compactor = AutoCompactor::new(options.auto_compaction);
+        for (main, bytes) in loaded.index.bytes_after(loaded.view.compacted) {
+            auto_compactor.wrote(main, bytes);
+        }
+        let setup = WriterSetup {
+            head: Head { view: loaded.view, leases: loaded.leases.clone(), alarms: loaded.alarms, lease_ids },
+            auto_compactor,
+            superseded: loaded.superseded,
+            quota_bytes: options.quota_bytes,
+            cache_bytes: options.cache_bytes,
+        };
+        let state = State {
+            index: loaded.index,
+            view: loaded.view,
+            leases: TimedLeases::refreshed(loaded.leases, Instant::now()),
+            recent: Recent::default(),
+            alarms: loaded.alarms,
+        };
+        let store = Arc::new(Store::new(loaded.identity, disk, database, state, loaded.data_bytes, sender));
+        let writer = Writer::new(Arc::clone(&store), jobs, setup);
+        let (mut task, mut thread) = (None, None);
+        match options.commit {
+            Commit::Inline => {
+                task = Some(tokio::spawn(async move {
+                    writer.run().await;
+                    // Others may have the directory only when the file is closed.
+                    drop(lock);
+                }));
+            }
+            Commit::Thread => thread = Some(start_thread(writer, lock)?),
+        }
+        let router = Api::new(Arc::clone(&store), &options.name, &options.advertise_client_urls).router();
+        let leases = tokio::spawn(end_leases(Arc::clone(&store)));
+        Ok(Self { store, router, leases, writer: task, thread })
+    }
+
+    /// Listens on `address` and serves; with `tls`, only over it.
+    pub async fn serve(
+        &self,
+        address: SocketAddr,
+        tls: Option<&ServerTls>,
+    ) -> Result<ServerHandle, ServeError> {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
+        self.serve_on(listener, tls)
+    }
+
+    /// Serves on a listener that exists already.
+    pub fn serve_on(
+        &self,
+        listener: TcpListener,
+        tls: Option<&ServerTls>,
+    ) -> Result<ServerHandle, ServeError> {
+        let tls = tls.map(ServerTls::config).transpose()?;
+        serve_listener(listener, tls, self.router.clone(), self.store.stopping()).map_err(ServeError::Address)
+    }
+
+    /// A connection in memory, as a client of gRPC would have it over TCP: it can be wrapped, delayed and dropped.
+    pub fn connect_in_memory(&self) -> DuplexStream {
+        let (client, server) = tokio::io::duplex(DUPLEX_BYTES);
+        tokio::spawn(serve_connection(server, self.router.clone(), self.store.stopping()));
+        client
+    }
+
+    /// Serves one connection on any stream of bytes, until it ends.
+    pub async fn serve_stream<S>(&self, stream: S)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        serve_connection(stream, self.router.clone(), self.store.stopping()).await;
+    }
+
+    /// A client that calls the services directly, without any connection.
+    pub async fn client(&self) -> Result<etcd_client::Client, etcd_client::Error> {
+        direct_client(self.router.clone()).await
+    }
+
+    /// Why nothing is written any more, if the file failed. The process must be started again then.
+    pub fn failure(&self) -> Option<String> {
+        self.store.failure()
+    }
+
+    /// Ends streams, commits what waits, closes the file, and returns when all that is done.
+    pub async fn shutdown(mut self) {
+        self.store.stop();
+        match self.store.write(Operation::Close).await {
+            // A failed or timed out store closes all the same, when its writer gets to it.
+            Ok(_) | Err(Refusal::Stopped) => {}
+            Err(refusal) => tracing::warn!(%refusal, "closing the embedded store"),
+        }
+        if let Some(writer) = self.writer.take()
+            && let Err(error) = writer.await
+        {
+            tracing::error!(%error, "the embedded store's writer failed");
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the embedded store's writer panicked");
+        }
+    }
+}
+
+impl Drop for EmbeddedEtcd {
+    fn drop(&mut self) {
+        self.store.stop();
+        self.leases.abort();
+        self.store.close_soon();
+    }
+}
+
+/// The only thread that this crate starts.
+fn start_thread(writer: Writer, lock: Option<File>) -> Result<std::thread::JoinHandle<()>, OpenError> {
+    let runtime = tokio::runtime::Handle::current();
+    std::thread::Builder::new()
+        .name("etcd-writer".to_owned())
+        .spawn(move || {
+            // Its clock is the runtime's.
+            let _entered = runtime.enter();
+            writer.run_blocking();
+            drop(lock);
+        })
+        .map_err(OpenError::Thread)
+}
+
+/// Has leases revoked when their time is up.
+async fn end_leases(store: Arc<Store>) {
+    let mut stopping = store.stopping();
+    loop {
+        let next = store.state().leases.next_end();
+        let until_next = async {
+            match next {
+                Some(end) => tokio::time::sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stopped(&mut stopping) => return,
+            () = store.lease_granted.notified() => continue,
+            () = until_next => {}
+        }
+        if let Err(refusal) = store.write(Operation::RevokeEnded).await {
+            tracing::warn!(%refusal, "ended leases could not be revoked; trying again");
+            tokio::time::sleep(LEASE_RETRY).await;
+        }
+    }
+}

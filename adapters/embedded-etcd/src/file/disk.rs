@@ -1,0 +1,275 @@
+//! Between redb and the bytes: lets an opening be rehearsed, and remembers which faults came from below.
+//!
+//! Guarantees: while rehearsing, nothing reaches the storage; [`Disk::accept`] then repeats what was written, in the
+//! same order and with the same syncs, so that a crash in it is a crash in redb's own recovery.
+//! The storage outlives the redb database on it, so that a failed database can be opened anew under the same lock.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redb::StorageBackend;
+
+/// Bytes of a block that a rehearsal keeps; redb writes pages of this size.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Storage that redb databases come and go on.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    storage: Arc<dyn StorageBackend>,
+    rehearsing: AtomicBool,
+    rehearsal: Mutex<Rehearsal>,
+    sync_failed: AtomicBool,
+    full: AtomicBool,
+}
+
+/// What was written since the rehearsal began.
+#[derive(Debug, Default)]
+struct Rehearsal {
+    len: u64,
+    blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES as usize]>>,
+    effects: Vec<Effect>,
+}
+
+#[derive(Debug)]
+enum Effect {
+    SetLen(u64),
+    Write(u64, Vec<u8>),
+    Sync,
+}
+
+impl Disk {
+    /// Begins with a rehearsal.
+    pub(crate) fn rehearse(storage: Arc<dyn StorageBackend>) -> io::Result<Arc<Self>> {
+        let len = storage.len()?;
+        Ok(Arc::new(Self {
+            storage,
+            rehearsing: AtomicBool::new(true),
+            rehearsal: Mutex::new(Rehearsal { len, ..Rehearsal::default() }),
+            sync_failed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+        }))
+    }
+
+    /// Makes what was rehearsed real.
+    pub(crate) fn accept(&self) -> io::Result<()> {
+        let mut rehearsal = self.rehearsal();
+        let rehearsed = std::mem::take(&mut *rehearsal);
+        for effect in rehearsed.effects {
+            match effect {
+                Effect::SetLen(len) => self.storage.set_len(len)?,
+                Effect::Write(offset, data) => self.storage.write(offset, &data)?,
+                Effect::Sync => self.storage.sync_data()?,
+            }
+        }
+        self.storage.sync_data()?;
+        self.rehearsing.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// A backend for one database.
+    pub(crate) fn handle(self: &Arc<Self>) -> Handle {
+        Handle(Arc::clone(self))
+    }
+
+    /// Bytes of the storage.
+    pub(crate) fn len(&self) -> u64 {
+        self.storage.len().unwrap_or(0)
+    }
+
+    /// Whether a sync ever failed: what is on the disk is unknown from then on, whatever reads say.
+    pub(crate) fn sync_failed(&self) -> bool {
+        self.sync_failed.load(Ordering::Acquire)
+    }
+
+    /// Whether there was no room for a write since the last call.
+    pub(crate) fn take_full(&self) -> bool {
+        self.full.swap(false, Ordering::AcqRel)
+    }
+
+    fn rehearsal(&self) -> MutexGuard<'_, Rehearsal> {
+        self.rehearsal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_rehearsing(&self) -> bool {
+        self.rehearsing.load(Ordering::Acquire)
+    }
+
+    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            if is_full(error) {
+                self.full.store(true, Ordering::Release);
+            }
+        })
+    }
+}
+
+/// Whether an error says that there is no room left.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::WriteZero
+    )
+}
+
+/// What a database writes through. Closing it leaves the storage, and the lock on it, alone.
+#[derive(Debug)]
+pub(crate) struct Handle(Arc<Disk>);
+
+impl StorageBackend for Handle {
+    fn len(&self) -> io::Result<u64> {
+        if self.0.is_rehearsing() { Ok(self.0.rehearsal().len) } else { self.0.storage.len() }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if !self.0.is_rehearsing() {
+            return self.0.storage.read(offset, out);
+        }
+        self.0.rehearsal().read(&*self.0.storage, offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if !self.0.is_rehearsing() {
+            return self.0.note(self.0.storage.set_len(len));
+        }
+        self.0.rehearsal().set_len(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if !self.0.is_rehearsing() {
+            return self
+                .0
+                .storage
+                .sync_data()
+                .inspect_err(|_| self.0.sync_failed.store(true, Ordering::Release));
+        }
+        self.0.rehearsal().effects.push(Effect::Sync);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.0.is_rehearsing() {
+            return self.0.note(self.0.storage.write(offset, data));
+        }
+        self.0.rehearsal().write(&*self.0.storage, offset, data)
+    }
+}
+
+impl Rehearsal {
+    fn read(&self, storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.len);
+        if end.is_none() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut at = offset;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let block = at / BLOCK_BYTES;
+            let within = (at % BLOCK_BYTES) as usize;
+            let take = rest.len().min(BLOCK_BYTES as usize - within);
+            let (part, after) = rest.split_at_mut(take);
+            match self.blocks.get(&block) {
+                Some(data) => part.copy_from_slice(&data[within..within + take]),
+                None => read_padded(storage, at, part)?,
+            }
+            rest = after;
+            at += take as u64;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, storage: &dyn StorageBackend, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let block = at / BLOCK_BYTES;
+            let within = (at % BLOCK_BYTES) as usize;
+            let take = rest.len().min(BLOCK_BYTES as usize - within);
+            let (part, after) = rest.split_at(take);
+            if let std::collections::btree_map::Entry::Vacant(entry) = self.blocks.entry(block) {
+                let mut stored = Box::new([0; BLOCK_BYTES as usize]);
+                read_padded(storage, block * BLOCK_BYTES, &mut stored[..])?;
+                entry.insert(stored);
+            }
+            if let Some(stored) = self.blocks.get_mut(&block) {
+                stored[within..within + take].copy_from_slice(part);
+            }
+            rest = after;
+            at += take as u64;
+        }
+        self.len = self.len.max(offset + data.len() as u64);
+        self.effects.push(Effect::Write(offset, data.to_vec()));
+        Ok(())
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            // What lies beyond must read as zeros if the storage grows again.
+            for block in len / BLOCK_BYTES..self.len.div_ceil(BLOCK_BYTES) {
+                let keep = len.saturating_sub(block * BLOCK_BYTES) as usize;
+                if keep == 0 {
+                    self.blocks.insert(block, Box::new([0; BLOCK_BYTES as usize]));
+                } else if let Some(stored) = self.blocks.get_mut(&block) {
+                    stored[keep..].fill(0);
+                }
+            }
+        }
+        self.len = len;
+        self.effects.push(Effect::SetLen(len));
+    }
+}
+
+/// Reads what the storage has, zeros where it ends.
+fn read_padded(storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    let stored = storage.len()?.saturating_sub(offset).min(out.len() as u64) as usize;
+    let (there, beyond) = out.split_at_mut(stored);
+    beyond.fill(0);
+    if there.is_empty() { Ok(()) } else { storage.read(offset, there) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Disk;
+    use redb::StorageBackend;
+    use redb::backends::InMemoryBackend;
+    use std::sync::Arc;
+
+    fn contents(storage: &dyn StorageBackend) -> Vec<u8> {
+        let mut bytes = vec![0; storage.len().unwrap() as usize];
+        storage.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted() {
+        let storage: Arc<dyn StorageBackend> = Arc::new(InMemoryBackend::new());
+        storage.set_len(6000).unwrap();
+        storage.write(0, &[7; 6000]).unwrap();
+        let before = contents(&*storage);
+        let disk = Disk::rehearse(Arc::clone(&storage)).unwrap();
+        let handle = disk.handle();
+        handle.set_len(10_000).unwrap();
+        handle.write(4090, &[1; 12]).unwrap();
+        handle.set_len(5000).unwrap();
+        handle.sync_data().unwrap();
+        handle.set_len(9000).unwrap();
+        handle.write(8999, &[9]).unwrap();
+        let rehearsed = contents(&handle);
+        let mut expected = vec![7; 5000];
+        expected[4090..4102].fill(1);
+        expected.resize(9000, 0);
+        expected[8999] = 9;
+        assert_eq!(rehearsed, expected);
+        assert_eq!(contents(&*storage), before);
+        disk.accept().unwrap();
+        assert_eq!(contents(&*storage), expected);
+        handle.write(0, &[3]).unwrap();
+        assert_eq!(contents(&*storage)[0], 3, "after the rehearsal writes go through");
+    }
+}

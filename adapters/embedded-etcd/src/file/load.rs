@@ -1,0 +1,120 @@
+//! Reading the whole file once: what the store needs in memory.
+
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
+
+use super::tables::{Identity, LEASES, META, REVISIONS, meta};
+use crate::index::{Change, Index, Superseded};
+use crate::leases::{LeaseChange, LeaseTable};
+use crate::range::View;
+use crate::record::{Record, Revision};
+
+/// What the file says.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) index: Index,
+    pub(crate) view: View,
+    pub(crate) leases: LeaseTable,
+    pub(crate) identity: Identity,
+    pub(crate) alarms: u64,
+    /// Compacted, but not yet taken out of the file.
+    pub(crate) superseded: Vec<Superseded>,
+    /// Bytes of keys and values, compacted ones that are still in the file included.
+    pub(crate) data_bytes: u64,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error("reading the file")]
+    Read(#[from] redb::Error),
+    #[error("the record of revision {main}.{sub} does not have the checksum it was written with")]
+    Checksum { main: i64, sub: u32 },
+    #[error("{found} of {expected} records are there")]
+    Missing { found: u64, expected: u64 },
+    #[error("it has layout {0}, this version reads layout {current}", current = meta::CURRENT_FORMAT)]
+    Format(u64),
+    #[error("the entry {0:?} is missing")]
+    NoEntry(&'static str),
+}
+
+macro_rules! read_errors {
+    ($($error:ty),*) => {
+        $(impl From<$error> for LoadError {
+            fn from(error: $error) -> Self {
+                Self::Read(error.into())
+            }
+        })*
+    };
+}
+read_errors!(redb::StorageError, redb::TableError, redb::TransactionError);
+
+/// Reads and checks everything. A file that has no tables yet is `None`.
+pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadError> {
+    let transaction = database.begin_read()?;
+    let numbers = match transaction.open_table(META) {
+        Ok(numbers) => numbers,
+        Err(redb::TableError::TableDoesNotExist(_)) if transaction.list_tables()?.next().is_none() => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let number = |name: &'static str| -> Result<u64, LoadError> {
+        Ok(numbers.get(name)?.ok_or(LoadError::NoEntry(name))?.value())
+    };
+    let format = number(meta::FORMAT)?;
+    if format != meta::CURRENT_FORMAT {
+        return Err(LoadError::Format(format));
+    }
+    let compacted = number(meta::COMPACTED_PLUS_ONE)? as i64 - 1;
+    let mut leases = LeaseTable::default();
+    for lease in transaction.open_table(LEASES)?.iter()? {
+        let (id, ttl_seconds) = lease?;
+        leases.apply(&LeaseChange::Granted { id: id.value(), ttl_seconds: ttl_seconds.value() });
+    }
+
+    let mut index = Index::default();
+    // A new store is at revision 1, and a compaction may have taken out the newest change.
+    let mut current = compacted.max(1);
+    let mut data_bytes = 0;
+    let revisions = transaction.open_table(REVISIONS)?;
+    let expected = revisions.len()?;
+    let mut found = 0;
+    for entry in revisions.iter()? {
+        let (revision, bytes) = entry?;
+        let revision = Revision::from_bytes(revision.value());
+        let bytes = bytes.value();
+        let record = Record::decode(revision, bytes)
+            .ok_or(LoadError::Checksum { main: revision.main, sub: revision.sub })?;
+        let change = Change {
+            revision,
+            create: record.create,
+            version: record.version,
+            lease: record.lease,
+            bytes: (record.key.len() + record.value.len()) as u32,
+        };
+        data_bytes += u64::from(change.bytes);
+        index.push(record.key, change);
+        current = current.max(revision.main);
+        found += 1;
+    }
+    if found != expected {
+        return Err(LoadError::Missing { found, expected });
+    }
+    for (key, change) in index.range(crate::span::Span::From(b""), current) {
+        leases.apply(&LeaseChange::Attached { id: change.lease, key: key.to_vec() });
+    }
+    let superseded = index.compact(compacted);
+    Ok(Some(Loaded {
+        index,
+        view: View { current, compacted },
+        leases,
+        identity: Identity {
+            cluster_id: number(meta::CLUSTER_ID)?,
+            member_id: number(meta::MEMBER_ID)?,
+            term: number(meta::TERM)?,
+        },
+        alarms: number(meta::ALARMS)?,
+        superseded,
+        data_bytes,
+    }))
+}

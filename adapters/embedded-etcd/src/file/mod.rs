@@ -1,0 +1,10 @@
+//! The file: where it is, what is in it, and how it is opened without ever spoiling it.
+
+mod disk;
+mod load;
+mod open;
+mod tables;
+
+pub(crate) use disk::Disk;
+pub(crate) use open::{Opened, open, reopen};
+pub(crate) use tables::{Identity, LEASES, META, REVISIONS, StoredValues, meta};

@@ -1,0 +1,203 @@
+//! Opening the file: checked whole before anything is written to it.
+//!
+//! Guarantees: a second process on the same directory is refused; a file that is damaged, or that is something else,
+//! is refused and left byte for byte as it was. A new file appears under its name only when it is complete.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{Database, StorageBackend};
+
+use super::disk::Disk;
+use super::load::{LoadError, Loaded, load};
+use super::tables::{Identity, LEASES, META, REVISIONS, meta};
+use crate::options::{Backend, OpenError, Options};
+use crate::random::SplitMix64;
+
+/// The file in the data directory.
+const FILE_NAME: &str = "etcd.redb";
+/// The file while it is being made.
+const NEW_FILE_NAME: &str = "etcd.redb.new";
+/// Locked while a process uses the directory.
+const LOCK_NAME: &str = "LOCK";
+/// Bytes that a redb file begins with; still zero while redb makes the file.
+const MAGIC_BYTES: usize = 9;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) database: Database,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) loaded: Loaded,
+    /// Keeps other processes away while it is there.
+    pub(crate) lock: Option<File>,
+}
+
+pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
+    match &options.backend {
+        Backend::Memory => on_storage(options, Arc::new(InMemoryBackend::new()), "memory"),
+        Backend::Custom(storage) => {
+            begin_anew_if_never_begun(&**storage)
+                .map_err(|source| failed("preparing", "the storage", source))?;
+            on_storage(options, Arc::clone(storage), "the storage")
+        }
+        Backend::File(directory) => in_directory(options, directory),
+    }
+}
+
+/// Opens the storage of a failed database again.
+pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+    let database = Database::builder()
+        .set_cache_size(cache_bytes)
+        .create_with_backend(disk.handle())
+        .map_err(|error| LoadError::Read(error.into()))?;
+    let loaded = load(&database)?.ok_or(LoadError::NoEntry(meta::FORMAT))?;
+    Ok((database, loaded))
+}
+
+fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
+    let shown = directory.display().to_string();
+    fs::create_dir_all(directory).map_err(|source| failed("making", &shown, source))?;
+    let lock = lock(directory)?;
+    let path = directory.join(FILE_NAME);
+    let exists = path.try_exists().map_err(|source| failed("looking for", path.display(), source))?;
+    let mut opened = if exists {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| failed("opening", path.display(), source))?;
+        on_file(options, file, &path)?
+    } else {
+        make(options, directory)?
+    };
+    opened.lock = Some(lock);
+    Ok(opened)
+}
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK_NAME);
+    let file = private(OpenOptions::new().write(true).create(true).truncate(false))
+        .open(&path)
+        .map_err(|source| failed("opening", path.display(), source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { directory: directory.display().to_string() }),
+        Err(TryLockError::Error(source)) => Err(failed("locking", path.display(), source)),
+    }
+}
+
+/// Makes an empty store, complete before it has its name: a crash leaves nothing half made behind.
+fn make(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
+    let path = directory.join(NEW_FILE_NAME);
+    let fail = |source| failed("making", path.display(), source);
+    let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(true))
+        .open(&path)
+        .map_err(fail)?;
+    let opened = on_file(options, file, &path)?;
+    fs::rename(&path, directory.join(FILE_NAME)).map_err(fail)?;
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(fail)?;
+    Ok(opened)
+}
+
+fn on_file(options: &Options, file: File, path: &Path) -> Result<Opened, OpenError> {
+    let storage = FileBackend::new(file).map_err(|error| damaged(path.display(), error.to_string()))?;
+    on_storage(options, Arc::new(storage), &path.display().to_string())
+}
+
+/// Keys and values are nobody else's business.
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+/// A storage whose making was cut short by a crash is made again; nothing was ever acknowledged from it.
+fn begin_anew_if_never_begun(storage: &dyn StorageBackend) -> io::Result<()> {
+    let len = storage.len()?;
+    if len == 0 {
+        return Ok(());
+    }
+    let mut magic = [0; MAGIC_BYTES];
+    let there = usize::try_from(len).unwrap_or(MAGIC_BYTES).min(MAGIC_BYTES);
+    storage.read(0, &mut magic[..there])?;
+    if magic == [0; MAGIC_BYTES] { storage.set_len(0) } else { Ok(()) }
+}
+
+fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -> Result<Opened, OpenError> {
+    let disk = Disk::rehearse(storage).map_err(|source| failed("reading", name, source))?;
+    let rehearsed = catch_unwind(AssertUnwindSafe(|| check_and_load(&disk, options.cache_bytes)))
+        .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()));
+    let (database, loaded) = rehearsed.map_err(|detail| damaged(name, detail))?;
+    disk.accept().map_err(|source| failed("writing", name, source))?;
+    let loaded = begin_term(&database, loaded, options.seed).map_err(|error| match error {
+        redb::Error::Io(source) => failed("writing", name, source),
+        other => failed("writing", name, io::Error::other(other)),
+    })?;
+    Ok(Opened { database, disk, loaded, lock: None })
+}
+
+/// Opens and reads everything, checksums of every page included. The error says what is wrong with the file.
+fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Option<Loaded>), String> {
+    let mut database = Database::builder()
+        .set_cache_size(cache_bytes)
+        .create_with_backend(disk.handle())
+        .map_err(|error| error.to_string())?;
+    if !database.check_integrity().map_err(|error| error.to_string())? {
+        return Err("checksums of its pages are wrong".to_owned());
+    }
+    let loaded = load(&database).map_err(|error| match &error {
+        LoadError::Read(source) => format!("{error}: {source}"),
+        _ => error.to_string(),
+    })?;
+    Ok((database, loaded))
+}
+
+/// Writes down that a new term began, and for a new store who it is.
+fn begin_term(database: &Database, loaded: Option<Loaded>, seed: u64) -> Result<Loaded, redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut numbers = transaction.open_table(META)?;
+        transaction.open_table(REVISIONS)?;
+        transaction.open_table(LEASES)?;
+        let identity = match &loaded {
+            Some(loaded) => Identity { term: loaded.identity.term + 1, ..loaded.identity },
+            None => {
+                let mut random = SplitMix64::new(seed);
+                // A lone etcd member that has just begun is in its second term.
+                Identity { cluster_id: random.next(), member_id: random.next(), term: 2 }
+            }
+        };
+        numbers.insert(meta::TERM, identity.term)?;
+        if loaded.is_none() {
+            numbers.insert(meta::FORMAT, meta::CURRENT_FORMAT)?;
+            numbers.insert(meta::CLUSTER_ID, identity.cluster_id)?;
+            numbers.insert(meta::MEMBER_ID, identity.member_id)?;
+            numbers.insert(meta::COMPACTED_PLUS_ONE, 0)?;
+            numbers.insert(meta::ALARMS, 0)?;
+        }
+    }
+    transaction.commit()?;
+    if let Some(mut loaded) = loaded {
+        loaded.identity.term += 1;
+        return Ok(loaded);
+    }
+    load(database)
+        .map_err(|error| match error {
+            LoadError::Read(error) => error,
+            other => redb::Error::Corrupted(other.to_string()),
+        })?
+        .ok_or_else(|| redb::Error::Corrupted("what was just written is not there".to_owned()))
+}
+
+fn failed(operation: &'static str, object: impl ToString, source: io::Error) -> OpenError {
+    OpenError::Io { operation, object: object.to_string(), source }
+}
+
+fn damaged(file: impl ToString, detail: String) -> OpenError {
+    OpenError::Damaged { file: file.to_string(), detail }
+}

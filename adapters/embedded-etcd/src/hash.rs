@@ -1,0 +1,66 @@
+//! The hash that etcd answers `HashKV` with: stores with the same history have the same.
+
+use prost::Message;
+
+use crate::crc32c::Crc32c;
+use crate::file::StoredValues;
+use crate::range::Values;
+use crate::record::Revision;
+use crate::refusal::Refusal;
+use crate::store::{Store, open_revisions};
+
+/// What etcd's file calls the bucket of its changes; the hash begins with it.
+const BUCKET: &[u8] = b"key";
+
+/// A hash, and what it is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HashOfStore {
+    pub(crate) hash: u32,
+    pub(crate) revision: i64,
+    pub(crate) current: i64,
+    pub(crate) compacted: i64,
+}
+
+/// The hash of everything up to `asked`, 0 for the current revision.
+pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, Refusal> {
+    let state = store.state();
+    let view = state.view;
+    if asked > 0 && asked <= view.compacted {
+        return Err(Refusal::Compacted);
+    }
+    if asked > view.current {
+        return Err(Refusal::FutureRevision);
+    }
+    let revision = if asked == 0 { view.current } else { asked };
+    let mut kept: Vec<_> = state.index.kept_at(revision, view.compacted).collect();
+    let snapshot = store.snapshot()?;
+    drop(state);
+    kept.sort_unstable();
+    let table = open_revisions(&snapshot)?;
+    let values = StoredValues(&table);
+    let mut crc = Crc32c::new();
+    crc.update(BUCKET);
+    for revision in kept {
+        let mut pair = values.pair(revision)?;
+        let tombstone = pair.version == 0;
+        if tombstone {
+            // etcd stores of a deletion only which key it was.
+            pair.mod_revision = 0;
+        }
+        crc.update(&etcd_key(revision, tombstone));
+        crc.update(&pair.encode_to_vec());
+    }
+    Ok(HashOfStore { hash: crc.finish(), revision, current: view.current, compacted: view.compacted })
+}
+
+/// How etcd writes a revision in its file.
+pub(crate) fn etcd_key(revision: Revision, tombstone: bool) -> Vec<u8> {
+    let mut key = Vec::with_capacity(18);
+    key.extend_from_slice(&revision.main.to_be_bytes());
+    key.push(b'_');
+    key.extend_from_slice(&i64::from(revision.sub).to_be_bytes());
+    if tombstone {
+        key.push(b't');
+    }
+    key
+}

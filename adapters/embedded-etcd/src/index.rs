@@ -1,0 +1,195 @@
+//! The index in memory: for each key its changes since the last compaction, without the values.
+//!
+//! Guarantees: [`Index::at`] and [`Index::range`] answer for any revision that is not compacted, whatever newer
+//! changes the index holds already. So the writer adds changes at once, and readers that ask for the newest durable
+//! revision do not see them before they are on disk.
+//! Everything that a range request can ask about a pair but its value is here, so that only values are read from the file.
+
+use std::collections::BTreeMap;
+
+use crate::record::Revision;
+use crate::span::Span;
+
+/// One change of one key. A deletion has version 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) revision: Revision,
+    pub(crate) create: i64,
+    pub(crate) version: i64,
+    pub(crate) lease: i64,
+    /// Bytes of key and value, for the accounts of auto-compaction.
+    pub(crate) bytes: u32,
+}
+
+impl Change {
+    fn is_tombstone(&self) -> bool {
+        self.version == 0
+    }
+}
+
+/// A change that a compaction made superfluous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superseded {
+    pub(crate) revision: Revision,
+    pub(crate) bytes: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    keys: BTreeMap<Vec<u8>, Vec<Change>>,
+}
+
+impl Index {
+    /// The change that made the key what it is at revision `main`, `None` if it does not exist then.
+    pub(crate) fn at(&self, key: &[u8], main: i64) -> Option<&Change> {
+        live_at(self.keys.get(key)?, main)
+    }
+
+    /// The keys that exist at revision `main`, in order.
+    pub(crate) fn range<'a>(
+        &'a self,
+        span: Span<'a>,
+        main: i64,
+    ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
+        let (one, many) = match span {
+            Span::One(key) => (self.keys.get_key_value(key), None),
+            _ => (None, span.bounds().map(|bounds| self.keys.range::<[u8], _>(bounds))),
+        };
+        one.into_iter()
+            .chain(many.into_iter().flatten())
+            .filter_map(move |(key, changes)| live_at(changes, main).map(|change| (key.as_slice(), change)))
+    }
+
+    /// Adds a change that is newer than all others of its key.
+    pub(crate) fn push(&mut self, key: &[u8], change: Change) {
+        match self.keys.get_mut(key) {
+            Some(changes) => changes.push(change),
+            None => {
+                self.keys.insert(key.to_vec(), vec![change]);
+            }
+        }
+    }
+
+    /// Takes the newest change of a key back.
+    pub(crate) fn pop(&mut self, key: &[u8]) -> Option<Change> {
+        let changes = self.keys.get_mut(key)?;
+        let change = changes.pop();
+        if changes.is_empty() {
+            self.keys.remove(key);
+        }
+        change
+    }
+
+    /// Forgets what nobody can ask for once revisions before `main` are gone, and says what that was.
+    ///
+    /// A deletion at `main` itself stays until the next compaction: a watch may start there.
+    pub(crate) fn compact(&mut self, main: i64) -> Vec<Superseded> {
+        let mut superseded = Vec::new();
+        self.keys.retain(|_, changes| {
+            let older = changes.partition_point(|change| change.revision.main <= main);
+            let Some(last) = older.checked_sub(1).map(|at| changes[at]) else { return true };
+            let obsolete = if last.is_tombstone() && last.revision.main < main { older } else { older - 1 };
+            superseded.extend(
+                changes
+                    .drain(..obsolete)
+                    .map(|change| Superseded { revision: change.revision, bytes: change.bytes }),
+            );
+            !changes.is_empty()
+        });
+        superseded
+    }
+
+    /// Each revision after `main`, in order, with the bytes of its changes.
+    pub(crate) fn bytes_after(&self, main: i64) -> Vec<(i64, u64)> {
+        let mut bytes: BTreeMap<i64, u64> = BTreeMap::new();
+        for change in self.keys.values().flatten().filter(|change| change.revision.main > main) {
+            *bytes.entry(change.revision.main).or_default() += u64::from(change.bytes);
+        }
+        bytes.into_iter().collect()
+    }
+
+    /// The revisions that a hash at `main`, with everything before `compacted` compacted, covers: see `HashKV`.
+    pub(crate) fn kept_at(&self, main: i64, compacted: i64) -> impl Iterator<Item = Revision> + '_ {
+        self.keys.values().flat_map(move |changes| {
+            changes
+                .iter()
+                .filter(move |change| {
+                    change.revision.main <= main
+                        && (change.revision.main > compacted || !change.is_tombstone())
+                })
+                .map(|change| change.revision)
+        })
+    }
+}
+
+fn live_at(changes: &[Change], main: i64) -> Option<&Change> {
+    // The newest change is what nearly every request asks for.
+    let change = match changes.last() {
+        Some(last) if last.revision.main <= main => last,
+        _ => &changes[changes.partition_point(|change| change.revision.main <= main).checked_sub(1)?],
+    };
+    (!change.is_tombstone()).then_some(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Index, Revision, Superseded};
+    use crate::span::Span;
+
+    fn change(main: i64, version: i64) -> Change {
+        Change { revision: Revision::first_of(main), create: 1, version, lease: 0, bytes: 10 }
+    }
+
+    fn index(changes: &[(&str, i64, i64)]) -> Index {
+        let mut index = Index::default();
+        for (key, main, version) in changes {
+            index.push(key.as_bytes(), change(*main, *version));
+        }
+        index
+    }
+
+    #[test]
+    fn answers_for_every_revision() {
+        let index = index(&[("a", 2, 1), ("a", 4, 2), ("a", 5, 0), ("a", 7, 1)]);
+        let seen: Vec<_> =
+            (1..9).map(|main| index.at(b"a", main).map(|change| change.revision.main)).collect();
+        assert_eq!(seen, [None, Some(2), Some(2), Some(4), None, None, Some(7), Some(7)]);
+    }
+
+    #[test]
+    fn ranges_hold_what_exists_then() {
+        let index = index(&[("a", 2, 1), ("b", 3, 1), ("b", 5, 0), ("c", 4, 1)]);
+        let keys = |span, main| index.range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
+        assert_eq!(keys(Span::From(b"a"), 4), [b"a", b"b", b"c"]);
+        assert_eq!(keys(Span::From(b"b"), 5), [b"c"]);
+        assert_eq!(keys(Span::Between(b"a", b"c"), 3), [b"a", b"b"]);
+        assert_eq!(keys(Span::One(b"b"), 5), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn compaction_keeps_what_can_still_be_asked_for() {
+        let all = [("a", 2, 1), ("a", 4, 2), ("a", 6, 3), ("b", 3, 1), ("b", 5, 0), ("c", 7, 1)];
+        let gone = |main| {
+            let mut index = index(&all);
+            let mut gone: Vec<_> =
+                index.compact(main).into_iter().map(|Superseded { revision, .. }| revision.main).collect();
+            gone.sort_unstable();
+            for later in main..9 {
+                let fresh = self::index(&all);
+                for key in ["a", "b", "c"] {
+                    assert_eq!(
+                        index.at(key.as_bytes(), later),
+                        fresh.at(key.as_bytes(), later),
+                        "{key} at {later}"
+                    );
+                }
+            }
+            gone
+        };
+        assert_eq!(gone(1), Vec::<i64>::new());
+        assert_eq!(gone(4), [2]);
+        assert_eq!(gone(5), [2, 3], "the deletion at the compacted revision itself stays");
+        assert_eq!(gone(6), [2, 3, 4, 5]);
+    }
+}

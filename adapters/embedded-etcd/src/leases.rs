@@ -1,0 +1,209 @@
+//! Leases: what was granted, which keys hang on it, and when it ends.
+//!
+//! The writer has a table of its own without times, ahead of the file; readers have one that follows the file, with
+//! times. Both change by the same [`LeaseChange`]s. Times are `tokio::time`'s, so paused time reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Longest TTL that etcd grants, in seconds (its `lease.MaxLeaseTTL`).
+pub(crate) const MAX_TTL_SECONDS: i64 = 9_000_000_000;
+/// Shortest TTL, in seconds: what etcd makes of its default election timeout (1.5 times 1 s, rounded up).
+pub(crate) const MIN_TTL_SECONDS: i64 = 2;
+
+/// A change of the leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeaseChange {
+    Granted { id: i64, ttl_seconds: i64 },
+    Revoked { id: i64 },
+    Attached { id: i64, key: Vec<u8> },
+    Detached { id: i64, key: Vec<u8> },
+}
+
+/// A lease as it was granted, and its keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) ttl_seconds: i64,
+    pub(crate) keys: BTreeSet<Vec<u8>>,
+}
+
+/// The leases without their times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LeaseTable {
+    leases: BTreeMap<i64, Lease>,
+}
+
+impl LeaseTable {
+    pub(crate) fn get(&self, id: i64) -> Option<&Lease> {
+        self.leases.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Lease)> {
+        self.leases.iter().map(|(id, lease)| (*id, lease))
+    }
+
+    pub(crate) fn apply(&mut self, change: &LeaseChange) {
+        match change {
+            LeaseChange::Granted { id, ttl_seconds } => {
+                self.leases.insert(*id, Lease { ttl_seconds: *ttl_seconds, keys: BTreeSet::new() });
+            }
+            LeaseChange::Revoked { id } => {
+                self.leases.remove(id);
+            }
+            LeaseChange::Attached { id, key } => {
+                if let Some(lease) = self.leases.get_mut(id) {
+                    lease.keys.insert(key.clone());
+                }
+            }
+            LeaseChange::Detached { id, key } => {
+                if let Some(lease) = self.leases.get_mut(id) {
+                    lease.keys.remove(key);
+                }
+            }
+        }
+    }
+}
+
+/// What a keep-alive found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    Renewed {
+        ttl_seconds: i64,
+    },
+    /// Its time is up: it must be gone before the client is told.
+    Ended,
+    Unknown,
+}
+
+/// The leases with their times.
+#[derive(Debug, Default)]
+pub(crate) struct TimedLeases {
+    table: LeaseTable,
+    ends: BTreeMap<i64, Instant>,
+    by_end: BTreeSet<(Instant, i64)>,
+}
+
+impl TimedLeases {
+    /// Every lease of `table` gets its full time from `now`, as etcd gives it after a restart.
+    pub(crate) fn refreshed(table: LeaseTable, now: Instant) -> Self {
+        let mut leases = Self { table, ..Self::default() };
+        let all: Vec<_> = leases.table.iter().map(|(id, lease)| (id, lease.ttl_seconds)).collect();
+        for (id, ttl_seconds) in all {
+            leases.set_end(id, now + ttl(ttl_seconds));
+        }
+        leases
+    }
+
+    /// Replaces what is leased by what the file says; leases that stay keep their time.
+    pub(crate) fn reloaded(&self, table: LeaseTable, now: Instant) -> Self {
+        let mut leases = Self::refreshed(table, now);
+        for (id, end) in &self.ends {
+            if leases.table.get(*id).is_some() {
+                leases.set_end(*id, *end);
+            }
+        }
+        leases
+    }
+
+    pub(crate) fn table(&self) -> &LeaseTable {
+        &self.table
+    }
+
+    pub(crate) fn apply(&mut self, change: &LeaseChange, now: Instant) {
+        self.table.apply(change);
+        match change {
+            LeaseChange::Granted { id, ttl_seconds } => self.set_end(*id, now + ttl(*ttl_seconds)),
+            LeaseChange::Revoked { id } => {
+                if let Some(end) = self.ends.remove(id) {
+                    self.by_end.remove(&(end, *id));
+                }
+            }
+            LeaseChange::Attached { .. } | LeaseChange::Detached { .. } => {}
+        }
+    }
+
+    pub(crate) fn renew(&mut self, id: i64, now: Instant) -> Renewal {
+        let (Some(lease), Some(end)) = (self.table.get(id), self.ends.get(&id)) else {
+            return Renewal::Unknown;
+        };
+        if *end <= now {
+            return Renewal::Ended;
+        }
+        let ttl_seconds = lease.ttl_seconds;
+        self.set_end(id, now + ttl(ttl_seconds));
+        Renewal::Renewed { ttl_seconds }
+    }
+
+    pub(crate) fn remaining(&self, id: i64, now: Instant) -> Option<Duration> {
+        self.ends.get(&id).map(|end| end.saturating_duration_since(now))
+    }
+
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.by_end.first().map(|(end, _)| *end)
+    }
+
+    /// Leases whose time is up, first to end first.
+    pub(crate) fn ended(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
+        self.by_end.iter().take_while(move |(end, _)| *end <= now).map(|(_, id)| *id)
+    }
+
+    /// All leases, first to end first.
+    pub(crate) fn in_order_of_end(&self) -> impl Iterator<Item = i64> + '_ {
+        self.by_end.iter().map(|(_, id)| *id)
+    }
+
+    fn set_end(&mut self, id: i64, end: Instant) {
+        if let Some(previous) = self.ends.insert(id, end) {
+            self.by_end.remove(&(previous, id));
+        }
+        self.by_end.insert((end, id));
+    }
+}
+
+fn ttl(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LeaseChange, LeaseTable, Renewal, TimedLeases};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    fn granted(id: i64, ttl_seconds: i64) -> LeaseChange {
+        LeaseChange::Granted { id, ttl_seconds }
+    }
+
+    #[test]
+    fn a_renewed_lease_ends_later_and_an_ended_one_is_not_renewed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut leases = TimedLeases::default();
+        leases.apply(&granted(1, 10), start);
+        leases.apply(&granted(2, 5), start);
+        assert_eq!(leases.next_end(), Some(at(5)));
+        assert_eq!(leases.renew(2, at(4)), Renewal::Renewed { ttl_seconds: 5 });
+        assert_eq!(leases.in_order_of_end().collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(leases.ended(at(9)).collect::<Vec<_>>(), [2]);
+        assert_eq!(leases.renew(2, at(9)), Renewal::Ended);
+        assert_eq!(leases.renew(3, at(9)), Renewal::Unknown);
+        leases.apply(&LeaseChange::Revoked { id: 2 }, at(9));
+        assert_eq!(leases.next_end(), Some(at(10)));
+    }
+
+    #[test]
+    fn after_a_start_every_lease_has_its_full_time_and_after_a_reload_its_own() {
+        let start = Instant::now();
+        let mut table = LeaseTable::default();
+        table.apply(&granted(1, 10));
+        let mut leases = TimedLeases::refreshed(table.clone(), start);
+        assert_eq!(leases.remaining(1, start), Some(Duration::from_secs(10)));
+        leases.apply(&granted(2, 10), start);
+        let later = start + Duration::from_secs(6);
+        let reloaded = leases.reloaded(table, later);
+        assert_eq!(reloaded.remaining(1, later), Some(Duration::from_secs(4)));
+        assert_eq!(reloaded.remaining(2, later), None);
+    }
+}

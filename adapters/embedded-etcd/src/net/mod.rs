@@ -1,0 +1,13 @@
+//! How clients reach the store: over TCP with or without TLS, over a stream in memory, or without any connection.
+
+mod connection;
+mod direct;
+pub(crate) mod http;
+mod server;
+mod tls;
+
+pub(crate) use connection::serve_connection;
+pub(crate) use direct::direct_client;
+pub use server::ServerHandle;
+pub(crate) use server::serve_listener;
+pub use tls::{ServerTls, TlsError};

@@ -1,0 +1,111 @@
+//! The TCP listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use super::serve_connection;
+use crate::store::stopped;
+
+/// Connections that are served at once; more wait to be accepted. Each costs some tens of KiB.
+const MAX_CONNECTIONS: usize = 1024;
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait after the operating system refused a connection, for example for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A listener that serves. Dropping it stops it as well, without waiting.
+#[derive(Debug)]
+pub struct ServerHandle {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl ServerHandle {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops listening, lets open requests end for a short while, and returns when all connections are closed.
+    pub async fn shutdown(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the embedded store's listener failed");
+        }
+    }
+}
+
+pub(crate) fn serve_listener(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: Router,
+    store_stopping: watch::Receiver<bool>,
+) -> std::io::Result<ServerHandle> {
+    let address = listener.local_addr()?;
+    let stop = watch::Sender::new(false);
+    let task =
+        tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), router, store_stopping, stop.clone()));
+    Ok(ServerHandle { address, stop, task })
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    mut store_stopping: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+) {
+    let mut stopping = stop.subscribe();
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        // Reap what has ended, so that the set does not grow.
+        while connections.try_join_next().is_some() {}
+        let place = Arc::clone(&places).acquire_owned();
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stopping) => break,
+            () = stopped(&mut store_stopping) => break,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (Ok(place), Ok((stream, _))) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (tls, router, stopping) = (tls.clone(), router.clone(), stop.subscribe());
+        connections.spawn(async move {
+            handshake_and_serve(stream, tls, router, stopping).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    stop.send_replace(true);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn handshake_and_serve(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+) {
+    // Answers are small and waited for.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection to the embedded store ended at once");
+        return;
+    }
+    let Some(tls) = tls else { return serve_connection(stream, router, stopping).await };
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve_connection(stream, router, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake with the embedded store failed"),
+        Err(_) => tracing::debug!("a TLS handshake with the embedded store took too long"),
+    }
+}

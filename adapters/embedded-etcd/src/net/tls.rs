@@ -1,0 +1,86 @@
+//! TLS of the listener: certificate and key, and optionally the authority that clients' certificates must come from.
+
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+/// What the listener shows, and what it wants to see. All in PEM. Debug shows no key.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// The certificate, with those of its authorities after it.
+    pub certificate: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+    /// With it, clients must show a certificate of this authority.
+    pub client_ca: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").field("client_ca", &self.client_ca.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Why TLS cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One of the PEM texts is none.
+    #[error("reading the {what} as PEM failed")]
+    Pem {
+        /// Which one.
+        what: &'static str,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A PEM text has nothing in it.
+    #[error("the {what} is empty")]
+    Empty {
+        /// Which one.
+        what: &'static str,
+    },
+    /// Certificate and key do not fit, or are of a kind that is not supported.
+    #[error("using the certificate and its key failed")]
+    Certificate(#[source] rustls::Error),
+    /// The authority of clients cannot be used.
+    #[error("using the client CA failed")]
+    ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl ServerTls {
+    /// What rustls needs. HTTP/2 and HTTP/1.1 are offered, as etcd does.
+    pub(crate) fn config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = certificates(&self.certificate, "certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|source| TlsError::Pem { what: "private key", source })?;
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Certificate)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(authority, "client CA")? {
+                    roots.add(certificate).map_err(|error| TlsError::ClientCa(error.into()))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|error| TlsError::ClientCa(error.into()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Certificate)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| TlsError::Pem { what, source })?;
+    if certificates.is_empty() { Err(TlsError::Empty { what }) } else { Ok(certificates) }
+}

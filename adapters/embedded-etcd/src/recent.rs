@@ -1,0 +1,55 @@
+//! The newest changes in memory, so that watches that keep up never read the file.
+//!
+//! Bounded in bytes and revisions; what has fallen out is read from the file by the watch that lags.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use etcd_client::proto::PbEvent;
+
+/// Most bytes of keys and values kept: what a watch may lag behind without reading the file.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Most revisions kept.
+const MAX_REVISIONS: usize = 4096;
+
+/// `Event.type` of the protocol.
+pub(crate) const DELETE: i32 = 1;
+
+/// What one transaction changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RevisionEvents {
+    pub(crate) main: i64,
+    pub(crate) events: Vec<PbEvent>,
+}
+
+impl RevisionEvents {
+    pub(crate) fn bytes(&self) -> usize {
+        self.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.key.len() + kv.value.len()).sum()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    revisions: VecDeque<Arc<RevisionEvents>>,
+    bytes: usize,
+}
+
+impl Recent {
+    pub(crate) fn push(&mut self, events: Arc<RevisionEvents>) {
+        self.bytes += events.bytes();
+        self.revisions.push_back(events);
+        while self.bytes > MAX_BYTES || self.revisions.len() > MAX_REVISIONS {
+            let Some(oldest) = self.revisions.pop_front() else { break };
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    /// The changes from revision `main` on, `None` if not all of them are here.
+    pub(crate) fn since(&self, main: i64) -> Option<impl Iterator<Item = &Arc<RevisionEvents>>> {
+        let oldest = self.revisions.front()?.main;
+        // Every revision has changes, so they follow one another without gaps.
+        let skip = usize::try_from(main.checked_sub(oldest)?).ok()?;
+        Some(self.revisions.iter().skip(skip))
+    }
+}

@@ -1,0 +1,79 @@
+//! Every way a request is refused, with etcd's own code and text.
+//!
+//! The texts are part of the protocol: clients compare them, so they are etcd's to the letter. Those that etcd does
+//! not have say what happened and what to do.
+
+use tonic::{Code, Status};
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("etcdserver: key is not provided")]
+    EmptyKey,
+    #[error("etcdserver: key not found")]
+    KeyNotFound,
+    #[error("etcdserver: value is provided")]
+    ValueProvided,
+    #[error("etcdserver: lease is provided")]
+    LeaseProvided,
+    #[error("etcdserver: too many operations in txn request")]
+    TooManyOperations,
+    #[error("etcdserver: duplicate key given in txn request")]
+    DuplicateKey,
+    #[error("etcdserver: invalid sort option")]
+    InvalidSortOption,
+    #[error("etcdserver: mvcc: required revision has been compacted")]
+    Compacted,
+    #[error("etcdserver: mvcc: required revision is a future revision")]
+    FutureRevision,
+    #[error("etcdserver: mvcc: database space exceeded")]
+    NoSpace,
+    #[error("etcdserver: requested lease not found")]
+    LeaseNotFound,
+    #[error("etcdserver: lease already exists")]
+    LeaseExists,
+    #[error("etcdserver: too large lease TTL")]
+    LeaseTtlTooLarge,
+    #[error("etcdserver: request is too large")]
+    RequestTooLarge,
+    #[error("etcdserver: corrupt cluster")]
+    Corrupt,
+    #[error("etcdserver: request timed out")]
+    TimedOut,
+    #[error("etcdserver: server stopped")]
+    Stopped,
+    #[error("embedded store: the file failed ({0}); nothing is written until the process is started again")]
+    Failed(String),
+    #[error("embedded store: the write did not reach the file ({0}) and was taken back; try again")]
+    TakenBack(String),
+    #[error("embedded store: {0}")]
+    Unsupported(&'static str),
+}
+
+impl Refusal {
+    fn code(&self) -> Code {
+        match self {
+            Self::EmptyKey
+            | Self::KeyNotFound
+            | Self::ValueProvided
+            | Self::LeaseProvided
+            | Self::TooManyOperations
+            | Self::DuplicateKey
+            | Self::InvalidSortOption
+            | Self::RequestTooLarge => Code::InvalidArgument,
+            Self::Compacted | Self::FutureRevision | Self::LeaseTtlTooLarge => Code::OutOfRange,
+            Self::NoSpace => Code::ResourceExhausted,
+            Self::LeaseNotFound => Code::NotFound,
+            Self::LeaseExists => Code::FailedPrecondition,
+            Self::Corrupt => Code::DataLoss,
+            Self::TimedOut | Self::Stopped | Self::Failed(_) | Self::TakenBack(_) => Code::Unavailable,
+            Self::Unsupported(_) => Code::Unimplemented,
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        Status::new(refusal.code(), refusal.to_string())
+    }
+}

@@ -1,0 +1,116 @@
+//! KV: ranges, writes, transactions, compaction.
+
+use etcd_client::proto::{
+    PbCompactionRequest, PbCompactionResponse, PbDeleteRequest, PbDeleteResponse, PbKvService, PbPutRequest,
+    PbPutResponse, PbRangeRequest, PbRangeResponse, PbRangeStreamResponse, PbTxnRequest, PbTxnResponse,
+};
+use prost::Message;
+use tonic::{Request, Response, Status};
+
+use super::{Answers, Api, respond, unexpected};
+use crate::check::{check_delete, check_put, check_size, check_txn, is_read_only};
+use crate::range::check_range;
+use crate::store::{Answer, Operation};
+
+/// Bytes of pairs in one part of a streamed range.
+const STREAMED_PART_BYTES: usize = 1024 * 1024;
+
+#[tonic::async_trait]
+impl PbKvService for Api {
+    async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
+        let request = request.into_inner();
+        check_range(&request)?;
+        respond(self.store.range(&request)?)
+    }
+
+    type RangeStreamStream = Answers<PbRangeStreamResponse>;
+
+    async fn range_stream(
+        &self,
+        request: Request<PbRangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        let request = request.into_inner();
+        check_range(&request)?;
+        let parts = parts(self.store.range(&request)?);
+        respond(Box::pin(tokio_stream::iter(
+            parts.into_iter().map(|part| Ok(PbRangeStreamResponse { range_response: Some(part) })),
+        )))
+    }
+
+    async fn put(&self, request: Request<PbPutRequest>) -> Result<Response<PbPutResponse>, Status> {
+        let request = request.into_inner();
+        check_put(&request)?;
+        check_size(&request)?;
+        match self.store.write(Operation::Put(request)).await? {
+            Answer::Put(mut response) => {
+                self.complete(&mut response.header);
+                respond(response)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<PbDeleteRequest>,
+    ) -> Result<Response<PbDeleteResponse>, Status> {
+        let request = request.into_inner();
+        check_delete(&request)?;
+        check_size(&request)?;
+        match self.store.write(Operation::Delete(request)).await? {
+            Answer::Delete(mut response) => {
+                self.complete(&mut response.header);
+                respond(response)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn txn(&self, request: Request<PbTxnRequest>) -> Result<Response<PbTxnResponse>, Status> {
+        let request = request.into_inner();
+        check_txn(&request)?;
+        if is_read_only(&request) {
+            return respond(self.store.read_txn(&request)?);
+        }
+        check_size(&request)?;
+        match self.store.write(Operation::Txn(request)).await? {
+            Answer::Txn(mut response) => {
+                self.complete(&mut response.header);
+                respond(response)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn compact(
+        &self,
+        request: Request<PbCompactionRequest>,
+    ) -> Result<Response<PbCompactionResponse>, Status> {
+        let PbCompactionRequest { revision, physical } = request.into_inner();
+        match self.store.write(Operation::Compact { main: revision, physical }).await? {
+            Answer::Done { revision } => {
+                respond(PbCompactionResponse { header: Some(self.store.header(revision)) })
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// Cuts an answer into parts; header, count and whether there is more come with the last one.
+fn parts(mut whole: PbRangeResponse) -> Vec<PbRangeResponse> {
+    let mut parts = Vec::new();
+    let mut part = PbRangeResponse::default();
+    let mut bytes = 0;
+    for kv in std::mem::take(&mut whole.kvs) {
+        let added = kv.encoded_len();
+        if !part.kvs.is_empty() && bytes + added > STREAMED_PART_BYTES {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+        bytes += added;
+        part.kvs.push(kv);
+    }
+    whole.kvs = part.kvs;
+    parts.push(whole);
+    parts
+}

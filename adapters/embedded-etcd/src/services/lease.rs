@@ -1,0 +1,143 @@
+//! Leases: granted and revoked through the writer, kept alive in memory.
+
+use std::sync::Arc;
+
+use etcd_client::proto::{
+    PbLeaseGrantRequest, PbLeaseGrantResponse, PbLeaseKeepAliveRequest, PbLeaseKeepAliveResponse,
+    PbLeaseLeasesRequest, PbLeaseLeasesResponse, PbLeaseRevokeRequest, PbLeaseRevokeResponse, PbLeaseService,
+    PbLeaseStatus, PbLeaseTimeToLiveRequest, PbLeaseTimeToLiveResponse,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Answers, Api, respond, unexpected};
+use crate::leases::Renewal;
+use crate::refusal::Refusal;
+use crate::store::{Answer, Operation, Store, stopped};
+
+/// Answers that may wait for a client; keep-alives are answered one by one.
+const MAX_WAITING_ANSWERS: usize = 4;
+
+#[tonic::async_trait]
+impl PbLeaseService for Api {
+    async fn lease_grant(
+        &self,
+        request: Request<PbLeaseGrantRequest>,
+    ) -> Result<Response<PbLeaseGrantResponse>, Status> {
+        let PbLeaseGrantRequest { id, ttl } = request.into_inner();
+        match self.store.write(Operation::Grant { id, ttl_seconds: ttl }).await? {
+            Answer::Granted { id, ttl_seconds, revision } => respond(PbLeaseGrantResponse {
+                header: Some(self.store.header(revision)),
+                id,
+                ttl: ttl_seconds,
+                error: String::new(),
+            }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<PbLeaseRevokeRequest>,
+    ) -> Result<Response<PbLeaseRevokeResponse>, Status> {
+        match self.store.write(Operation::Revoke { id: request.into_inner().id }).await? {
+            Answer::Done { revision } => {
+                respond(PbLeaseRevokeResponse { header: Some(self.store.header(revision)) })
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    type LeaseKeepAliveStream = Answers<PbLeaseKeepAliveResponse>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<PbLeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let (answers, receiver) = mpsc::channel(MAX_WAITING_ANSWERS);
+        tokio::spawn(keep_alive(Arc::clone(&self.store), request.into_inner(), answers));
+        respond(Box::pin(ReceiverStream::new(receiver)))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<PbLeaseTimeToLiveRequest>,
+    ) -> Result<Response<PbLeaseTimeToLiveResponse>, Status> {
+        let PbLeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let state = self.store.state();
+        let header = Some(self.store.header(state.view.current));
+        let (Some(lease), Some(remaining)) =
+            (state.leases.table().get(id), state.leases.remaining(id, Instant::now()))
+        else {
+            return respond(PbLeaseTimeToLiveResponse {
+                header,
+                id,
+                ttl: -1,
+                ..PbLeaseTimeToLiveResponse::default()
+            });
+        };
+        respond(PbLeaseTimeToLiveResponse {
+            header,
+            id,
+            ttl: remaining.as_secs() as i64,
+            granted_ttl: lease.ttl_seconds,
+            keys: if keys { lease.keys.iter().cloned().collect() } else { Vec::new() },
+        })
+    }
+
+    async fn lease_leases(
+        &self,
+        _: Request<PbLeaseLeasesRequest>,
+    ) -> Result<Response<PbLeaseLeasesResponse>, Status> {
+        let state = self.store.state();
+        respond(PbLeaseLeasesResponse {
+            header: Some(self.store.header(state.view.current)),
+            leases: state.leases.in_order_of_end().map(|id| PbLeaseStatus { id }).collect(),
+        })
+    }
+}
+
+async fn keep_alive(
+    store: Arc<Store>,
+    mut requests: Streaming<PbLeaseKeepAliveRequest>,
+    answers: mpsc::Sender<Result<PbLeaseKeepAliveResponse, Status>>,
+) {
+    let mut stopping = store.stopping();
+    loop {
+        let request = tokio::select! {
+            biased;
+            () = stopped(&mut stopping) => {
+                // The client may have gone first.
+                let _ = answers.try_send(Err(Refusal::Stopped.into()));
+                return;
+            }
+            () = answers.closed() => return,
+            request = requests.message() => request,
+        };
+        let Ok(Some(PbLeaseKeepAliveRequest { id })) = request else { return };
+        // The header is older than the renewal: a client must not see a keep-alive succeed at a revision at which the
+        // lease was revoked already.
+        let header = store.current_header();
+        let answer =
+            renew(&store, id).await.map(|ttl| PbLeaseKeepAliveResponse { header: Some(header), id, ttl });
+        let ends = answer.is_err();
+        if answers.send(answer.map_err(Status::from)).await.is_err() || ends {
+            return;
+        }
+    }
+}
+
+/// The new time to live in seconds, 0 for a lease that is not there any more.
+async fn renew(store: &Store, id: i64) -> Result<i64, Refusal> {
+    match store.renew(id) {
+        Renewal::Renewed { ttl_seconds } => Ok(ttl_seconds),
+        Renewal::Unknown => Ok(0),
+        // Its keys must be gone before the client is told.
+        Renewal::Ended => match store.write(Operation::Revoke { id }).await {
+            Ok(_) | Err(Refusal::LeaseNotFound) => Ok(0),
+            Err(refusal) => Err(refusal),
+        },
+    }
+}

@@ -1,0 +1,81 @@
+//! The gRPC services of the etcd v3 API, over the store.
+
+mod auth;
+mod cluster;
+mod kv;
+mod lease;
+mod maintenance;
+mod watch;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use etcd_client::proto::{
+    PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbResponseHeader, PbWatchServer,
+};
+use tokio_stream::Stream;
+use tonic::{Response, Status};
+
+use crate::check::MAX_REQUEST_BYTES;
+use crate::store::Store;
+
+/// What etcd lets a message be over the limit of a request, before it reads it at all.
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// The release of etcd whose answers the contract suite compares with.
+pub(crate) const ETCD_VERSION: &str = "3.4.23";
+/// The cluster version of that release.
+pub(crate) const ETCD_CLUSTER_VERSION: &str = "3.4.0";
+
+/// A stream of answers.
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// All services; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    store: Arc<Store>,
+    /// For `member list`.
+    name: Arc<str>,
+    client_urls: Arc<[String]>,
+}
+
+impl Api {
+    pub(crate) fn new(store: Arc<Store>, name: &str, client_urls: &[String]) -> Self {
+        Self { store, name: name.into(), client_urls: client_urls.into() }
+    }
+
+    /// Everything that is served, gRPC and HTTP.
+    pub(crate) fn router(&self) -> axum::Router {
+        let limit = MAX_REQUEST_BYTES + MESSAGE_OVERHEAD_BYTES;
+        let grpc = tonic::service::Routes::new(
+            PbKvServer::new(self.clone())
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(usize::MAX),
+        )
+        .add_service(
+            PbWatchServer::new(self.clone())
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(usize::MAX),
+        )
+        .add_service(PbLeaseServer::new(self.clone()).max_encoding_message_size(usize::MAX))
+        .add_service(PbMaintenanceServer::new(self.clone()))
+        .add_service(PbClusterServer::new(self.clone()));
+        let grpc = auth::add_to(grpc.into_axum_router(), Arc::clone(&self.store));
+        crate::net::http::add_to(grpc, Arc::clone(&self.store))
+    }
+
+    /// Completes a header that has only its revision.
+    fn complete(&self, header: &mut Option<PbResponseHeader>) {
+        if let Some(header) = header {
+            *header = self.store.header(header.revision);
+        }
+    }
+}
+
+fn unexpected() -> Status {
+    Status::internal("embedded store: the writer's answer does not fit the request")
+}
+
+fn respond<T>(answer: T) -> Result<Response<T>, Status> {
+    Ok(Response::new(answer))
+}

@@ -1,0 +1,25 @@
+//! Watch: a task for each stream.
+
+use std::sync::Arc;
+
+use etcd_client::proto::{PbWatchRequest, PbWatchResponse, PbWatchService};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Answers, Api, respond};
+use crate::watch::{MAX_WAITING_RESPONSES, WatchStream};
+
+#[tonic::async_trait]
+impl PbWatchService for Api {
+    type WatchStream = Answers<PbWatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<PbWatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (responses, receiver) = mpsc::channel(MAX_WAITING_RESPONSES);
+        tokio::spawn(WatchStream::new(Arc::clone(&self.store), responses).run(request.into_inner()));
+        respond(Box::pin(ReceiverStream::new(receiver)))
+    }
+}

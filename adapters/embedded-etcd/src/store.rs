@@ -1,0 +1,334 @@
+//! The store: what readers see, and the way to the writer.
+//!
+//! Invariant: what [`State`] shows at its view's current revision is on disk. The writer moves the view on only after
+//! the sync, and answers only after that. Lock order: `state` before `database`.
+
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use etcd_client::proto::{
+    PbDeleteRequest, PbDeleteResponse, PbEvent, PbKeyValue, PbPutRequest, PbPutResponse, PbRangeRequest,
+    PbRangeResponse, PbResponseHeader, PbTxnRequest, PbTxnResponse,
+};
+use redb::{Database, ReadTransaction, ReadableDatabase};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::file::{Disk, Identity, REVISIONS, StoredValues};
+use crate::index::Index;
+use crate::leases::{Renewal, TimedLeases};
+use crate::range::{RangePlan, Values, View};
+use crate::recent::{DELETE, Recent, RevisionEvents};
+use crate::record::{Record, Revision};
+use crate::refusal::Refusal;
+use crate::txn;
+
+/// Writes that may wait for the writer; more wait for a place. etcd refuses above 5,000 that wait.
+pub(crate) const MAX_WAITING_WRITES: usize = 4096;
+/// How long a write may wait before the client is told that its outcome is unknown: etcd's request time-out.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
+/// Most revisions that one read for watches takes from the file: etcd's batch for watchers that lag.
+const MAX_EVENT_REVISIONS: usize = 1000;
+/// Most bytes of keys and values that one read for watches takes, the last revision of it excepted.
+const MAX_EVENT_BYTES: usize = 1024 * 1024;
+
+/// What readers see.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) index: Index,
+    pub(crate) view: View,
+    pub(crate) leases: TimedLeases,
+    pub(crate) recent: Recent,
+    pub(crate) alarms: u64,
+}
+
+/// A change that the writer is asked for.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    Put(PbPutRequest),
+    Delete(PbDeleteRequest),
+    Txn(PbTxnRequest),
+    Compact {
+        main: i64,
+        physical: bool,
+    },
+    Grant {
+        id: i64,
+        ttl_seconds: i64,
+    },
+    Revoke {
+        id: i64,
+    },
+    /// Revokes the leases whose time is up.
+    RevokeEnded,
+    SetAlarms {
+        alarms: u64,
+    },
+    Defragment,
+    Close,
+}
+
+/// What became of it. Headers have only their revision.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Put(PbPutResponse),
+    Delete(PbDeleteResponse),
+    Txn(PbTxnResponse),
+    Granted { id: i64, ttl_seconds: i64, revision: i64 },
+    Done { revision: i64 },
+}
+
+/// An operation and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) operation: Operation,
+    pub(crate) reply: oneshot::Sender<Result<Answer, Refusal>>,
+}
+
+/// Changes for watches, in order, and the revision up to which they are complete.
+#[derive(Debug)]
+pub(crate) struct EventBatch {
+    pub(crate) revisions: Vec<Arc<RevisionEvents>>,
+    pub(crate) upto: i64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) identity: Identity,
+    pub(crate) disk: Arc<Disk>,
+    /// Bytes of keys and values in the file.
+    pub(crate) data_bytes: AtomicU64,
+    /// Watches that exist now, over all streams.
+    pub(crate) watches: AtomicUsize,
+    /// Wakes who waits for leases to end: there may be one that ends earlier now.
+    pub(crate) lease_granted: Notify,
+    state: RwLock<State>,
+    database: RwLock<Option<Database>>,
+    failure: Mutex<Option<String>>,
+    jobs: mpsc::Sender<Job>,
+    published: watch::Sender<i64>,
+    stopping: watch::Sender<bool>,
+}
+
+impl Store {
+    pub(crate) fn new(
+        identity: Identity,
+        disk: Arc<Disk>,
+        database: Database,
+        state: State,
+        data_bytes: u64,
+        jobs: mpsc::Sender<Job>,
+    ) -> Self {
+        Self {
+            identity,
+            disk,
+            data_bytes: AtomicU64::new(data_bytes),
+            watches: AtomicUsize::new(0),
+            lease_granted: Notify::new(),
+            published: watch::Sender::new(state.view.current),
+            state: RwLock::new(state),
+            database: RwLock::new(Some(database)),
+            failure: Mutex::new(None),
+            jobs,
+            stopping: watch::Sender::new(false),
+        }
+    }
+
+    // Nothing panics while it holds one of these locks half done, so a poisoned one is as good as any.
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
+        self.database.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn database_mut(&self) -> RwLockWriteGuard<'_, Option<Database>> {
+        self.database.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells watches how far they may read.
+    pub(crate) fn publish(&self, current: i64) {
+        self.published.send_replace(current);
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<i64> {
+        self.published.subscribe()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    /// Asks the writer to close, if it has room for one more to wait; otherwise it closes when nobody is left to ask it.
+    pub(crate) fn close_soon(&self) {
+        let (reply, _) = oneshot::channel();
+        // Full or closed already: nothing to do.
+        let _ = self.jobs.try_send(Job { operation: Operation::Close, reply });
+    }
+
+    /// Gives up: what is on disk is unknown.
+    pub(crate) fn fail(&self, reason: &str) {
+        tracing::error!(reason, "the embedded store's file failed; nothing is written until the next start");
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+
+    /// Why the store gave up, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
+        PbResponseHeader {
+            cluster_id: self.identity.cluster_id,
+            member_id: self.identity.member_id,
+            revision,
+            raft_term: self.identity.term,
+        }
+    }
+
+    pub(crate) fn current_header(&self) -> PbResponseHeader {
+        self.header(self.state().view.current)
+    }
+
+    /// Hands a change to the writer and waits until it is on disk.
+    pub(crate) async fn write(&self, operation: Operation) -> Result<Answer, Refusal> {
+        if let Some(reason) = self.failure() {
+            return Err(Refusal::Failed(reason));
+        }
+        let (reply, answer) = oneshot::channel();
+        let send_and_wait = async {
+            self.jobs.send(Job { operation, reply }).await.map_err(|_| Refusal::Stopped)?;
+            answer.await.map_err(|_| Refusal::Stopped)?
+        };
+        tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(Refusal::TimedOut))
+    }
+
+    pub(crate) fn range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, Refusal> {
+        let state = self.state();
+        let plan = RangePlan::new(&state.index, state.view, request)?;
+        let header = self.header(state.view.current);
+        let snapshot = self.snapshot()?;
+        drop(state);
+        plan.finish(&StoredValues(&open_revisions(&snapshot)?), header)
+    }
+
+    /// A transaction that only reads.
+    pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, Refusal> {
+        let state = self.state();
+        let snapshot = self.snapshot()?;
+        let table = open_revisions(&snapshot)?;
+        let mut response = txn::read(&state.index, state.view, &StoredValues(&table), request)?;
+        response.header = Some(self.header(state.view.current));
+        Ok(response)
+    }
+
+    /// The pair that a change at revision `main` replaced.
+    pub(crate) fn pair_before(&self, key: &[u8], main: i64) -> Option<PbKeyValue> {
+        let state = self.state();
+        let before = state.view.resolve(main - 1).ok()?;
+        let change = state.index.at(key, before).copied()?;
+        let snapshot = self.snapshot().ok()?;
+        drop(state);
+        StoredValues(&open_revisions(&snapshot).ok()?).pair(change.revision).ok()
+    }
+
+    /// Changes from revision `from` on, as far as they are on disk. `from` must not be compacted.
+    pub(crate) fn events_since(&self, from: i64) -> Result<EventBatch, Refusal> {
+        let state = self.state();
+        let current = state.view.current;
+        if from < state.view.compacted {
+            return Err(Refusal::Compacted);
+        }
+        if let Some(recent) = state.recent.since(from) {
+            let (mut revisions, mut bytes, mut upto) = (Vec::new(), 0, current);
+            for events in recent.take_while(|events| events.main <= current) {
+                if revisions.len() >= MAX_EVENT_REVISIONS || bytes > MAX_EVENT_BYTES {
+                    upto = events.main - 1;
+                    break;
+                }
+                bytes += events.bytes();
+                revisions.push(Arc::clone(events));
+            }
+            return Ok(EventBatch { revisions, upto });
+        }
+        let snapshot = self.snapshot()?;
+        drop(state);
+        stored_events(&open_revisions(&snapshot)?, from, current)
+    }
+
+    pub(crate) fn renew(&self, id: i64) -> Renewal {
+        self.state_mut().leases.renew(id, Instant::now())
+    }
+
+    /// What the file holds now. Taken while the state is locked it agrees with the index.
+    pub(crate) fn snapshot(&self) -> Result<ReadTransaction, Refusal> {
+        match &*self.database() {
+            Some(database) => database.begin_read().map_err(|error| Refusal::Failed(error.to_string())),
+            None => Err(match self.failure() {
+                Some(reason) => Refusal::Failed(reason),
+                None => Refusal::Stopped,
+            }),
+        }
+    }
+
+    pub(crate) fn add_data_bytes(&self, added: u64, removed: u64) {
+        self.data_bytes.fetch_add(added, Ordering::Relaxed);
+        self.data_bytes.fetch_sub(removed, Ordering::Relaxed);
+    }
+}
+
+/// Returns when the store stops.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // A store that is gone has stopped as well.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+/// The table of changes in a snapshot.
+pub(crate) type StoredRevisions =
+    redb::ReadOnlyTable<&'static [u8; crate::record::REVISION_BYTES], &'static [u8]>;
+
+pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisions, Refusal> {
+    snapshot.open_table(REVISIONS).map_err(|error| Refusal::Failed(error.to_string()))
+}
+
+fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, Refusal> {
+    let failed = |error: redb::StorageError| Refusal::Failed(error.to_string());
+    let start = Revision::first_of(from.max(0)).to_bytes();
+    let end = Revision::first_of(current + 1).to_bytes();
+    let (mut revisions, mut bytes, mut upto): (Vec<RevisionEvents>, _, _) = (Vec::new(), 0, current);
+    let bounds = (Bound::Included(&start), Bound::Excluded(&end));
+    for entry in table.range::<&[u8; crate::record::REVISION_BYTES]>(bounds).map_err(failed)? {
+        let (revision, stored) = entry.map_err(failed)?;
+        let revision = Revision::from_bytes(revision.value());
+        let record = Record::decode(revision, stored.value()).ok_or(Refusal::Corrupt)?;
+        let event = PbEvent {
+            r#type: if record.is_tombstone() { DELETE } else { 0 },
+            kv: Some(record.to_key_value(revision)),
+            prev_kv: None,
+        };
+        match revisions.last_mut() {
+            Some(last) if last.main == revision.main => last.events.push(event),
+            _ => {
+                if revisions.len() >= MAX_EVENT_REVISIONS || bytes > MAX_EVENT_BYTES {
+                    upto = revision.main - 1;
+                    break;
+                }
+                revisions.push(RevisionEvents { main: revision.main, events: vec![event] });
+            }
+        }
+        bytes += stored.value().len();
+    }
+    Ok(EventBatch { revisions: revisions.into_iter().map(Arc::new).collect(), upto })
+}

@@ -1,0 +1,170 @@
+//! Transactions: comparisons, and those that only read.
+//!
+//! As in etcd, every comparison, those of nested transactions too, is made on the state before the transaction.
+
+use std::cmp::Ordering;
+
+use etcd_client::proto::{
+    PbCompare, PbResponseHeader, PbResponseOp, PbTargetUnion, PbTxnOpRequest, PbTxnOpResponse, PbTxnRequest,
+    PbTxnRequestOp, PbTxnResponse,
+};
+
+use crate::index::{Change, Index};
+use crate::range::{RangePlan, Values, View};
+use crate::refusal::Refusal;
+use crate::span::Span;
+
+/// `Compare.target` and `Compare.result` of the protocol.
+const TARGET_VERSION: i32 = 0;
+const TARGET_CREATE: i32 = 1;
+const TARGET_MOD: i32 = 2;
+const TARGET_VALUE: i32 = 3;
+const TARGET_LEASE: i32 = 4;
+const EQUAL: i32 = 0;
+const GREATER: i32 = 1;
+const LESS: i32 = 2;
+const NOT_EQUAL: i32 = 3;
+
+/// Which branch a transaction takes, and those of its nested transactions in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) succeeded: bool,
+    pub(crate) nested: Vec<Path>,
+}
+
+impl Path {
+    /// Compares on the state at `current`.
+    pub(crate) fn decide(
+        index: &Index,
+        current: i64,
+        values: &impl Values,
+        request: &PbTxnRequest,
+    ) -> Result<Self, Refusal> {
+        let mut succeeded = true;
+        for compare in &request.compare {
+            if !holds(index, current, values, compare)? {
+                succeeded = false;
+                break;
+            }
+        }
+        let mut nested = Vec::new();
+        for operation in branch(request, succeeded) {
+            if let Some(PbTxnOpRequest::RequestTxn(inner)) = &operation.request {
+                nested.push(Self::decide(index, current, values, inner)?);
+            }
+        }
+        Ok(Self { succeeded, nested })
+    }
+}
+
+pub(crate) fn branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestOp] {
+    if succeeded { &request.success } else { &request.failure }
+}
+
+/// Checks the revisions that the ranges of a branch ask for, before anything is changed.
+pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), Refusal> {
+    let mut nested = path.nested.iter();
+    for operation in branch(request, path.succeeded) {
+        match &operation.request {
+            Some(PbTxnOpRequest::RequestRange(range)) if range.revision > view.current => {
+                return Err(Refusal::FutureRevision);
+            }
+            Some(PbTxnOpRequest::RequestRange(range))
+                if range.revision != 0 && range.revision < view.compacted =>
+            {
+                return Err(Refusal::Compacted);
+            }
+            Some(PbTxnOpRequest::RequestTxn(inner)) => {
+                if let Some(path) = nested.next() {
+                    check_ranges(inner, path, view)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Carries out a transaction that only reads. The header is the caller's.
+pub(crate) fn read(
+    index: &Index,
+    view: View,
+    values: &impl Values,
+    request: &PbTxnRequest,
+) -> Result<PbTxnResponse, Refusal> {
+    let path = Path::decide(index, view.current, values, request)?;
+    check_ranges(request, &path, view)?;
+    let mut responses = Vec::new();
+    for operation in branch(request, path.succeeded) {
+        if let Some(PbTxnOpRequest::RequestRange(range)) = &operation.request {
+            let response = RangePlan::new(index, view, range)?.finish(values, only_revision(view.current))?;
+            responses.push(PbResponseOp { response: Some(PbTxnOpResponse::ResponseRange(response)) });
+        }
+    }
+    Ok(PbTxnResponse { header: None, succeeded: path.succeeded, responses })
+}
+
+/// The header of an answer within a transaction.
+pub(crate) fn only_revision(revision: i64) -> PbResponseHeader {
+    PbResponseHeader { revision, ..PbResponseHeader::default() }
+}
+
+fn holds(index: &Index, current: i64, values: &impl Values, compare: &PbCompare) -> Result<bool, Refusal> {
+    let mut found = false;
+    for (_, change) in index.range(Span::new(&compare.key, &compare.range_end), current) {
+        found = true;
+        if !holds_for(Some(change), values, compare)? {
+            return Ok(false);
+        }
+    }
+    if found {
+        return Ok(true);
+    }
+    // A missing value cannot be told from an empty one, so a comparison of values never holds without a pair.
+    if compare.target == TARGET_VALUE { Ok(false) } else { holds_for(None, values, compare) }
+}
+
+fn holds_for(change: Option<&Change>, values: &impl Values, compare: &PbCompare) -> Result<bool, Refusal> {
+    let number = |of: fn(&Change) -> i64, wanted: i64| change.map_or(0, of).cmp(&wanted);
+    let wanted =
+        |read: fn(&PbTargetUnion) -> Option<i64>| compare.target_union.as_ref().and_then(read).unwrap_or(0);
+    let ordering = match compare.target {
+        TARGET_VALUE => {
+            let wanted = match &compare.target_union {
+                Some(PbTargetUnion::Value(value)) => value.as_slice(),
+                _ => &[],
+            };
+            match change {
+                Some(change) => values.pair(change.revision)?.value.as_slice().cmp(wanted),
+                None => [].as_slice().cmp(wanted),
+            }
+        }
+        TARGET_VERSION => number(
+            |change| change.version,
+            wanted(|union| if let PbTargetUnion::Version(version) = union { Some(*version) } else { None }),
+        ),
+        TARGET_CREATE => number(
+            |change| change.create,
+            wanted(
+                |union| if let PbTargetUnion::CreateRevision(create) = union { Some(*create) } else { None },
+            ),
+        ),
+        TARGET_MOD => number(
+            |change| change.revision.main,
+            wanted(|union| if let PbTargetUnion::ModRevision(main) = union { Some(*main) } else { None }),
+        ),
+        TARGET_LEASE => number(
+            |change| change.lease,
+            wanted(|union| if let PbTargetUnion::Lease(lease) = union { Some(*lease) } else { None }),
+        ),
+        // As etcd treats a target that it does not know.
+        _ => Ordering::Equal,
+    };
+    Ok(match compare.result {
+        EQUAL => ordering.is_eq(),
+        GREATER => ordering.is_gt(),
+        LESS => ordering.is_lt(),
+        NOT_EQUAL => ordering.is_ne(),
+        _ => true,
+    })
+}

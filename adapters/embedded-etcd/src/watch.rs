@@ -1,0 +1,359 @@
+//! Watch streams.
+//!
+//! A stream pulls: it is told how far the store has come, and takes the changes since then from memory, or from the
+//! file when it has fallen behind. So a client that reads slowly costs a few responses of memory, however many changes
+//! it is behind, and every stream sees every change once and in order.
+//!
+//! Guarantees: the changes of one revision are never split over two responses (but over fragments, where the client
+//! asked for them); after a progress response nothing older follows for the watches that existed then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use etcd_client::proto::{PbEvent, PbWatchRequest, PbWatchRequestUnion, PbWatchResponse};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tonic::{Status, Streaming};
+
+use crate::check::MAX_REQUEST_BYTES;
+use crate::recent::{DELETE, RevisionEvents};
+use crate::refusal::Refusal;
+use crate::span::Span;
+use crate::store::{Store, stopped};
+
+/// Most watches in the store, over all streams: what a store for one service and its tools needs, many times over.
+pub(crate) const MAX_WATCHES: usize = 10_000;
+/// Responses that may wait for a client. Each is at most about a read's worth of changes.
+pub(crate) const MAX_WAITING_RESPONSES: usize = 4;
+/// How often a watch that asked for it hears how far the store is, if nothing else happened: etcd's interval.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
+/// The id that says that a response is not about one watch.
+const NO_WATCH: i64 = -1;
+/// `FilterType` of the protocol.
+const NO_PUT: i32 = 0;
+const NO_DELETE: i32 = 1;
+
+/// One watch of a stream.
+#[derive(Debug)]
+struct Watch {
+    key: Vec<u8>,
+    range_end: Vec<u8>,
+    /// The first revision that it has not been shown.
+    next: i64,
+    no_put: bool,
+    no_delete: bool,
+    prev_kv: bool,
+    fragment: bool,
+    progress: bool,
+    /// Whether it was sent changes since the last progress interval.
+    heard: bool,
+}
+
+/// Ends a stream: the client has gone, or the store stops.
+struct Gone;
+
+/// See the module.
+pub(crate) struct WatchStream {
+    store: Arc<Store>,
+    responses: mpsc::Sender<Result<PbWatchResponse, Status>>,
+    watches: BTreeMap<i64, Watch>,
+    next_id: i64,
+}
+
+impl WatchStream {
+    pub(crate) fn new(store: Arc<Store>, responses: mpsc::Sender<Result<PbWatchResponse, Status>>) -> Self {
+        Self { store, responses, watches: BTreeMap::new(), next_id: 0 }
+    }
+
+    /// Serves the stream until it ends.
+    pub(crate) async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
+        let mut published = self.store.subscribe();
+        let mut stopping = self.store.stopping();
+        let mut progress = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            published.mark_unchanged();
+            if self.catch_up().await.is_err() {
+                return;
+            }
+            let outcome = tokio::select! {
+                biased;
+                () = stopped(&mut stopping) => {
+                    // The client may have gone first.
+                    let _ = self.responses.try_send(Err(Refusal::Stopped.into()));
+                    return;
+                }
+                () = self.responses.closed() => return,
+                request = requests.message() => match request {
+                    Ok(Some(request)) => self.handle(request).await,
+                    Ok(None) | Err(_) => return,
+                },
+                changed = published.changed() => changed.map_err(|_| Gone),
+                _ = progress.tick() => self.tell_progress().await,
+            };
+            if outcome.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn send(&self, response: PbWatchResponse) -> Result<(), Gone> {
+        self.responses.send(Ok(response)).await.map_err(|_| Gone)
+    }
+
+    async fn handle(&mut self, request: PbWatchRequest) -> Result<(), Gone> {
+        match request.request_union {
+            Some(PbWatchRequestUnion::CreateRequest(create)) => {
+                let current = self.store.state().view.current;
+                let key = if create.key.is_empty() { vec![0] } else { create.key };
+                let watch = Watch {
+                    key,
+                    range_end: create.range_end,
+                    next: if create.start_revision == 0 { current + 1 } else { create.start_revision },
+                    no_put: create.filters.contains(&NO_PUT),
+                    no_delete: create.filters.contains(&NO_DELETE),
+                    prev_kv: create.prev_kv,
+                    fragment: create.fragment,
+                    progress: create.progress_notify,
+                    heard: false,
+                };
+                let (watch_id, cancel_reason) = match self.add(create.watch_id, watch) {
+                    Ok(id) => (id, String::new()),
+                    Err(reason) => (NO_WATCH, reason.to_owned()),
+                };
+                self.send(PbWatchResponse {
+                    header: Some(self.store.header(current)),
+                    watch_id,
+                    created: true,
+                    canceled: !cancel_reason.is_empty(),
+                    cancel_reason,
+                    ..PbWatchResponse::default()
+                })
+                .await
+            }
+            Some(PbWatchRequestUnion::CancelRequest(cancel)) => {
+                if self.remove(cancel.watch_id).is_none() {
+                    return Ok(());
+                }
+                self.send(PbWatchResponse {
+                    header: Some(self.store.current_header()),
+                    watch_id: cancel.watch_id,
+                    canceled: true,
+                    ..PbWatchResponse::default()
+                })
+                .await
+            }
+            Some(PbWatchRequestUnion::ProgressRequest(_)) => {
+                let reached = self.catch_up().await?;
+                self.send(PbWatchResponse {
+                    header: Some(self.store.header(reached)),
+                    watch_id: NO_WATCH,
+                    ..PbWatchResponse::default()
+                })
+                .await
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn add(&mut self, wanted_id: i64, watch: Watch) -> Result<i64, &'static str> {
+        // Everything from a key on cannot be empty, whatever the bytes of its end say.
+        if !watch.range_end.is_empty() && watch.range_end != [0] && watch.key >= watch.range_end {
+            return Err("mvcc: watcher range is empty");
+        }
+        if wanted_id != 0 && self.watches.contains_key(&wanted_id) {
+            return Err("mvcc: duplicate watch ID provided on the WatchStream");
+        }
+        if self.store.watches.fetch_add(1, Ordering::AcqRel) >= MAX_WATCHES {
+            self.store.watches.fetch_sub(1, Ordering::AcqRel);
+            return Err("embedded store: too many watches");
+        }
+        let id = if wanted_id == 0 {
+            while self.watches.contains_key(&self.next_id) {
+                self.next_id += 1;
+            }
+            self.next_id += 1;
+            self.next_id - 1
+        } else {
+            wanted_id
+        };
+        self.watches.insert(id, watch);
+        Ok(id)
+    }
+
+    fn remove(&mut self, id: i64) -> Option<Watch> {
+        let removed = self.watches.remove(&id);
+        if removed.is_some() {
+            self.store.watches.fetch_sub(1, Ordering::AcqRel);
+        }
+        removed
+    }
+
+    /// Shows every watch what it has not been shown, and says up to which revision that is.
+    async fn catch_up(&mut self) -> Result<i64, Gone> {
+        loop {
+            let view = self.store.state().view;
+            let compacted: Vec<_> = self
+                .watches
+                .iter()
+                .filter(|(_, watch)| watch.next < view.compacted)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in compacted {
+                self.remove(id);
+                self.send(PbWatchResponse {
+                    // As etcd has it: this response speaks of no revision but the compacted one.
+                    header: Some(self.store.header(0)),
+                    watch_id: id,
+                    canceled: true,
+                    compact_revision: view.compacted,
+                    ..PbWatchResponse::default()
+                })
+                .await?;
+            }
+            let behind =
+                self.watches.values().map(|watch| watch.next).filter(|next| *next <= view.current).min();
+            let Some(from) = behind else { return Ok(view.current) };
+            let batch = match self.store.events_since(from) {
+                Ok(batch) => batch,
+                // Compacted since the view was taken: seen in the next round.
+                Err(Refusal::Compacted) => continue,
+                Err(refusal) => {
+                    // The client may have gone first; the stream ends either way.
+                    let _ = self.responses.send(Err(refusal.into())).await;
+                    return Err(Gone);
+                }
+            };
+            let ids: Vec<_> = self
+                .watches
+                .iter()
+                .filter(|(_, watch)| watch.next <= batch.upto)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in ids {
+                let Some(watch) = self.watches.get_mut(&id) else { continue };
+                let events = watch.select(&self.store, &batch.revisions);
+                watch.next = batch.upto + 1;
+                watch.heard |= !events.is_empty();
+                let fragment = watch.fragment;
+                if events.is_empty() {
+                    continue;
+                }
+                let response = PbWatchResponse {
+                    header: Some(self.store.header(batch.upto)),
+                    watch_id: id,
+                    events,
+                    ..PbWatchResponse::default()
+                };
+                if fragment {
+                    for part in fragments(response) {
+                        self.send(part).await?;
+                    }
+                } else {
+                    self.send(response).await?;
+                }
+            }
+        }
+    }
+
+    async fn tell_progress(&mut self) -> Result<(), Gone> {
+        let reached = self.catch_up().await?;
+        let mut quiet = Vec::new();
+        for (id, watch) in &mut self.watches {
+            if watch.progress && !watch.heard && watch.next <= reached + 1 {
+                quiet.push(*id);
+            }
+            watch.heard = false;
+        }
+        for watch_id in quiet {
+            self.send(PbWatchResponse {
+                header: Some(self.store.header(reached)),
+                watch_id,
+                ..PbWatchResponse::default()
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.store.watches.fetch_sub(self.watches.len(), Ordering::AcqRel);
+    }
+}
+
+impl Watch {
+    /// The events that this watch is to be shown.
+    fn select(&self, store: &Store, revisions: &[Arc<RevisionEvents>]) -> Vec<PbEvent> {
+        let span = Span::new(&self.key, &self.range_end);
+        let mut selected = Vec::new();
+        for revision in revisions.iter().filter(|revision| revision.main >= self.next) {
+            for event in &revision.events {
+                let Some(kv) = &event.kv else { continue };
+                let unwanted = if event.r#type == DELETE { self.no_delete } else { self.no_put };
+                if unwanted || !span.contains(&kv.key) {
+                    continue;
+                }
+                let mut event = event.clone();
+                if self.prev_kv && (event.r#type == DELETE || kv.create_revision != kv.mod_revision) {
+                    event.prev_kv = store.pair_before(&kv.key, kv.mod_revision);
+                }
+                selected.push(event);
+            }
+        }
+        selected
+    }
+}
+
+/// Cuts a response that is larger than a request may be, as etcd does.
+fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
+    if response.encoded_len() < MAX_REQUEST_BYTES || response.events.len() < 2 {
+        return vec![response];
+    }
+    let events = std::mem::take(&mut response.events);
+    let empty = response.encoded_len();
+    let mut parts = Vec::new();
+    let mut part = PbWatchResponse { fragment: true, ..response.clone() };
+    let mut bytes = empty;
+    for event in events {
+        // Tag and length take at most six bytes.
+        let added = event.encoded_len() + 6;
+        if !part.events.is_empty() && bytes + added >= MAX_REQUEST_BYTES {
+            parts.push(std::mem::replace(&mut part, PbWatchResponse { fragment: true, ..response.clone() }));
+            bytes = empty;
+        }
+        bytes += added;
+        part.events.push(event);
+    }
+    part.fragment = false;
+    parts.push(part);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_REQUEST_BYTES, fragments};
+    use etcd_client::proto::{PbEvent, PbKeyValue, PbWatchResponse};
+    use prost::Message;
+
+    #[test]
+    fn fragments_hold_every_event_once_and_only_the_last_says_that_it_is_the_last() {
+        let event = |byte| PbEvent {
+            kv: Some(PbKeyValue { key: vec![byte], value: vec![byte; 700_000], ..PbKeyValue::default() }),
+            ..PbEvent::default()
+        };
+        let whole = PbWatchResponse {
+            watch_id: 5,
+            events: (0..7).map(event).collect(),
+            ..PbWatchResponse::default()
+        };
+        let parts = fragments(whole.clone());
+        assert_eq!(parts.iter().map(|part| part.fragment).collect::<Vec<_>>(), [true, true, true, false]);
+        assert!(parts.iter().all(|part| part.encoded_len() < MAX_REQUEST_BYTES && part.watch_id == 5));
+        assert_eq!(parts.into_iter().flat_map(|part| part.events).collect::<Vec<_>>(), whole.events);
+    }
+}
