@@ -1,0 +1,166 @@
+//! The shell: the supervisor's mailbox, and ractor's events turned into calls of the state.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
+
+use super::event::{ChildExit, Meltdown, StopOutcome, chain, shorten};
+use super::handle::{AddError, ChildStatus, FirstStart, Mode, Reply, StopError};
+use super::roster::{Control, Live};
+use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec, actor_name};
+use super::state::State;
+
+/// What ractor says in place of a reason when an actor was killed or its task cancelled.
+const KILLED: [&str; 2] = ["killed", "actor_task_cancelled"];
+
+/// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::supervisor`] start it.
+#[derive(Debug)]
+pub struct Supervisor;
+
+/// What a supervisor begins with.
+pub struct Arguments {
+    pub(super) spec: SupervisorSpec,
+    pub(super) control: Arc<Control>,
+}
+
+/// A message to a supervisor; [`SupervisorRef`](super::SupervisorRef) sends them.
+pub struct Message(Inner);
+
+enum Inner {
+    Command(Command),
+    Note(Note),
+}
+
+/// What others ask.
+pub(super) enum Command {
+    Add(Box<ChildSpec>, Reply<Result<FirstStart, AddError>>),
+    Stop(ChildId, Mode, Option<Reply<Result<StopOutcome, StopError>>>),
+    Ready(Reply<()>),
+    Child(ChildId, Reply<Option<ActorCell>>),
+    Status(Reply<Children>),
+}
+
+/// The answer to [`Command::Status`]: the cell is that of a supervisor below, to be asked in turn.
+pub(super) struct Children {
+    pub(super) supervisor: ChildId,
+    pub(super) children: Vec<(ChildStatus, Option<ActorCell>)>,
+}
+
+/// What the supervisor's own tasks report of a child. One whose generation has passed is void.
+pub(super) struct Note {
+    pub(super) order: u64,
+    pub(super) generation: u64,
+    pub(super) what: What,
+}
+
+/// See [`Note`].
+pub(super) enum What {
+    /// Its start came to an end.
+    Started(Result<Live, StartError>),
+    /// Its backoff is over and its predecessor gone.
+    Due,
+    /// It was stopped, and is gone.
+    Stopped(StopOutcome),
+    /// It ended for good by itself, and is gone.
+    Gone,
+}
+
+impl From<Command> for Message {
+    fn from(command: Command) -> Self {
+        Self(Inner::Command(command))
+    }
+}
+
+impl From<Note> for Message {
+    fn from(note: Note) -> Self {
+        Self(Inner::Note(note))
+    }
+}
+
+pub(super) async fn spawn_root(
+    spec: SupervisorSpec,
+    control: Arc<Control>,
+) -> Result<ActorRef<Message>, SpawnErr> {
+    let name = actor_name(&spec.instance, &spec.id);
+    let (root, _) = Supervisor::spawn(Some(name), Supervisor, Arguments { spec, control }).await?;
+    Ok(root)
+}
+
+impl Actor for Supervisor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State::new(myself, arguments.spec, arguments.control)?)
+    }
+
+    async fn post_start(
+        &self,
+        _myself: ActorRef<Message>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        state.start_next();
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message.0 {
+            Inner::Note(note) => state.note(note),
+            Inner::Command(Command::Add(spec, reply)) => state.add(*spec, reply),
+            Inner::Command(Command::Stop(id, mode, reply)) => state.stop(&id, mode, reply),
+            Inner::Command(Command::Ready(reply)) => state.when_ready(reply),
+            // A caller that has gone needs no answer.
+            Inner::Command(Command::Child(id, reply)) => drop(reply.send(state.child(&id))),
+            Inner::Command(Command::Status(reply)) => drop(reply.send(state.status())),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _myself: ActorRef<Message>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorFailed(cell, error) => {
+                let exit = match error.downcast::<Meltdown>() {
+                    Ok(meltdown) => ChildExit::Meltdown(meltdown),
+                    Err(error) => ChildExit::Failed(chain(error.as_ref())),
+                };
+                state.exited(&cell, exit);
+            }
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                let exit = match reason {
+                    Some(reason) if KILLED.contains(&reason.as_str()) => ChildExit::Killed,
+                    reason => ChildExit::Ended(reason.map(shorten)),
+                };
+                state.exited(&cell, exit);
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Every end in order comes here, a meltdown too: ractor runs no `post_stop` after an error.
+    async fn post_stop(
+        &self,
+        _myself: ActorRef<Message>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match state.close().await {
+            None => Ok(()),
+            Some(meltdown) => Err(Box::new(meltdown)),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! When to restart: backoff and budget, as pure functions of the time they are given.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use tokio::time::Instant;
+
+/// How long to wait before a restart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Backoff {
+    /// Wait before the first restart; it doubles with each failure that follows.
+    pub first: Duration,
+    /// Longest wait.
+    pub max: Duration,
+    /// Part of the wait that chance may take off, 0.0 to 1.0: 0.5 waits between half and all of it.
+    pub jitter: f64,
+    /// A child that ran this long before it failed starts again at `first`.
+    pub quiet: Duration,
+}
+
+impl Backoff {
+    /// For a child that is cheap to start: back at once, but never in a busy loop.
+    pub const DEFAULT: Self = Self {
+        first: Duration::from_millis(100),
+        max: Duration::from_secs(10),
+        jitter: 0.5,
+        quiet: Duration::from_secs(60),
+    };
+
+    /// Wait before restart number `attempt` (from 1) in a row; `chance` is in 0.0..1.0.
+    fn delay(&self, attempt: u32, chance: f64) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
+        let full = self.first.saturating_mul(1 << doublings).min(self.max);
+        full.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance)
+    }
+}
+
+/// How many restarts are borne.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Restarts within the window; one failure more exceeds the budget. 0: the first failure does.
+    pub restarts: u32,
+    /// Length of the sliding window.
+    pub window: Duration,
+}
+
+impl Budget {
+    /// Eight in a minute. With [`Backoff::DEFAULT`] a child that fails at once has used it after 23 s.
+    pub const DEFAULT: Self = Self { restarts: 8, window: Duration::from_secs(60) };
+}
+
+/// The restarts that a budget was charged with.
+#[derive(Debug)]
+pub(super) struct Account {
+    budget: Budget,
+    charged: VecDeque<Instant>,
+}
+
+impl Account {
+    pub(super) fn new(budget: Budget) -> Self {
+        Self { budget, charged: VecDeque::new() }
+    }
+
+    pub(super) fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// Charges one restart; false when the budget is used up.
+    pub(super) fn charge(&mut self, now: Instant) -> bool {
+        while self.charged.front().is_some_and(|t| now.duration_since(*t) >= self.budget.window) {
+            self.charged.pop_front();
+        }
+        // Never longer than the budget: what exceeds it is not stored.
+        if self.charged.len() >= usize::try_from(self.budget.restarts).unwrap_or(usize::MAX) {
+            return false;
+        }
+        self.charged.push_back(now);
+        true
+    }
+}
+
+/// One child's waits. Each child draws from a stream of its own, so that adding a child
+/// does not change what the others draw.
+#[derive(Debug)]
+pub(super) struct Waits {
+    backoff: Backoff,
+    in_a_row: u32,
+    chance: ChaCha8Rng,
+}
+
+impl Waits {
+    pub(super) fn new(backoff: Backoff, seed: u64, child: &str) -> Self {
+        let mut chance = ChaCha8Rng::seed_from_u64(seed);
+        chance.set_stream(stream(child));
+        Self { backoff, in_a_row: 0, chance }
+    }
+
+    /// Wait after a failure of a child that had run for `ran`.
+    pub(super) fn next(&mut self, ran: Duration) -> Duration {
+        if ran >= self.backoff.quiet {
+            self.in_a_row = 0;
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.backoff.delay(self.in_a_row, self.chance.random_range(0.0..1.0))
+    }
+}
+
+/// FNV-1a: the same number for a name in every process.
+fn stream(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXACT: Backoff = Backoff { jitter: 0.0, ..Backoff::DEFAULT };
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let mut waits = Waits::new(EXACT, 1, "a");
+        let got: Vec<u128> = (0..9).map(|_| waits.next(Duration::ZERO).as_millis()).collect();
+        assert_eq!(got, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn a_quiet_time_begins_anew_and_a_shorter_run_does_not() {
+        let mut waits = Waits::new(EXACT, 1, "a");
+        waits.next(Duration::ZERO);
+        waits.next(Duration::ZERO);
+        assert_eq!(waits.next(EXACT.quiet - Duration::from_millis(1)).as_millis(), 400);
+        assert_eq!(waits.next(EXACT.quiet).as_millis(), 100);
+    }
+
+    #[test]
+    fn jitter_stays_within_its_part_and_follows_the_seed_and_the_name() {
+        let draw = |seed, name: &str| -> Vec<Duration> {
+            let mut waits = Waits::new(Backoff::DEFAULT, seed, name);
+            (0..200).map(|_| waits.next(Backoff::DEFAULT.quiet)).collect()
+        };
+        let a = draw(1, "a");
+        assert_eq!(a, draw(1, "a"));
+        assert_ne!(a, draw(2, "a"));
+        assert_ne!(a, draw(1, "b"));
+        for wait in a {
+            assert!(wait > Duration::from_millis(50) && wait <= Duration::from_millis(100), "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn many_failures_in_a_row_do_not_overflow() {
+        let endless = Backoff { first: Duration::from_secs(1 << 40), max: Duration::MAX, ..EXACT };
+        let mut waits = Waits::new(endless, 1, "a");
+        for _ in 0..100 {
+            assert!(waits.next(Duration::ZERO) >= endless.first);
+        }
+    }
+
+    #[test]
+    fn a_budget_counts_within_a_sliding_window() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut account = Account::new(Budget { restarts: 2, window: Duration::from_secs(10) });
+        assert!(account.charge(at(0)));
+        assert!(account.charge(at(6)));
+        assert!(!account.charge(at(9)), "a third within the window");
+        assert!(account.charge(at(10)), "the first has left the window");
+        assert!(!account.charge(at(15)));
+        assert!(account.charge(at(16)));
+    }
+
+    #[test]
+    fn a_budget_of_none_is_exceeded_at_once() {
+        let mut account = Account::new(Budget { restarts: 0, window: Duration::from_secs(1) });
+        assert!(!account.charge(Instant::now()));
+    }
+
+    #[test]
+    fn the_default_budget_can_be_exceeded_with_the_default_backoff() {
+        let mut waits = Waits::new(EXACT, 1, "a");
+        let all: Duration = (0..Budget::DEFAULT.restarts).map(|_| waits.next(Duration::ZERO)).sum();
+        assert!(all < Budget::DEFAULT.window, "{all:?}");
+    }
+}

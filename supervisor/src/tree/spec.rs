@@ -1,0 +1,272 @@
+//! What a supervisor and its children are: ids, how to start, when to restart, deadlines.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorCell, ActorProcessingErr, SpawnErr};
+
+use super::actor::{Arguments, Supervisor};
+use super::event::{BudgetExceeded, EventSink};
+use super::policy::{Backoff, Budget};
+use super::roster::{Control, Live};
+
+/// Time for a child's start (`pre_start`), by default: a first read of the store with its retries.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// Time for a child's graceful end, by default: one command to an outside thing and its deadline.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// Time for a supervisor's graceful end as a child, by default: six children that use all of theirs.
+const SUPERVISOR_STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// Time that a killed actor has to end, by default: it ends at its next await, so this is generous.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Name of a child, unique within its supervisor.
+pub type ChildId = Arc<str>;
+
+/// The name that an actor of an instance is registered under: the registry is one per process,
+/// and several instances may run in it.
+#[must_use]
+pub fn actor_name(instance: &str, id: &str) -> String {
+    format!("{instance}/{id}")
+}
+
+/// Which ends of a child are failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// Every end that the supervisor did not ask for.
+    Permanent,
+    /// A panic, an error and a kill. A normal end removes the child.
+    Transient,
+}
+
+/// What happens when a child's own budget is exceeded.
+#[derive(Clone)]
+pub enum Exceeded {
+    /// The supervisor melts down.
+    Escalate,
+    /// The child is removed and the function called, once it is gone; the supervisor goes on.
+    /// The function runs in the supervisor's task: it must not block, and may send messages.
+    Report(Arc<dyn Fn(BudgetExceeded) + Send + Sync>),
+}
+
+/// Why a child was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another actor of this process holds its name.
+    #[error("the name {0} is taken")]
+    NameTaken(String),
+    /// Its `pre_start` failed or panicked, or the function that starts it did.
+    #[error("start failed")]
+    Failed(#[source] ActorProcessingErr),
+    /// Its start took too long and was cancelled.
+    #[error("not started within {0:?}")]
+    Deadline(Duration),
+    /// It was removed, or its supervisor ended, while it started.
+    #[error("start was cancelled")]
+    Cancelled,
+}
+
+impl From<SpawnErr> for StartError {
+    fn from(error: SpawnErr) -> Self {
+        match error {
+            SpawnErr::ActorAlreadyRegistered(name) => Self::NameTaken(name),
+            SpawnErr::StartupFailed(error) => Self::Failed(error),
+            other @ SpawnErr::ActorAlreadyStarted => Self::Failed(Box::new(other)),
+        }
+    }
+}
+
+pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<Live, StartError>> + Send>>;
+type StartFn = Arc<dyn Fn(ActorCell) -> StartFuture + Send + Sync>;
+
+/// A child: how it is started, restarted and stopped.
+#[derive(Clone)]
+pub struct ChildSpec {
+    pub(super) id: ChildId,
+    pub(super) label: ChildId,
+    pub(super) restart: Restart,
+    pub(super) backoff: Option<Backoff>,
+    pub(super) own: Option<(Budget, Exceeded)>,
+    pub(super) start_deadline: Duration,
+    pub(super) stop_deadline: Duration,
+    pub(super) start: StartFn,
+}
+
+impl ChildSpec {
+    /// A permanent child that `start` starts as a child of the supervisor it is given
+    /// (`spawn_linked`; an actor that is not linked will be). `start` is called again for each restart.
+    pub fn new<F, Fut>(id: impl Into<ChildId>, start: F) -> Self
+    where
+        F: Fn(ActorCell) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<ActorCell, StartError>> + Send + 'static,
+    {
+        Self::with_start(
+            id.into(),
+            STOP_DEADLINE,
+            Arc::new(move |supervisor| {
+                let started = start(supervisor);
+                Box::pin(async move { Ok(Live::leaf(started.await?)) })
+            }),
+        )
+    }
+
+    /// A permanent child that runs the actor that `make` makes, under the name `<instance>/<id>`.
+    pub fn actor<A: Actor>(
+        instance: &str,
+        id: impl Into<ChildId>,
+        make: impl Fn() -> (A, A::Arguments) + Send + Sync + 'static,
+    ) -> Self {
+        let id = id.into();
+        let name = actor_name(instance, &id);
+        Self::new(id, move |supervisor| {
+            let (actor, arguments) = make();
+            let name = name.clone();
+            async move {
+                let (started, _) = A::spawn_linked(Some(name), actor, arguments, supervisor).await?;
+                Ok(started.get_cell())
+            }
+        })
+    }
+
+    /// A supervisor as a child, under its own id. A restart begins with the children of `spec`;
+    /// those added at run time are not added again.
+    #[must_use]
+    pub fn supervisor(spec: SupervisorSpec) -> Self {
+        let id = spec.id.clone();
+        Self::with_start(
+            id,
+            SUPERVISOR_STOP_DEADLINE,
+            Arc::new(move |supervisor| {
+                let spec = spec.clone();
+                Box::pin(async move {
+                    let control = Arc::new(Control::default());
+                    let name = actor_name(&spec.instance, &spec.id);
+                    let arguments = Arguments { spec, control: Arc::clone(&control) };
+                    let (started, _) =
+                        Supervisor::spawn_linked(Some(name), Supervisor, arguments, supervisor).await?;
+                    Ok(Live::supervisor(started.get_cell(), control))
+                })
+            }),
+        )
+    }
+
+    fn with_start(id: ChildId, stop_deadline: Duration, start: StartFn) -> Self {
+        Self {
+            label: Arc::clone(&id),
+            id,
+            restart: Restart::Permanent,
+            backoff: None,
+            own: None,
+            start_deadline: START_DEADLINE,
+            stop_deadline,
+            start,
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &ChildId {
+        &self.id
+    }
+
+    /// The `actor` label in metrics, by default the id. Children of which there are many share one.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<ChildId>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Which ends are failures.
+    #[must_use]
+    pub fn restart(mut self, restart: Restart) -> Self {
+        self.restart = restart;
+        self
+    }
+
+    /// Its waits before restarts, instead of the supervisor's.
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = Some(backoff);
+        self
+    }
+
+    /// A budget of its own: its failures are not charged to the supervisor's.
+    #[must_use]
+    pub fn own_budget(mut self, budget: Budget, exceeded: Exceeded) -> Self {
+        self.own = Some((budget, exceeded));
+        self
+    }
+
+    /// Time for its start; then it counts as failed.
+    #[must_use]
+    pub fn start_deadline(mut self, deadline: Duration) -> Self {
+        self.start_deadline = deadline;
+        self
+    }
+
+    /// Time for its graceful end; then it is killed.
+    #[must_use]
+    pub fn stop_deadline(mut self, deadline: Duration) -> Self {
+        self.stop_deadline = deadline;
+        self
+    }
+}
+
+/// A supervisor: its place, its policy and the children it begins with.
+#[derive(Clone)]
+pub struct SupervisorSpec {
+    pub(super) instance: Arc<str>,
+    pub(super) id: ChildId,
+    pub(super) seed: u64,
+    pub(super) backoff: Backoff,
+    pub(super) budget: Budget,
+    pub(super) kill_grace: Duration,
+    pub(super) sink: EventSink,
+    pub(super) children: Vec<ChildSpec>,
+}
+
+impl SupervisorSpec {
+    /// A supervisor `id` of the instance, registered as `<instance>/<id>`. Jitter is drawn from `seed`.
+    #[must_use]
+    pub fn new(instance: impl Into<Arc<str>>, id: impl Into<ChildId>, seed: u64, sink: EventSink) -> Self {
+        Self {
+            instance: instance.into(),
+            id: id.into(),
+            seed,
+            backoff: Backoff::DEFAULT,
+            budget: Budget::DEFAULT,
+            kill_grace: KILL_GRACE,
+            sink,
+            children: Vec::new(),
+        }
+    }
+
+    /// Adds a child, started after those before it.
+    #[must_use]
+    pub fn child(mut self, child: ChildSpec) -> Self {
+        self.children.push(child);
+        self
+    }
+
+    /// Waits of the children that have none of their own.
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// The budget that the failures of all children without an own one are charged to.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Time that a killed child has to end before it is given up as stuck.
+    #[must_use]
+    pub fn kill_grace(mut self, grace: Duration) -> Self {
+        self.kill_grace = grace;
+        self
+    }
+}

@@ -1,0 +1,241 @@
+//! Tests of the tree, under paused time on one thread unless they say otherwise.
+
+mod budgets;
+mod changes;
+mod ends;
+mod nested;
+mod stops;
+mod timing;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Far beyond what any test waits for; paused time makes it free.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Waits without chance, so that traces can be written down.
+const EXACT: Backoff =
+    Backoff { first: Duration::from_millis(100), max: Duration::from_secs(10), jitter: 0.0, quiet: QUIET };
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What a worker is told to do.
+#[derive(Debug)]
+enum Say {
+    Panic,
+    Fail,
+    End,
+    /// Never returns from the handler.
+    Freeze,
+    /// Blocks its thread until the other side is dropped.
+    Block(std::sync::mpsc::Receiver<()>),
+}
+
+/// How a worker's `pre_start` goes.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    Good,
+    Fails,
+    Panics,
+    Freezes,
+    Takes(Duration),
+    /// Good, but `post_start` fails.
+    FailsAfter,
+    /// Good, and its `post_stop` takes this long.
+    StopTakes(Duration),
+    /// Good, but its `post_stop` fails.
+    StopFails,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach the store")]
+struct Unreachable(#[source] std::io::Error);
+
+fn unreachable() -> ActorProcessingErr {
+    Box::new(Unreachable(std::io::Error::other("refused")))
+}
+
+/// Names what happens to it in the stage's log.
+struct Worker {
+    stage: Stage,
+    id: &'static str,
+}
+
+struct Alive {
+    stage: Stage,
+    id: &'static str,
+    start: Start,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.stage.write(format!("{} gone", self.id));
+    }
+}
+
+impl Actor for Worker {
+    type Msg = Say;
+    type State = Alive;
+    type Arguments = Start;
+
+    async fn pre_start(&self, _: ActorRef<Say>, start: Start) -> Result<Alive, ActorProcessingErr> {
+        match start {
+            Start::Fails => return Err(unreachable()),
+            Start::Panics => panic!("no start"),
+            Start::Freezes => std::future::pending().await,
+            Start::Takes(time) => tokio::time::sleep(time).await,
+            Start::Good | Start::FailsAfter | Start::StopTakes(_) | Start::StopFails => {}
+        }
+        Ok(Alive { stage: self.stage.clone(), id: self.id, start })
+    }
+
+    async fn post_start(&self, _: ActorRef<Say>, state: &mut Alive) -> Result<(), ActorProcessingErr> {
+        match state.start {
+            Start::FailsAfter => Err("no post_start".into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Say>,
+        say: Say,
+        _state: &mut Alive,
+    ) -> Result<(), ActorProcessingErr> {
+        match say {
+            Say::Panic => panic!("boom"),
+            Say::Fail => return Err(unreachable()),
+            Say::End => myself.stop(Some("done".into())),
+            Say::Freeze => std::future::pending().await,
+            Say::Block(until) => {
+                self.stage.write(format!("{} blocks", self.id));
+                // Until the sender is dropped.
+                let _ = until.recv();
+            }
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<Say>, state: &mut Alive) -> Result<(), ActorProcessingErr> {
+        self.stage.write(format!("{} post_stop", self.id));
+        match state.start {
+            Start::StopTakes(time) => tokio::time::sleep(time).await,
+            Start::StopFails => return Err("no post_stop".into()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// One test's world: an instance name and a log with times.
+#[derive(Clone)]
+struct Stage {
+    instance: &'static str,
+    began: Instant,
+    log: Arc<Mutex<Vec<String>>>,
+    events: watch::Sender<Vec<TreeEvent>>,
+}
+
+impl Stage {
+    fn new(instance: &'static str) -> Self {
+        Self { instance, began: Instant::now(), log: Arc::default(), events: watch::Sender::new(Vec::new()) }
+    }
+
+    fn write(&self, line: String) {
+        let at = self.began.elapsed().as_millis();
+        self.log.lock().unwrap().push(format!("{at} {line}"));
+    }
+
+    fn sink(&self) -> EventSink {
+        let stage = self.clone();
+        Arc::new(move |event| {
+            stage.write(tell(event));
+            stage.events.send_modify(|events| events.push(event.clone()));
+        })
+    }
+
+    fn supervisor(&self, id: &str) -> SupervisorSpec {
+        SupervisorSpec::new(self.instance, id, 7, self.sink()).backoff(EXACT)
+    }
+
+    /// A worker whose start goes well every time.
+    fn worker(&self, id: &'static str) -> ChildSpec {
+        self.starting(id, |_| Start::Good)
+    }
+
+    /// A worker whose `n`th start, from 0, goes as `how` says.
+    fn starting(&self, id: &'static str, how: impl Fn(u32) -> Start + Send + Sync + 'static) -> ChildSpec {
+        let stage = self.clone();
+        let starts = Mutex::new(0);
+        ChildSpec::actor(self.instance, id, move || {
+            let mut starts = starts.lock().unwrap();
+            *starts += 1;
+            (Worker { stage: stage.clone(), id }, how(*starts - 1))
+        })
+    }
+
+    fn cell(&self, id: &str) -> ActorCell {
+        ractor::registry::where_is(actor_name(self.instance, id)).expect("registered")
+    }
+
+    fn say(&self, id: &str, say: Say) {
+        self.cell(id).send_message(say).unwrap();
+    }
+
+    /// Waits until the events so far satisfy `is`.
+    async fn until(&self, is: impl Fn(&[TreeEvent]) -> bool) {
+        let mut events = self.events.subscribe();
+        let waited = tokio::time::timeout(PATIENCE, events.wait_for(|events| is(events))).await;
+        assert!(waited.is_ok(), "did not happen; log: {:#?}", self.lines());
+    }
+
+    /// Waits until the log has this event.
+    async fn until_told(&self, line: &str) {
+        self.until(|events| events.iter().any(|e| tell(e) == line)).await;
+    }
+
+    /// Gives others a turn; true once the worker blocks its thread.
+    async fn blocked(&self, id: &str) -> bool {
+        tokio::task::yield_now().await;
+        self.lines().iter().any(|line| line.ends_with(&format!("{id} blocks")))
+    }
+
+    /// The log so far.
+    fn lines(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The log so far, emptied.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+}
+
+fn tell(event: &TreeEvent) -> String {
+    match event {
+        TreeEvent::ChildStarted { child, .. } => format!("started {child}"),
+        TreeEvent::ChildFailed { child, reason, restart_in: Some(wait), .. } => {
+            format!("{child} {reason}; again in {}", wait.as_millis())
+        }
+        TreeEvent::ChildFailed { child, reason, restart_in: None, .. } => {
+            format!("{child} {reason}; never again")
+        }
+        TreeEvent::ChildRestarted { child, restarts, .. } => format!("restarted {child} #{restarts}"),
+        TreeEvent::ChildEnded { child, reason, .. } => format!("ended {child} {reason:?}"),
+        TreeEvent::ChildStopped { child, outcome, .. } => format!("removed {child} {outcome:?}"),
+        TreeEvent::ChildGivenUp { exceeded, .. } => format!("given up {}", exceeded.child),
+        TreeEvent::Meltdown(meltdown) => format!("meltdown {}", meltdown.supervisor),
+        TreeEvent::Stopped { supervisor } => format!("stopped {supervisor}"),
+    }
+}
+
+async fn start(spec: SupervisorSpec) -> Tree {
+    let tree = Tree::start(spec).await.unwrap();
+    tree.root().ready().await.unwrap();
+    tree
+}
