@@ -7,6 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::go::{RawJson, go_object};
+use crate::input::{InputError, Problems, Warning};
+use crate::rules::{self, Form};
+use crate::strict::tree::Tree;
+use crate::strict::walk::{Path, Unknown, Walk};
+use crate::strict::{schema, yaml};
 
 /// Label that names the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";
@@ -16,6 +21,11 @@ pub const LABEL_WEIGHT: &str = "cke.cybozu.com/weight";
 pub const TAINT_STATE: &str = "cke.cybozu.com/state";
 /// Taint that CKE puts on control plane nodes.
 pub const TAINT_MASTER: &str = "cke.cybozu.com/master";
+
+/// Volume of etcd where none is given (CKE).
+const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
+/// Socket of the container runtime where none is given (CKE's `docs/cluster.md`).
+const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
 
 go_object! {
     /// A taint of a node.
@@ -84,6 +94,78 @@ go_object! {
 }
 
 impl Cluster {
+    /// Reads a configuration that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_yaml(text: &str) -> Result<Self, InputError> {
+        Self::typed("cluster", text, Form::Cluster, |_, _| {})
+    }
+
+    /// Checks a configuration whole, but for fields that are not known.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn check(&self) -> Result<(), InputError> {
+        let mut problems = Problems::default();
+        rules::check(self, Form::Cluster, &mut problems);
+        problems.finish("cluster")
+    }
+
+    /// What is allowed in this configuration but hardly meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        rules::warnings(self, Form::Cluster)
+    }
+
+    /// The configuration in YAML, as `ckecli cluster get` prints it.
+    ///
+    /// # Errors
+    /// An uninterpreted part holds what has no place in a document, such as the same field twice.
+    pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
+        crate::go::to_yaml(self)
+    }
+
+    /// Reads a configuration that somebody typed; `more` are rules beyond those of every configuration.
+    pub(crate) fn typed(
+        subject: &str,
+        text: &str,
+        form: Form,
+        more: impl FnOnce(&Self, &mut Problems),
+    ) -> Result<Self, InputError> {
+        let tree = yaml::read(subject, text)?;
+        let mut problems = Problems::default();
+        let mut walk = Walk { root: &schema::CLUSTER, unknown: Unknown::Refuse, problems: &mut problems };
+        // What has the wrong shape is gone from here on, so that the rules see all the rest.
+        let good = walk.object(tree, &schema::CLUSTER, Path::Root);
+        let mut cluster = if good == Tree::Null {
+            Self::default()
+        } else {
+            serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
+        };
+        let mut broken = Problems::default();
+        more(&cluster, &mut broken);
+        rules::check(&cluster, form, &mut broken);
+        problems.add_unrelated(broken);
+        problems.finish(subject)?;
+        cluster.fill_defaults();
+        Ok(cluster)
+    }
+
+    /// Writes down the values that CKE's own commands write down when they are absent: the volume of etcd
+    /// and the socket of the container runtime. CKE's server wants the second to be there
+    /// (`docs/cluster.md` calls it optional).
+    pub(crate) fn fill_defaults(&mut self) {
+        let filled = self
+            .options
+            .with_default(&["etcd", "volume_name"], DEFAULT_ETCD_VOLUME)
+            .and_then(|options| options.with_default(&["kubelet", "cri_endpoint"], DEFAULT_CRI_ENDPOINT));
+        // Options of another shape have no place for defaults, and are refused by the rules.
+        if let Ok(options) = filled {
+            self.options = options;
+        }
+    }
+
     /// The control plane nodes, in the order of the configuration.
     pub fn control_plane(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.control_plane)
@@ -94,3 +176,6 @@ impl Cluster {
         self.nodes.iter().filter(|node| !node.control_plane)
     }
 }
+
+#[cfg(test)]
+mod tests;

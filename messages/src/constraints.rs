@@ -1,9 +1,17 @@
 //! The operator's constraints (CKE's `constraints`, its `docs/constraints.md`).
 //!
 //! Where the key is missing, [`Constraints::default`] holds; where a stored object lacks a field, the field
-//! is 0, as in CKE.
+//! is 0, as in CKE. A negative number, which CKE's commands store without a word, is an error.
 
+use crate::cluster::Cluster;
 use crate::go::{UnknownFields, go_object};
+use crate::input::{InputError, Problems, Warning};
+use crate::strict::schema::{self, MAX_COUNT};
+use crate::strict::tree::{Number, Tree, shown_text};
+use crate::strict::walk::{Kind, Path, Unknown, Walk};
+use crate::strict::{nearest, yaml};
+
+const SUBJECT: &str = "constraints";
 
 go_object! {
     /// Conditions that a cluster must satisfy.
@@ -38,3 +46,128 @@ impl Default for Constraints {
         }
     }
 }
+
+impl Constraints {
+    /// The names, as `set` takes them.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        schema::CONSTRAINTS.fields.iter().map(|(name, _)| *name)
+    }
+
+    /// Reads constraints that somebody typed (YAML or JSON), strictly. An absent one has its default.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_yaml(text: &str) -> Result<Self, InputError> {
+        let tree = yaml::read(SUBJECT, text)?;
+        let mut problems = Problems::default();
+        let mut walk = Walk { root: &schema::CONSTRAINTS, unknown: Unknown::Refuse, problems: &mut problems };
+        let good = walk.object(tree, &schema::CONSTRAINTS, Path::Root);
+        let mut constraints = Self::default();
+        for (name, value) in good.fields() {
+            let (Some(field), Tree::Number(Number::Integer(value))) = (constraints.field(name), value) else {
+                continue;
+            };
+            *field = u32::try_from(*value).expect("the schema bounds it");
+        }
+        let mut broken = Problems::default();
+        constraints.contradictions(&mut broken);
+        problems.add_unrelated(broken);
+        problems.finish(SUBJECT)?;
+        Ok(constraints)
+    }
+
+    /// Sets one constraint as somebody typed it: its name, and a whole number.
+    ///
+    /// # Errors
+    /// There is no such constraint, the value is no number or out of range, or it contradicts another.
+    /// Nothing is set then.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), InputError> {
+        let mut problems = Problems::default();
+        let Some((_, kind)) = schema::CONSTRAINTS.fields.iter().find(|(known, _)| *known == name) else {
+            let all = Self::names().collect::<Vec<_>>().join(", ");
+            let expected = match nearest(name, Self::names()) {
+                Some(near) => format!("{near:?}, perhaps, or another of {all}"),
+                None => format!("one of {all}"),
+            };
+            problems.add("", format!("the unknown constraint {}", shown_text(name)), expected);
+            return problems.finish(SUBJECT);
+        };
+        let (least, greatest) = match kind {
+            Kind::Whole(least, greatest) => (*least, *greatest),
+            _ => (0, MAX_COUNT),
+        };
+        let Some(number) = value.parse::<i64>().ok().filter(|number| (least..=greatest).contains(number))
+        else {
+            problems.add(name, shown_text(value), format!("a whole number from {least} to {greatest}"));
+            return problems.finish(SUBJECT);
+        };
+        let mut changed = self.clone();
+        *changed.field(name).expect("every name of the schema has a field") =
+            u32::try_from(number).expect("the schema bounds it");
+        if matches!(name, "minimum-workers" | "maximum-workers") {
+            changed.contradictions(&mut problems);
+        }
+        problems.finish(SUBJECT)?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Whether a cluster satisfies them, as CKE checks one that somebody sets.
+    ///
+    /// # Errors
+    /// Names each constraint that it does not satisfy.
+    pub fn check(&self, cluster: &Cluster) -> Result<(), InputError> {
+        let control_plane = cluster.control_plane().count();
+        let workers = cluster.nodes.len() - control_plane;
+        let mut problems = Problems::default();
+        if control_plane as u64 != u64::from(self.control_plane_count) {
+            let expected = format!("{}, the constraint control-plane-count", self.control_plane_count);
+            problems.add("nodes", format!("{control_plane} control plane nodes"), expected);
+        }
+        if self.maximum_workers != 0 && workers as u64 > u64::from(self.maximum_workers) {
+            let expected = format!("at most {}, the constraint maximum-workers", self.maximum_workers);
+            problems.add("nodes", format!("{workers} workers"), expected);
+        }
+        if (workers as u64) < u64::from(self.minimum_workers) {
+            let expected = format!("at least {}, the constraint minimum-workers", self.minimum_workers);
+            problems.add("nodes", format!("{workers} workers"), expected);
+        }
+        problems.finish("cluster")
+    }
+
+    /// What is allowed but hardly meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        if self.control_plane_count > 0 && self.control_plane_count.is_multiple_of(2) {
+            let fewer = self.control_plane_count - 1;
+            let message =
+                format!("etcd on an even number of nodes survives no more failures than on {fewer}");
+            warnings.push(Warning::new("control-plane-count", message));
+        }
+        warnings
+    }
+
+    fn contradictions(&self, problems: &mut Problems) {
+        if self.maximum_workers != 0 && self.minimum_workers > self.maximum_workers {
+            let expected =
+                format!("at least minimum-workers ({}), or 0 for no maximum", self.minimum_workers);
+            problems.add("maximum-workers", self.maximum_workers.to_string(), expected);
+        }
+    }
+
+    fn field(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match name {
+            "control-plane-count" => &mut self.control_plane_count,
+            "minimum-workers" => &mut self.minimum_workers,
+            "maximum-workers" => &mut self.maximum_workers,
+            "maximum-unreachable-nodes-for-reboot" => &mut self.maximum_unreachable_nodes_for_reboot,
+            "maximum-repair-queue-entries" => &mut self.maximum_repair_queue_entries,
+            "wait-seconds-to-repair-rebooting" => &mut self.wait_seconds_to_repair_rebooting,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,13 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// Problems that an error's text names; the rest are counted. A screen holds about as many.
+const MAX_PROBLEMS_SHOWN: usize = 50;
+
 /// One field that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
-    /// Path of the field, such as `nodes[1].labels`.
+    /// Path of the field, such as `nodes[1].labels`; empty for the input as a whole.
     pub field: String,
     /// What it held, shortened; empty when the field is missing.
     pub got: String,
@@ -17,11 +20,13 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.got.is_empty() {
-            write!(f, "{}: expected {}", self.field, self.expected)
-        } else {
-            write!(f, "{}: got {}, expected {}", self.field, self.got, self.expected)
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
         }
+        if !self.got.is_empty() {
+            write!(f, "got {}, ", self.got)?;
+        }
+        write!(f, "expected {}", self.expected)
     }
 }
 
@@ -30,17 +35,45 @@ impl fmt::Display for Problem {
 pub struct InputError {
     /// What the input is, such as `template`.
     pub subject: String,
-    /// Each wrong field, in the order of the input.
+    /// Each wrong field: first what has the wrong shape, then what breaks a rule, each in order.
     pub problems: Vec<Problem>,
 }
 
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not valid", self.subject)?;
-        for problem in &self.problems {
+        for problem in self.problems.iter().take(MAX_PROBLEMS_SHOWN) {
             write!(f, "; {problem}")?;
         }
-        Ok(())
+        match self.problems.len().saturating_sub(MAX_PROBLEMS_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+/// Something that is allowed but hardly meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Warning {
+    /// Path of the field; empty for the input as a whole.
+    pub field: String,
+    /// What follows from it.
+    pub message: String,
+}
+
+impl Warning {
+    /// A warning about a field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
     }
 }
 
@@ -54,15 +87,41 @@ impl Problems {
         self.0.push(Problem { field: field.into(), got: got.into(), expected: expected.into() });
     }
 
+    /// Whether nothing was noted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes over what another collection noted about fields that this one does not speak of: a field with
+    /// the wrong shape breaks rules, too, and those would only repeat it.
+    pub(crate) fn add_unrelated(&mut self, others: Problems) {
+        let own = self.0.len();
+        for problem in others.0 {
+            if !self.0[..own].iter().any(|known| related(&known.field, &problem.field)) {
+                self.0.push(problem);
+            }
+        }
+    }
+
     /// `Ok` when nothing was noted.
     ///
     /// # Errors
     /// All that was noted, as one [`InputError`].
     pub fn finish(self, subject: &str) -> Result<(), InputError> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(InputError { subject: subject.to_owned(), problems: self.0 })
-        }
+        if self.0.is_empty() { Ok(()) } else { Err(self.into_error(subject)) }
     }
+
+    /// All that was noted; something must have been.
+    pub(crate) fn into_error(self, subject: &str) -> InputError {
+        debug_assert!(!self.0.is_empty(), "an input error names a problem");
+        InputError { subject: subject.to_owned(), problems: self.0 }
+    }
+}
+
+/// Whether one path is the other or lies below it; everything lies below the whole.
+fn related(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    short.is_empty()
+        || long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

@@ -7,6 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 
 use crate::go::go_object;
+use crate::input::{InputError, Problems, Warning};
+use crate::strict::tree::{Tree, shown_text};
+use crate::strict::walk::{Path, Unknown, Walk};
+use crate::strict::{schema, yaml};
 
 /// A state of a machine's life, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,8 +63,10 @@ impl MachineState {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MachineLabel {
     /// Name, without any prefix.
+    #[serde(default)]
     pub name: String,
     /// Value; may be empty.
+    #[serde(default)]
     pub value: String,
 }
 
@@ -160,6 +166,77 @@ go_object! {
         /// Machines must not meet this.
         pub not_having: Option<MachineParams> = "notHaving";
         ..drop
+    }
+}
+
+impl QueryVariables {
+    /// Reads variables that somebody typed (JSON, as CKE stores the text itself), strictly.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_json(text: &str) -> Result<Self, InputError> {
+        const SUBJECT: &str = "query variables";
+        /// Bytes; etcd takes 1.5 MiB a request.
+        const MAX_BYTES: usize = 1024 * 1024;
+        if text.len() > MAX_BYTES {
+            let got = format!("{} bytes", text.len());
+            return Err(yaml::whole(SUBJECT, got, &format!("at most {MAX_BYTES} bytes")));
+        }
+        let tree = Tree::from_json(text)
+            .map_err(|error| yaml::whole(SUBJECT, error.to_string(), "one JSON object"))?;
+        let mut problems = Problems::default();
+        let mut walk =
+            Walk { root: &schema::QUERY_VARIABLES, unknown: Unknown::Refuse, problems: &mut problems };
+        let good = walk.object(tree, &schema::QUERY_VARIABLES, Path::Root);
+        let mut broken = Problems::default();
+        for (name, params) in good.fields() {
+            check_params(params, &Path::Root.field(name), &mut broken);
+        }
+        problems.add_unrelated(broken);
+        problems.finish(SUBJECT)?;
+        Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
+    }
+
+    /// What is allowed but hardly meant: variables replace the query's own defaults, which leave out boot
+    /// servers and retired machines.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        match &self.not_having {
+            None => warnings.push(Warning::new(
+                "notHaving",
+                "without it the registry's default for it does not hold either: \
+                 boot servers and retired machines are chosen as well",
+            )),
+            Some(not_having) => {
+                let boot = "boot".to_owned();
+                let left_out = not_having.roles.as_ref().is_some_and(|roles| roles.contains(&boot));
+                let chosen = self.having.as_ref().and_then(|having| having.roles.as_ref());
+                if !left_out && chosen.is_none_or(|roles| roles.contains(&boot)) {
+                    let message = "it does not name the role \"boot\": boot servers are chosen as well";
+                    warnings.push(Warning::new("notHaving.roles", message));
+                }
+            }
+        }
+        warnings
+    }
+}
+
+fn check_params(params: &Tree, path: &Path<'_>, problems: &mut Problems) {
+    let items = |name: &str| params.get(name).map_or(&[][..], Tree::items);
+    let states = path.field("states");
+    for (index, state) in items("states").iter().enumerate() {
+        let given = state.text().unwrap_or_default();
+        let names = MachineState::ALL.map(MachineState::name);
+        if !names.contains(&given) {
+            problems.add(states.item(index), shown_text(given), format!("one of {}", names.join(", ")));
+        }
+    }
+    let labels = path.field("labels");
+    for (index, label) in items("labels").iter().enumerate() {
+        if label.get("name").and_then(Tree::text).is_none_or(str::is_empty) {
+            problems.add(labels.item(index).field("name"), "", "the name of a label");
+        }
     }
 }
 

@@ -1,7 +1,18 @@
 //! A cluster template that has been checked whole (seed 000, "Cluster template", "Roles and weights").
+//!
+//! Guarantees: exactly one control plane node, at least one other, a role of its own for each of the others
+//! where there is more than one, weights that are finite and above 0, no addresses, and otherwise the rules of
+//! a cluster configuration: every cluster made from it is valid if its addresses are.
+
+use std::collections::BTreeMap;
 
 use crate::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node};
-use crate::input::{InputError, Problems};
+use crate::input::{InputError, Problems, Warning};
+use crate::rules::{self, Form};
+use crate::strict::tree::shown_text;
+use crate::strict::walk::Path;
+
+const SUBJECT: &str = "template";
 
 /// The part of a template that workers of one role are made from.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,47 +34,45 @@ pub struct Template {
 }
 
 impl Template {
-    /// Checks a template whole.
+    /// Checks a template whole, but for fields that are not known: it may come from the store, where a newer
+    /// version may have put them. Absent defaults are filled in, so that the clusters made from it are valid
+    /// for CKE as well.
     ///
     /// # Errors
     /// Names each wrong field and what was expected there.
-    pub fn new(cluster: Cluster) -> Result<Self, InputError> {
+    pub fn new(mut cluster: Cluster) -> Result<Self, InputError> {
         let mut problems = Problems::default();
-        let mut workers = Vec::new();
-        let mut control_plane = Vec::new();
-        for (index, node) in cluster.nodes.iter().enumerate() {
-            if node.control_plane {
-                control_plane.push(index);
-                continue;
-            }
-            let weight = match node.labels.get(LABEL_WEIGHT) {
-                None => 1.0,
-                Some(text) => match text.parse::<f64>() {
-                    Ok(weight) if weight.is_finite() && weight > 0.0 => weight,
-                    _ => {
-                        problems.add(
-                            format!("nodes[{index}].labels[{LABEL_WEIGHT}]"),
-                            format!("{text:?}"),
-                            "a finite number above 0",
-                        );
-                        1.0
-                    }
-                },
-            };
-            let role = node.labels.get(LABEL_ROLE).filter(|role| !role.is_empty()).cloned();
-            workers.push(WorkerTemplate { index, role, weight });
-        }
-        if control_plane.len() != 1 {
-            problems.add("nodes", format!("{} control plane nodes", control_plane.len()), "exactly one");
-        }
-        if workers.is_empty() {
-            problems.add("nodes", "no other node", "at least one that is not a control plane node");
-        }
-        problems.finish("template")?;
-        Ok(Self { cluster, control_plane: control_plane[0], workers })
+        let parts = Parts::read(&cluster, &mut problems);
+        rules::check(&cluster, Form::Template, &mut problems);
+        problems.finish(SUBJECT)?;
+        cluster.fill_defaults();
+        Ok(Self::with(cluster, parts))
     }
 
-    /// The template as it is stored.
+    /// Reads a template that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_yaml(text: &str) -> Result<Self, InputError> {
+        let mut parts = Parts::default();
+        let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, problems| {
+            parts = Parts::read(cluster, problems);
+        })?;
+        Ok(Self::with(cluster, parts))
+    }
+
+    fn with(cluster: Cluster, parts: Parts) -> Self {
+        let control_plane = parts.control_plane.first().copied().expect("a checked template has one");
+        Self { cluster, control_plane, workers: parts.workers }
+    }
+
+    /// What is allowed in this template but hardly meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        rules::warnings(&self.cluster, Form::Template)
+    }
+
+    /// The template, with its defaults: what is stored when somebody sets it.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -91,5 +100,73 @@ impl Template {
     #[must_use]
     pub fn worker_node(&self, worker: &WorkerTemplate) -> &Node {
         &self.cluster.nodes[worker.index]
+    }
+}
+
+/// What the nodes of a template are.
+#[derive(Default)]
+struct Parts {
+    control_plane: Vec<usize>,
+    workers: Vec<WorkerTemplate>,
+}
+
+impl Parts {
+    fn read(cluster: &Cluster, problems: &mut Problems) -> Self {
+        let mut parts = Self::default();
+        for (index, node) in cluster.nodes.iter().enumerate() {
+            if node.control_plane {
+                parts.control_plane.push(index);
+                continue;
+            }
+            let path = Path::Root.field("nodes");
+            let path = path.item(index);
+            let weight = match node.labels.get(LABEL_WEIGHT) {
+                None => 1.0,
+                Some(text) => match text.parse::<f64>() {
+                    Ok(weight) if weight.is_finite() && weight > 0.0 => weight,
+                    _ => {
+                        let path = path.field("labels");
+                        problems.add(path.entry(LABEL_WEIGHT), shown_text(text), "a finite number above 0");
+                        1.0
+                    }
+                },
+            };
+            let role = node.labels.get(LABEL_ROLE).filter(|role| !role.is_empty()).cloned();
+            parts.workers.push(WorkerTemplate { index, role, weight });
+        }
+        parts.check(problems);
+        parts
+    }
+
+    fn check(&self, problems: &mut Problems) {
+        let control_plane = self.control_plane.len();
+        if control_plane != 1 {
+            let got = if control_plane == 0 { String::new() } else { format!("{control_plane} of them") };
+            problems.add("nodes", got, "exactly one node with control_plane: true");
+        }
+        match self.workers.len() {
+            0 => problems.add("nodes", "", "at least one node that is not a control plane node"),
+            1 => {}
+            _ => self.check_roles(problems),
+        }
+    }
+
+    fn check_roles(&self, problems: &mut Problems) {
+        let mut known = BTreeMap::new();
+        for worker in &self.workers {
+            let path = Path::Root.field("nodes");
+            let path = path.item(worker.index);
+            let path = path.field("labels");
+            let path = path.entry(LABEL_ROLE);
+            match &worker.role {
+                None => problems.add(path, "", "a role, since there is more than one worker template"),
+                Some(role) => {
+                    if let Some(first) = known.insert(role, worker.index) {
+                        let expected = format!("a role of its own (nodes[{first}] has this one)");
+                        problems.add(path, shown_text(role), expected);
+                    }
+                }
+            }
+        }
     }
 }

@@ -7,11 +7,13 @@
 //! checks meaning (see [`crate::strict`] for what people type).
 //! Does not: resolve duplicate keys as Go does when they hold objects (Go merges those; here the last one wins).
 
+mod document;
 mod object;
 mod open_enum;
 mod raw;
 mod scalar;
 
+pub use document::{to_pretty_json, to_yaml};
 pub(crate) use object::{FieldName, go_object};
 pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -41,6 +41,28 @@ impl RawJson {
             None => Ok(T::default()),
             Some(text) => Ok(serde_json::from_str::<Option<T>>(text)?.unwrap_or_default()),
         }
+    }
+
+    /// The same object with a text put where the path leads, unless a value is there already; objects on the
+    /// way are made where they are missing. Everything else stays as it was.
+    ///
+    /// # Errors
+    /// Something on the way is no object.
+    pub(crate) fn with_default(&self, path: &[&str], default: &str) -> Result<Self, serde_json::Error> {
+        let Some((name, below)) = path.split_first() else {
+            let given =
+                if self.is_null() { serde_json::value::to_raw_value(default)?.into() } else { self.clone() };
+            return Ok(given);
+        };
+        let mut fields: UnknownFields = self.parse()?;
+        let known = fields.find(name);
+        let value = known.map_or_else(Self::default, |index| fields.0[index].1.clone());
+        let value = value.with_default(below, default)?;
+        match known {
+            Some(index) => fields.0[index].1 = value,
+            None => fields.0.push(((*name).to_owned(), value)),
+        }
+        Ok(serde_json::value::to_raw_value(&fields)?.into())
     }
 
     /// Takes JSON text.
@@ -119,6 +141,12 @@ impl UnknownFields {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
+    /// Where a field is, found as Go finds it: by its exact name, else in any case.
+    fn find(&self, name: &str) -> Option<usize> {
+        let exact = self.0.iter().position(|(known, _)| known == name);
+        exact.or_else(|| self.0.iter().rposition(|(known, _)| known.eq_ignore_ascii_case(name)))
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -131,5 +159,33 @@ impl UnknownFields {
             Some(field) => field.1 = value,
             None => self.0.push((name, value)),
         }
+    }
+}
+
+impl Serialize for UnknownFields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for UnknownFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = UnknownFields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UnknownFields, A::Error> {
+                let mut fields = UnknownFields::default();
+                while let Some((name, value)) = map.next_entry()? {
+                    fields.push(name, value);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Fields)
     }
 }

@@ -1,0 +1,67 @@
+//! Which known name an unknown one was meant to be.
+
+/// The known name that is nearest, if it is near enough to have been meant: at most a third of its
+/// characters differ, and case or separators (`-`, `_`) alone never count.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer names are not slips of somebody's keyboard, and the distance takes quadratic time.
+    const MAX_LENGTH: usize = 64;
+    if name.len() > MAX_LENGTH {
+        return None;
+    }
+    let name = folded(name);
+    known
+        .map(|candidate| (distance(&name, &folded(candidate)), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// The name without what people mix up most: case, and which separator is used.
+fn folded(name: &str) -> Vec<char> {
+    name.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// How many characters must be added, removed, replaced or swapped with their neighbour.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = Vec::with_capacity(b.len() + 1);
+        row.push(i);
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_finds_the_name_that_was_meant() {
+        let known =
+            ["kube-api", "kube-controller-manager", "kube-scheduler", "kubelet", "etcd-rivers", "etcd"];
+        for (typed, meant) in [
+            ("kubelt", Some("kubelet")),
+            ("Kubelet", Some("kubelet")),
+            ("kube_api", Some("kube-api")),
+            ("kubeApi", Some("kube-api")),
+            ("kube-contorller-manager", Some("kube-controller-manager")),
+            ("ectd", Some("etcd")),
+            ("etcd_rivers", Some("etcd-rivers")),
+            ("docker", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, known.into_iter()), meant, "{typed}");
+        }
+        assert_eq!(nearest(&"kubelet".repeat(100), known.into_iter()), None);
+    }
+}

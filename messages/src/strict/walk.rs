@@ -1,0 +1,246 @@
+//! The walk over an untyped value along a schema: wrong types, unknown fields, numbers out of range.
+
+use std::fmt;
+
+use crate::input::Problems;
+use crate::strict::hint;
+use crate::strict::tree::{Number, Tree};
+
+/// What a value may be. `null` stands for an absent value of any kind, as in Kubernetes and Go, but not
+/// for an item of a list or a value of a map.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Text,
+    /// A text that must not be shown.
+    Secret,
+    Bool,
+    /// A whole number from the first to the second, both included.
+    Whole(i64, i64),
+    List(&'static Kind),
+    /// An object with names of its own, such as labels.
+    Map(&'static Kind),
+    Object(&'static Schema),
+    /// An object of somebody else's shape.
+    FreeForm,
+}
+
+/// The fields of an object.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    pub(crate) fields: &'static [(&'static str, Kind)],
+}
+
+/// What becomes of fields that a schema does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// Somebody typed them: they are problems, and so are known names in another case.
+    Refuse,
+    /// They were stored: a newer version may know them. Names match in any case, as Go has it.
+    Keep,
+}
+
+/// Where a value is, from the outside in.
+#[derive(Clone, Copy)]
+pub(crate) enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    /// An entry of a map, whose name may have dots.
+    Entry(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    pub(crate) fn field<'a>(&'a self, name: &'a str) -> Path<'a> {
+        Path::Field(self, name)
+    }
+
+    pub(crate) fn entry<'a>(&'a self, name: &'a str) -> Path<'a> {
+        Path::Entry(self, name)
+    }
+
+    pub(crate) fn item(&self, index: usize) -> Path<'_> {
+        Path::Item(self, index)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Field(Path::Root, name) => f.write_str(name),
+            Path::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Entry(parent, name) => write!(f, "{parent}[{name}]"),
+            Path::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+impl From<Path<'_>> for String {
+    fn from(path: Path<'_>) -> Self {
+        path.to_string()
+    }
+}
+
+/// One walk.
+pub(crate) struct Walk<'a> {
+    /// The schema of the whole input, to find fields that stand in the wrong place.
+    pub(crate) root: &'static Schema,
+    pub(crate) unknown: Unknown,
+    pub(crate) problems: &'a mut Problems,
+}
+
+impl Walk<'_> {
+    /// Checks an object and returns it without what is wrong, so that the rest can be checked further.
+    pub(crate) fn object(&mut self, tree: Tree, schema: &'static Schema, path: Path<'_>) -> Tree {
+        let Tree::Object(fields) = tree else {
+            self.problems.add(path, tree.shown(), "an object");
+            return Tree::Null;
+        };
+        let mut good = Vec::with_capacity(fields.len());
+        for (name, value) in fields {
+            match self.known(schema, &name) {
+                Some((known, kind)) => {
+                    if value == Tree::Null {
+                        continue;
+                    }
+                    if let Some(value) = self.value(value, kind, path.field(known)) {
+                        good.push((name, value));
+                    }
+                }
+                None if self.unknown == Unknown::Keep => good.push((name, value)),
+                None => self.problems.add(
+                    path.field(&shortened(&name)),
+                    "an unknown field",
+                    self.hint(schema, &name, path),
+                ),
+            }
+        }
+        Tree::Object(good)
+    }
+
+    fn known(&self, schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
+        let exact = schema.fields.iter().find(|(known, _)| *known == name);
+        let found = match self.unknown {
+            Unknown::Refuse => exact,
+            Unknown::Keep => {
+                exact.or_else(|| schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
+            }
+        };
+        found.map(|(known, kind)| (*known, kind))
+    }
+
+    /// The value if it is right, `None` and a problem if not.
+    fn value(&mut self, value: Tree, kind: &'static Kind, path: Path<'_>) -> Option<Tree> {
+        match (kind, value) {
+            (Kind::Text | Kind::Secret, Tree::Text(text)) => Some(Tree::Text(text)),
+            (Kind::Bool, Tree::Bool(value)) => Some(Tree::Bool(value)),
+            (Kind::Whole(least, greatest), Tree::Number(Number::Integer(value)))
+                if (*least..=*greatest).contains(&value) =>
+            {
+                Some(Tree::Number(Number::Integer(value)))
+            }
+            (Kind::List(item), Tree::List(items)) => {
+                let items = items.into_iter().enumerate();
+                // A wrong item leaves its place to an empty one: the indices of the others stay.
+                Some(Tree::List(
+                    items
+                        .map(|(index, value)| {
+                            self.value(value, item, path.item(index)).unwrap_or_else(|| empty(item))
+                        })
+                        .collect(),
+                ))
+            }
+            (Kind::Map(entry), Tree::Object(fields)) => {
+                let mut good = Vec::with_capacity(fields.len());
+                for (name, value) in fields {
+                    if let Some(value) = self.value(value, entry, path.entry(&name)) {
+                        good.push((name, value));
+                    }
+                }
+                Some(Tree::Object(good))
+            }
+            (Kind::Object(schema), value @ Tree::Object(_)) => Some(self.object(value, schema, path)),
+            (Kind::FreeForm, value @ Tree::Object(_)) => Some(value),
+            (kind, value) => {
+                let got = if matches!(kind, Kind::Secret) { value.kind().to_owned() } else { value.shown() };
+                self.problems.add(path, got, expected(kind, &value));
+                None
+            }
+        }
+    }
+
+    /// Which names there are, and which one may have been meant.
+    fn hint(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
+        let names = || schema.fields.iter().map(|(known, _)| *known);
+        let all = names().collect::<Vec<_>>().join(", ");
+        if let Some(near) = hint::nearest(name, names()) {
+            return format!("{near:?}, perhaps, or another of {all}");
+        }
+        let mut places = Vec::new();
+        find(self.root, name, String::new(), &mut places);
+        places.retain(|place| *place != String::from(path.field(name)));
+        match places.first() {
+            Some(place) => format!("one of {all} ({name:?} belongs to {place})"),
+            None => format!("one of {all}"),
+        }
+    }
+}
+
+/// Paths of the objects that have a field of that name.
+fn find(schema: &'static Schema, name: &str, path: String, places: &mut Vec<String>) {
+    if schema.fields.iter().any(|(known, _)| *known == name) {
+        places.push(if path.is_empty() { "the top level".to_owned() } else { path.clone() });
+    }
+    for (field, kind) in schema.fields {
+        let below = if path.is_empty() { (*field).to_owned() } else { format!("{path}.{field}") };
+        match kind {
+            Kind::Object(schema) => find(schema, name, below, places),
+            Kind::List(Kind::Object(schema)) => find(schema, name, format!("{below}[]"), places),
+            _ => {}
+        }
+    }
+}
+
+fn expected(kind: &Kind, value: &Tree) -> String {
+    match kind {
+        Kind::Text | Kind::Secret => match value {
+            Tree::Bool(_) | Tree::Number(_) => "a text: put it in quotes".to_owned(),
+            Tree::Null => "a text, \"\" for an empty one".to_owned(),
+            _ => "a text".to_owned(),
+        },
+        Kind::Bool => "true or false, without quotes".to_owned(),
+        Kind::Whole(least, greatest) => format!("a whole number from {least} to {greatest}"),
+        Kind::List(item) => format!("a list of {}", plural(item)),
+        Kind::Map(entry) => format!("an object of {}", plural(entry)),
+        Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
+    }
+}
+
+fn plural(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Text | Kind::Secret => "texts",
+        Kind::Bool => "booleans",
+        Kind::Whole(..) => "whole numbers",
+        Kind::List(_) => "lists",
+        Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => "objects",
+    }
+}
+
+fn empty(kind: &Kind) -> Tree {
+    match kind {
+        Kind::Text | Kind::Secret => Tree::Text(String::new()),
+        Kind::Bool => Tree::Bool(false),
+        Kind::Whole(least, _) => Tree::Number(Number::Integer(*least)),
+        Kind::List(_) => Tree::List(Vec::new()),
+        Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => Tree::Object(Vec::new()),
+    }
+}
+
+/// A name of somebody's own, cut to a length that fits a message.
+fn shortened(name: &str) -> String {
+    const MAX_NAME: usize = 60;
+    match name.char_indices().nth(MAX_NAME) {
+        None => name.to_owned(),
+        Some((end, _)) => format!("{}...", &name[..end]),
+    }
+}
