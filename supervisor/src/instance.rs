@@ -1,0 +1,353 @@
+//! One instance of the service: its tree, wired to the ports that it is given.
+//!
+//! ```text
+//! root
+//! ├─ http                    when it is given one
+//! ├─ leader
+//! └─ reign                   while this instance leads
+//!    ├─ sabakan-poller
+//!    └─ cluster-planner
+//! ```
+//!
+//! Guarantees: a reign exists only between [`ReignControl::begin`] and `end` of its epoch, and ends when
+//! the leader fails; a reign that fails too often makes the instance give up leadership for a while.
+//! Several instances can live in one process: names carry the instance's id.
+//! Assumes a tokio runtime with time. Does no I/O of its own: ports do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_cluster_planner::{Planner, PlannerArguments};
+use madako_leader::{Leader, LeaderArguments, ReignControl};
+use madako_messages::actors::LeaderMessage;
+use madako_messages::event::{Event, EventSink};
+use madako_messages::ports::{Clock, Registry};
+use madako_messages::state::ClusterState;
+use madako_messages::store::{CampaignOptions, Epoch, Store};
+use madako_sabakan_poller::{Poller, PollerArguments};
+use ractor::{ActorRef, registry};
+use tokio::sync::{mpsc, watch};
+
+use crate::tree::{
+    Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
+    TreeEvent, TreeStatus, actor_name,
+};
+
+/// The leader's id in the tree.
+pub const LEADER: &str = "leader";
+/// The reign's id in the tree.
+pub const REIGN: &str = "reign";
+/// The poller's id in the tree.
+pub const POLLER: &str = "sabakan-poller";
+/// The planner's id in the tree.
+pub const PLANNER: &str = "cluster-planner";
+
+/// How often a reign that melted down is started anew before the instance gives up leadership.
+/// Three meltdowns take at least a minute with the tree's own backoff.
+const REIGN_BUDGET: Budget = Budget { restarts: 2, window: Duration::from_secs(600) };
+
+/// How long an instance stays away from leadership after its reign failed too often. Longer than the
+/// default session TTL (60 s), so that any other instance is elected first.
+const PAUSE_AFTER_MELTDOWN: Duration = Duration::from_secs(120);
+
+/// How long a graceful stop of the whole tree may take.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What an instance is wired to.
+#[derive(Clone)]
+pub struct Ports {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The registry.
+    pub registry: Arc<dyn Registry>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+}
+
+/// How an instance works.
+#[derive(Clone)]
+pub struct InstanceOptions {
+    /// Names its actors within the process.
+    pub id: String,
+    /// Value of its leader key.
+    pub host: String,
+    /// Time between polls of the registry.
+    pub interval: Duration,
+    /// Time to live of the session lease.
+    pub session_ttl: Duration,
+    /// How long a worker must have been retired before it is removed.
+    pub retire_wait: Duration,
+    /// Seed of the jitter of its restarts.
+    pub seed: u64,
+}
+
+/// Why an instance was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// The root could not be started.
+    #[error("instance {id} could not be started: {why}")]
+    Root {
+        /// Its id.
+        id: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What an instance tells about itself.
+#[derive(Clone)]
+pub struct InstanceView {
+    /// The store's state; `None` before it was read.
+    pub state: watch::Receiver<Option<Arc<ClusterState>>>,
+    /// The epoch while this instance leads.
+    pub reign: watch::Receiver<Option<Epoch>>,
+    /// Whether its reign failed too often and has not begun again.
+    pub melted: watch::Receiver<bool>,
+}
+
+/// A running instance. Dropping it without [`Instance::stop`] leaves its tree running.
+pub struct Instance {
+    tree: Tree,
+    view: InstanceView,
+    director: madako_messages::feed::Task,
+}
+
+impl Instance {
+    /// Starts the tree. `http` is started before the leader.
+    ///
+    /// # Errors
+    /// The id is taken in this process.
+    pub async fn start(
+        options: InstanceOptions,
+        ports: Ports,
+        http: Option<ChildSpec>,
+    ) -> Result<Self, InstanceError> {
+        let (wanted, reign) = watch::channel(None);
+        let (state_sender, state) = watch::channel(None);
+        let (melted_sender, melted) = watch::channel(false);
+        let (given_up, gave_up) = mpsc::channel(1);
+        let wanted = Arc::new(Wanted(wanted));
+
+        let leader = LeaderArguments {
+            store: Arc::clone(&ports.store),
+            campaign: CampaignOptions { host: options.host.clone(), ttl: options.session_ttl },
+            clock: Arc::clone(&ports.clock),
+            events: Arc::clone(&ports.events),
+            state: state_sender,
+            reign: Arc::clone(&wanted) as Arc<dyn ReignControl>,
+        };
+        let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
+        let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
+        if let Some(http) = http {
+            root = root.child(http);
+        }
+        root = root.child(ChildSpec::actor(&options.id, LEADER, move || (Leader, leader.clone())));
+        let tree = Tree::start(root)
+            .await
+            .map_err(|error| InstanceError::Root { id: options.id.clone(), why: error.to_string() })?;
+        let director = Director {
+            root: tree.root().clone(),
+            options,
+            ports,
+            state: state.clone(),
+            wanted: reign.clone(),
+            melted: melted_sender,
+            given_up,
+            sink,
+        };
+        let director = madako_messages::feed::Task::start(director.run(gave_up));
+        Ok(Self { tree, view: InstanceView { state, reign, melted }, director })
+    }
+
+    /// What it tells about itself.
+    #[must_use]
+    pub fn view(&self) -> &InstanceView {
+        &self.view
+    }
+
+    /// The tree's root, to look at its children.
+    #[must_use]
+    pub fn root(&self) -> &SupervisorRef {
+        self.tree.root()
+    }
+
+    /// Waits until the tree ended by itself: its root melted down. Says why.
+    pub async fn ended(&self) -> Option<String> {
+        self.tree.ended().await.map(|meltdown| meltdown.to_string())
+    }
+
+    /// Stops the tree in reverse order, and gives leadership back.
+    pub async fn stop(self) -> StopOutcome {
+        drop(self.director);
+        self.tree.stop(STOP_DEADLINE).await
+    }
+
+    /// Ends the tree at once, as a crash would: nothing is given back.
+    pub async fn kill(self) -> StopOutcome {
+        drop(self.director);
+        self.tree.kill().await
+    }
+
+    /// What its actors do.
+    ///
+    /// # Errors
+    /// The tree has ended.
+    pub async fn status(&self) -> Result<TreeStatus, crate::tree::Ended> {
+        self.tree.root().status().await
+    }
+}
+
+/// The epoch whose reign should exist. Latest wins, so that the leader never waits.
+struct Wanted(watch::Sender<Option<Epoch>>);
+
+impl ReignControl for Wanted {
+    fn begin(&self, epoch: &Epoch) {
+        self.0.send_replace(Some(epoch.clone()));
+    }
+
+    fn end(&self, epoch: &Epoch) {
+        self.0.send_if_modified(|wanted| {
+            let ends = wanted.as_ref() == Some(epoch);
+            if ends {
+                *wanted = None;
+            }
+            ends
+        });
+    }
+}
+
+/// Turns the tree's events into the instance's, and ends the reign with a leader that failed.
+fn sink(events: Arc<dyn EventSink>, wanted: Arc<Wanted>) -> crate::tree::EventSink {
+    Arc::new(move |event| match event {
+        TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
+            if &**child == LEADER {
+                wanted.0.send_replace(None);
+            }
+            let why = match reason {
+                ChildExit::Meltdown(meltdown) => meltdown.to_string(),
+                other => other.to_string(),
+            };
+            events.emit(Event::ActorFailed { actor: child.to_string(), why, restart_in: *restart_in });
+        }
+        TreeEvent::ChildRestarted { child, restarts, .. } => {
+            events.emit(Event::ActorRestarted { actor: child.to_string(), restarts: *restarts });
+        }
+        TreeEvent::Meltdown(meltdown) => tracing::error!(%meltdown, "a supervisor melted down"),
+        TreeEvent::ChildStarted { .. }
+        | TreeEvent::ChildEnded { .. }
+        | TreeEvent::ChildStopped { .. }
+        | TreeEvent::ChildGivenUp { .. }
+        | TreeEvent::Stopped { .. } => {}
+    })
+}
+
+/// Makes the reign that exists be the one that is wanted.
+struct Director {
+    root: SupervisorRef,
+    options: InstanceOptions,
+    ports: Ports,
+    state: watch::Receiver<Option<Arc<ClusterState>>>,
+    wanted: watch::Receiver<Option<Epoch>>,
+    melted: watch::Sender<bool>,
+    given_up: mpsc::Sender<()>,
+    sink: crate::tree::EventSink,
+}
+
+impl Director {
+    async fn run(mut self, mut gave_up: mpsc::Receiver<()>) {
+        let mut running: Option<Epoch> = None;
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            if running != wanted {
+                if running.take().is_some() {
+                    // Losing leadership stops the reign at once: handlers are cancelled in mid-await.
+                    if let Err(error) = self.root.stop_child(REIGN, Mode::Now).await {
+                        tracing::debug!(%error, "the reign had ended already");
+                    }
+                }
+                // What was wanted may have changed while the old reign ended.
+                if wanted == *self.wanted.borrow() {
+                    if let Some(epoch) = &wanted {
+                        self.melted.send_replace(false);
+                        if let Err(error) = self.root.add_child(self.reign(epoch)).await {
+                            tracing::error!(%error, "the reign could not be started");
+                        }
+                    }
+                    running = wanted;
+                }
+                continue;
+            }
+            tokio::select! {
+                biased;
+                changed = self.wanted.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                given_up = gave_up.recv() => {
+                    if given_up.is_none() {
+                        return;
+                    }
+                    self.give_up();
+                }
+            }
+        }
+    }
+
+    /// The reign failed too often: unhealthy until the next one begins, and others may lead.
+    fn give_up(&self) {
+        self.melted.send_replace(true);
+        self.ports.events.emit(Event::Meltdown { pause: PAUSE_AFTER_MELTDOWN });
+        if let Some(leader) = registry::where_is(actor_name(&self.options.id, LEADER)) {
+            let yielded = ActorRef::<LeaderMessage>::from(leader)
+                .cast(LeaderMessage::Yield { pause: PAUSE_AFTER_MELTDOWN });
+            if let Err(error) = yielded {
+                tracing::error!(%error, "the leader could not be told to give up leadership");
+            }
+        }
+    }
+
+    fn reign(&self, epoch: &Epoch) -> ChildSpec {
+        let (observations, observed) = watch::channel(None);
+        let (begun, _) = watch::channel(false);
+        let leader = actor_name(&self.options.id, LEADER);
+        let poller = PollerArguments {
+            epoch: epoch.number,
+            leader: leader.clone(),
+            interval: self.options.interval,
+            registry: Arc::clone(&self.ports.registry),
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            state: self.state.clone(),
+            observations,
+        };
+        let planner = PlannerArguments {
+            epoch: epoch.number,
+            leader,
+            interval: self.options.interval,
+            retire_wait: self.options.retire_wait,
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            state: self.state.clone(),
+            observations: observed,
+            begun,
+        };
+        let id = &self.options.id;
+        // Each epoch draws its own jitter.
+        let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
+        let given_up = self.given_up.clone();
+        let spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
+            .child(ChildSpec::actor(id, POLLER, move || (Poller, poller.clone())))
+            .child(ChildSpec::actor(id, PLANNER, move || (Planner, planner.clone())));
+        ChildSpec::supervisor(spec).own_budget(
+            REIGN_BUDGET,
+            Exceeded::Report(Arc::new(move |exceeded| {
+                tracing::error!(%exceeded, "the reign is given up");
+                // Full: it is told already.
+                let _ = given_up.try_send(());
+            })),
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! The journal: every event of an instance goes to the log, and to whoever listens.
+//!
+//! A listener that is too slow misses the oldest events and is told how many; nobody is held up.
+
+use std::sync::Arc;
+
+use madako_messages::event::{Event, EventSink};
+use tokio::sync::broadcast;
+
+/// Events that a slow listener may be behind. A live view reads many times a second.
+const BEHIND: usize = 1024;
+
+/// Takes the events of one instance.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    instance: Arc<str>,
+    listeners: broadcast::Sender<Arc<Event>>,
+}
+
+impl Journal {
+    /// A journal of the instance that is named so in the log.
+    #[must_use]
+    pub fn new(instance: &str) -> Self {
+        Self { instance: instance.into(), listeners: broadcast::Sender::new(BEHIND) }
+    }
+
+    /// Every event from now on.
+    #[must_use]
+    pub fn listen(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.listeners.subscribe()
+    }
+}
+
+impl EventSink for Journal {
+    fn emit(&self, event: Event) {
+        log(&self.instance, &event);
+        // An error means that nobody listens.
+        let _ = self.listeners.send(Arc::new(event));
+    }
+}
+
+fn log(instance: &str, event: &Event) {
+    use tracing::{debug, error, info, warn};
+    match event {
+        Event::Waiting { leader } => info!(instance, leader, "waits as a candidate"),
+        Event::Elected { epoch } => info!(instance, epoch, "leads"),
+        Event::Lost { epoch, why } => warn!(instance, epoch, why, "leads no longer"),
+        Event::StoreInterrupted { why } => warn!(instance, why, "the store cannot be reached"),
+        Event::StoreBack => info!(instance, "the store answers again"),
+        Event::StateFaults { faults } if faults.is_empty() => {
+            info!(instance, "every stored value can be used again");
+        }
+        Event::StateFaults { faults } => {
+            for fault in faults {
+                error!(instance, key = fault.key, why = fault.why, "a stored value cannot be used");
+            }
+        }
+        Event::RecordCancelled { id } => {
+            warn!(instance, id, "cancelled the operation that another leader left unfinished");
+        }
+        Event::Observed { machines, left_out } => {
+            debug!(instance, machines, left_out, "the registry answered");
+        }
+        Event::PollFailed { why } => warn!(instance, why, "a poll of the registry failed"),
+        Event::Held(guard) => warn!(
+            instance,
+            vanished = guard.vanished.len(),
+            agreed = guard.agreed,
+            "the removal guard holds an observation back"
+        ),
+        Event::Released { why } => info!(instance, why, "the removal guard lets observations through"),
+        Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "nothing is planned"),
+        Event::Calm { .. } => debug!(instance, "there is nothing to do"),
+        Event::Planned { plan, took } => info!(
+            instance,
+            action = plan.action.map_or("none", |action| action.name()),
+            changes = plan.changes.len(),
+            took_seconds = took.as_secs_f64(),
+            "planned"
+        ),
+        Event::PlanFailed(error) => {
+            warn!(instance, kind = error.kind.name(), why = error.message, "no plan can be made");
+        }
+        Event::Committed { what, revision, epoch, action } => info!(
+            instance,
+            what,
+            revision,
+            epoch,
+            action = action.map_or("none", |action| action.name()),
+            "committed"
+        ),
+        Event::CommitFailed { what, why } => warn!(instance, what, why, "not committed"),
+        Event::Violated(violations) => {
+            for violation in violations {
+                error!(instance, %violation, "refused: it breaks an invariant");
+            }
+        }
+        Event::ActorFailed { actor, why, restart_in } => error!(
+            instance,
+            actor,
+            why,
+            restart_in_seconds = restart_in.map(|pause| pause.as_secs_f64()),
+            "an actor failed"
+        ),
+        Event::ActorRestarted { actor, restarts } => {
+            info!(instance, actor, restarts, "an actor runs again");
+        }
+        Event::Meltdown { pause } => error!(
+            instance,
+            pause_seconds = pause.as_secs_f64(),
+            "the reign failed too often; leadership is given up for a while"
+        ),
+    }
+}

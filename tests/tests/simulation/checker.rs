@@ -1,0 +1,224 @@
+//! Judges a run from outside: by the store's own history, what instances were told, and what the
+//! registry answered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, EventType, WatchOptions};
+use madako_messages::cluster::Cluster;
+use madako_messages::constraints::Constraints;
+use madako_messages::invariants::{
+    ClusterChange, Id, Term, Violation, Written, check_cluster_change, nothing_lost, one_writer,
+};
+use madako_messages::keys;
+use madako_messages::machine::QueryVariables;
+use madako_messages::ports::{Fetched, Registry, RegistryError};
+
+use crate::history::History;
+use crate::world::PREFIX;
+
+/// An observation may be planned on for three poll intervals, and a late commit may be on its way longer.
+const REMEMBERED: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Default)]
+struct Judged {
+    values: BTreeMap<String, (Vec<u8>, i64)>,
+    history: BTreeMap<i64, BTreeSet<String>>,
+    acknowledged: BTreeMap<i64, BTreeSet<String>>,
+    acknowledged_writes: Vec<Written>,
+    terms: Vec<Term>,
+    observed: VecDeque<(Duration, BTreeSet<String>)>,
+    violations: Vec<Violation>,
+    commits: u64,
+}
+
+/// Clones are the same checker.
+#[derive(Clone)]
+pub struct Checker {
+    judged: Arc<Mutex<Judged>>,
+    history: History,
+}
+
+impl Checker {
+    pub fn new(history: History) -> Self {
+        Self { judged: Arc::default(), history }
+    }
+
+    /// Watches the store over a client of its own, until the store ends.
+    pub async fn watch(self, mut client: Client) {
+        let options = WatchOptions::new().with_prefix().with_start_revision(1);
+        let mut stream = client.watch(PREFIX, Some(options)).await.unwrap();
+        while let Ok(Some(answer)) = stream.message().await {
+            assert!(!answer.canceled(), "the checker's watch was cancelled: {}", answer.cancel_reason());
+            let mut revisions: BTreeMap<i64, Vec<(String, Option<Vec<u8>>)>> = BTreeMap::new();
+            for event in answer.events() {
+                let kv = event.kv().unwrap();
+                let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
+                let value = (event.event_type() == EventType::Put).then(|| kv.value().to_vec());
+                revisions.entry(kv.mod_revision()).or_default().push((key, value));
+            }
+            for (revision, changes) in revisions {
+                self.judge(revision, changes);
+            }
+        }
+    }
+
+    fn judge(&self, revision: i64, changes: Vec<(String, Option<Vec<u8>>)>) {
+        let mut judged = self.judged.lock().unwrap();
+        let judged = &mut *judged;
+        let before = judged.values.clone();
+        for (key, value) in &changes {
+            self.history.note("store", &format!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }));
+            judged.history.entry(revision).or_default().insert(key.clone());
+            if key.starts_with(keys::LEADER) {
+                judged.leader(revision, value.is_some(), before.get(key).map(|(_, created)| *created));
+            }
+            if key == keys::REMOVAL_GUARD
+                && before.get(key).map(|(value, _)| value) == value.as_ref()
+            {
+                judged.violations.push(Violation {
+                    invariant: Id::I12,
+                    what: format!("revision {revision} writes the guard's state that is there already"),
+                });
+            }
+            match value {
+                Some(value) => {
+                    let created = before.get(key).map_or(revision, |(_, created)| *created);
+                    let at = if key == keys::SABAKAN_TEMPLATE { revision } else { created };
+                    judged.values.insert(key.clone(), (value.clone(), at));
+                }
+                None => {
+                    judged.values.remove(key);
+                }
+            }
+        }
+        if changes.iter().any(|(key, _)| key == keys::CLUSTER) {
+            judged.cluster(revision, &before, self.history.now());
+        }
+        for violation in &judged.violations {
+            self.history.note("checker", &violation.to_string());
+        }
+    }
+
+    /// An instance was told that its commit is durable.
+    pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
+        let mut judged = self.judged.lock().unwrap();
+        let key = if what == "cluster" { keys::CLUSTER } else { keys::REMOVAL_GUARD };
+        judged.acknowledged.entry(revision).or_default().insert(key.to_owned());
+        judged.acknowledged_writes.push(Written { revision, epoch });
+    }
+
+    fn observed(&self, addresses: BTreeSet<String>) {
+        let now = self.history.now();
+        let mut judged = self.judged.lock().unwrap();
+        judged.observed.push_back((now, addresses));
+        while judged.observed.front().is_some_and(|(at, _)| *at + REMEMBERED < now) {
+            judged.observed.pop_front();
+        }
+    }
+
+    /// Every violation, when the run is over.
+    pub fn finish(&self) -> Vec<Violation> {
+        let mut judged = self.judged.lock().unwrap();
+        let judged = &mut *judged;
+        let mut violations = std::mem::take(&mut judged.violations);
+        violations.extend(one_writer(&judged.acknowledged_writes, &judged.terms));
+        violations.extend(nothing_lost(&judged.acknowledged, &judged.history));
+        violations
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.judged.lock().unwrap().commits
+    }
+
+    pub fn terms(&self) -> u64 {
+        self.judged.lock().unwrap().terms.len() as u64
+    }
+
+    /// The last revision that was seen.
+    pub fn revision(&self) -> i64 {
+        self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// What was written after a revision.
+    pub fn written_after(&self, revision: i64) -> Vec<String> {
+        let judged = self.judged.lock().unwrap();
+        judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
+    }
+
+    pub fn cluster(&self) -> Option<Cluster> {
+        let judged = self.judged.lock().unwrap();
+        judged.values.get(keys::CLUSTER).map(|(value, _)| serde_json::from_slice(value).unwrap())
+    }
+}
+
+impl Judged {
+    fn leader(&mut self, revision: i64, put: bool, created: Option<i64>) {
+        if !put {
+            let term = self.terms.iter_mut().find(|term| Some(term.epoch) == created && term.ended.is_none());
+            term.expect("a leader key that is deleted was there").ended = Some(revision);
+        } else if created.is_none() {
+            self.terms.push(Term { epoch: revision, ended: None });
+        }
+    }
+
+    fn cluster(&mut self, revision: i64, before: &BTreeMap<String, (Vec<u8>, i64)>, now: Duration) {
+        self.commits += 1;
+        let json = |key: &str| self.values.get(key).map(|(value, _)| value.as_slice());
+        let after: Cluster = serde_json::from_slice(json(keys::CLUSTER).unwrap()).unwrap();
+        let old: Option<Cluster> =
+            before.get(keys::CLUSTER).map(|(value, _)| serde_json::from_slice(value).unwrap());
+        let constraints: Constraints = before
+            .get(keys::CONSTRAINTS)
+            .map_or_else(Constraints::default, |(value, _)| serde_json::from_slice(value).unwrap());
+        let template = before.get(keys::SABAKAN_TEMPLATE).map_or(0, |(_, revision)| *revision);
+        let generated = before
+            .get(keys::CLUSTER_REVISION)
+            .map_or(0, |(value, _)| std::str::from_utf8(value).unwrap().parse().unwrap());
+        // Any observation of the last minutes may be the one; with none there is nothing to be honest about.
+        let judged_by = |observed: &BTreeSet<String>| {
+            check_cluster_change(&ClusterChange {
+                before: old.as_ref(),
+                after: &after,
+                constraints: &constraints,
+                observed,
+                template_changed: template != generated,
+            })
+        };
+        let best = self
+            .observed
+            .iter()
+            .filter(|(at, _)| *at + REMEMBERED >= now)
+            .map(|(_, observed)| judged_by(observed))
+            .min_by_key(Vec::len);
+        self.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
+
+        let last: serde_json::Value = serde_json::from_slice(json(keys::LAST_PLAN).unwrap()).unwrap();
+        let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
+        self.violations.extend(one_writer(&[written], &self.terms));
+    }
+}
+
+/// A registry that tells the checker what it answered.
+pub struct Overheard<R> {
+    pub registry: R,
+    pub checker: Checker,
+}
+
+#[async_trait]
+impl<R: Registry> Registry for Overheard<R> {
+    async fn machines(
+        &self,
+        url: &str,
+        variables: Option<&QueryVariables>,
+    ) -> Result<Fetched, RegistryError> {
+        let fetched = self.registry.machines(url, variables).await;
+        if let Ok(fetched) = &fetched {
+            let addresses = fetched.machines.iter().filter_map(|machine| machine.address());
+            self.checker.observed(addresses.map(str::to_owned).collect());
+        }
+        fetched
+    }
+}

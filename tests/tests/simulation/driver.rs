@@ -1,0 +1,339 @@
+//! A run: faults from a seed, then peace, then the demand that everything is calm.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use madako_messages::feed::Task;
+use madako_messages::invariants::{Id, Violation};
+use madako_messages::ports::Clock;
+use madako_supervisor::instance::{LEADER, PLANNER, POLLER, REIGN};
+use madako_supervisor::tree::SupervisorRef;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use time::macros::datetime;
+
+use crate::checker::Checker;
+use crate::clock::SimulatedClock;
+use crate::history::History;
+use crate::link::Mode;
+use crate::operator::Operator;
+use crate::world::{INTERVAL, Running, SESSION_TTL, Trigger, World};
+
+const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+
+/// Mean time between two faults.
+const BETWEEN_FAULTS: Duration = Duration::from_secs(120);
+
+/// Time that a healed world has to become calm: the lease's TTL and some polls.
+const TO_CALM: Duration = Duration::from_secs(60 + 15 * 60);
+
+/// Time for which a calm world must write nothing.
+const CALM: Duration = Duration::from_secs(60 * 60);
+
+/// What a run came to.
+pub struct Report {
+    pub violations: Vec<Violation>,
+    pub history: History,
+    pub commits: u64,
+    pub terms: u64,
+    pub actor_failures: u64,
+    pub failed_polls: u64,
+    pub refused_commits: u64,
+    pub held: u64,
+    pub faults: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} faults: {} commits, {} terms, {} actor failures, {} failed polls, {} failed commits, \
+             {} held observations, history {:016x}",
+            self.faults,
+            self.commits,
+            self.terms,
+            self.actor_failures,
+            self.failed_polls,
+            self.refused_commits,
+            self.held,
+            self.history.hash()
+        )
+    }
+}
+
+/// Runs the simulation of a seed for so long, and then until it must be calm.
+pub fn simulate(seed: u64, length: Duration) -> Report {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(run(seed, length))
+}
+
+/// Each kind of chance has a generator of its own, so that one change does not reshuffle the others.
+fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    generator.set_stream(stream);
+    generator
+}
+
+async fn run(seed: u64, length: Duration) -> Report {
+    let began = datetime!(2026-01-01 00:00:00 UTC);
+    let clock = Arc::new(SimulatedClock::new(began));
+    let config = DatacenterConfig { rates: rates(), ..DatacenterConfig::demo(seed, began) };
+    let registry = SimulatedRegistry::new(
+        Datacenter::new(config).unwrap(),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
+    let store =
+        Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap());
+    let history = History::new();
+    let checker = Checker::new(history.clone());
+    let watching = Task::start(checker.clone().watch(store.client().await.unwrap()));
+    let mut operator = Operator::new(store.client().await.unwrap(), generator(seed, 1));
+    operator.install().await;
+
+    let world = World::new(
+        seed,
+        store,
+        registry,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        history.clone(),
+        checker.clone(),
+    );
+    let mut run =
+        Run { world, running: BTreeMap::new(), away: BTreeMap::new(), chance: generator(seed, 2), faults: 0 };
+    for name in NAMES {
+        run.start(name).await;
+    }
+    while history.now() < length {
+        let pause = run.chance.random_range(0.1..2.0);
+        tokio::time::sleep(BETWEEN_FAULTS.mul_f64(pause)).await;
+        run.fault(&mut operator).await;
+        run.bring_back().await;
+    }
+
+    run.heal(&mut operator).await;
+    clock.stop();
+    history.note("driver", "peace");
+    tokio::time::sleep(TO_CALM).await;
+    let revision = checker.revision();
+    history.note("driver", &format!("calm is due at revision {revision}"));
+    tokio::time::sleep(CALM).await;
+    let mut violations = checker.finish();
+    violations.extend(checker.written_after(revision).into_iter().map(|key| Violation {
+        invariant: Id::I12,
+        what: format!("{key} was written although nothing changed"),
+    }));
+    let cluster = checker.cluster().expect("a cluster was committed");
+    if (cluster.control_plane().count(), cluster.workers().count() >= 12) != (3, true) {
+        violations.push(Violation {
+            invariant: Id::I3,
+            what: format!(
+                "peace ends with {} control plane nodes and {} workers",
+                cluster.control_plane().count(),
+                cluster.workers().count()
+            ),
+        });
+    }
+    for running in run.running.into_values() {
+        running.instance.stop().await;
+    }
+    drop(watching);
+    let counts = *run.world.counts.lock().unwrap();
+    Report {
+        violations,
+        history,
+        commits: checker.commits(),
+        terms: checker.terms(),
+        actor_failures: counts.actor_failures,
+        failed_polls: counts.failed_polls,
+        refused_commits: counts.refused_commits,
+        held: counts.held,
+        faults: run.faults,
+    }
+}
+
+/// A data center in which something happens every few minutes.
+fn rates() -> Rates {
+    let demo = Rates::demo();
+    let slower = |time: Option<Duration>| time.map(|time| time * 15);
+    Rates {
+        break_after: slower(demo.break_after),
+        repair_takes: slower(demo.repair_takes),
+        update_after: slower(demo.update_after),
+        update_takes: slower(demo.update_takes),
+        initialize_takes: slower(demo.initialize_takes),
+        age_every: slower(demo.age_every),
+        retire_overdue_after: slower(demo.retire_overdue_after),
+        retiring_takes: slower(demo.retiring_takes),
+        retired_kept: slower(demo.retired_kept),
+        replaced_after: slower(demo.replaced_after),
+        rack_outage_after: Some(Duration::from_secs(12 * 60 * 60)),
+        rack_outage_takes: Some(Duration::from_secs(10 * 60)),
+        ..demo
+    }
+}
+
+struct Run {
+    world: World,
+    running: BTreeMap<&'static str, Running>,
+    /// When an instance comes back, in time since the start.
+    away: BTreeMap<&'static str, Duration>,
+    chance: ChaCha8Rng,
+    faults: u64,
+}
+
+impl Run {
+    async fn start(&mut self, name: &'static str) {
+        let running = self.world.start(name).await;
+        self.running.insert(name, running);
+    }
+
+    async fn bring_back(&mut self) {
+        let now = self.world.history.now();
+        let due: Vec<&str> = self.away.iter().filter(|(_, at)| **at <= now).map(|(name, _)| *name).collect();
+        for name in due {
+            self.away.remove(name);
+            self.start(name).await;
+        }
+    }
+
+    /// The leader most of the time, else anybody.
+    fn victim(&mut self) -> Option<&'static str> {
+        let leader = self
+            .running
+            .iter()
+            .find(|(_, running)| running.instance.view().reign.borrow().is_some())
+            .map(|(name, _)| *name);
+        let anybody = self.chance.random_range(0..NAMES.len());
+        if self.chance.random_range(0..10) < 7 && leader.is_some() {
+            return leader;
+        }
+        self.running.keys().nth(anybody % self.running.len().max(1)).copied()
+    }
+
+    async fn fault(&mut self, operator: &mut Operator) {
+        self.faults += 1;
+        let kind = self.chance.random_range(0..11_u32);
+        let seconds = Duration::from_secs_f64(self.chance.random_range(0.5..200.0));
+        let what = match (kind, self.victim()) {
+            (0 | 1, Some(name)) => self.take_away(name, kind == 0, seconds).await,
+            (2, Some(name)) => self.pause(name, seconds),
+            (3, Some(name)) => self.disconnect(name, seconds.min(Duration::from_secs(40))),
+            (4, Some(name)) => {
+                let trigger = [Trigger::Leader, Trigger::Poller, Trigger::Planner]
+                    [self.chance.random_range(0..3_usize)];
+                self.running[name].bomb.arm(trigger);
+                format!("{name}: its {trigger:?} will panic")
+            }
+            (5, Some(name)) => self.kill_actor(name).await,
+            (6..=8, _) => self.registry_fault(seconds * 2),
+            _ => operator.act().await,
+        };
+        self.world.history.note("driver", &what);
+    }
+
+    async fn take_away(&mut self, name: &'static str, gracefully: bool, away: Duration) -> String {
+        let Some(running) = self.running.remove(name) else { return "nobody is left".to_owned() };
+        self.away.insert(name, self.world.history.now() + away);
+        if gracefully {
+            running.instance.stop().await;
+            return format!("{name} stopped for {away:?}");
+        }
+        // A crash: nothing reaches the store any more, not even a farewell.
+        running.link.set(Mode::Cut);
+        running.instance.kill().await;
+        format!("{name} killed for {away:?}")
+    }
+
+    /// As SIGSTOP looks from outside: nothing goes in or out, and then all of it at once.
+    fn pause(&mut self, name: &str, pause: Duration) -> String {
+        let running = &self.running[name];
+        let (link, http) = (running.link.clone(), running.http.link().clone());
+        link.set(Mode::Stalled);
+        http.set(Fault::Hang);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            link.set(Mode::Open);
+            http.clear(&Fault::Hang);
+        });
+        format!("{name} paused for {pause:?}")
+    }
+
+    fn disconnect(&mut self, name: &str, pause: Duration) -> String {
+        let link = self.running[name].link.clone();
+        link.set(Mode::Cut);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            link.set(Mode::Open);
+        });
+        format!("{name} cut from the store for {pause:?}")
+    }
+
+    async fn kill_actor(&mut self, name: &str) -> String {
+        let which = [LEADER, POLLER, PLANNER][self.chance.random_range(0..3_usize)];
+        let root = self.running[name].instance.root().clone();
+        let parent = match which {
+            LEADER => Some(root),
+            _ => root.child(REIGN).await.unwrap().and_then(SupervisorRef::from_cell),
+        };
+        let Some(parent) = parent else { return format!("{name} has no {which}") };
+        match parent.child(which).await {
+            Ok(Some(cell)) => {
+                cell.kill();
+                format!("{name}: {which} killed")
+            }
+            Ok(None) | Err(_) => format!("{name}: {which} does not run"),
+        }
+    }
+
+    fn registry_fault(&mut self, length: Duration) -> String {
+        let faults = [
+            Fault::RefuseConnections,
+            Fault::Hang,
+            Fault::Slow(Duration::from_secs(7)),
+            Fault::Status(500),
+            Fault::GraphQlError,
+            Fault::PartialData,
+            Fault::TruncateBody,
+            Fault::MalformedJson,
+            Fault::WrongTypes,
+            Fault::EmptyList,
+            Fault::NullList,
+            Fault::ShrinkList(40),
+            Fault::DuplicateAddresses(5),
+            Fault::WithoutAddress(5),
+        ];
+        let fault = faults[self.chance.random_range(0..faults.len())].clone();
+        let switch = self.world.registry.faults().clone();
+        switch.set(fault.clone());
+        let told = format!("the registry: {fault:?} for {length:?}");
+        tokio::spawn(async move {
+            tokio::time::sleep(length).await;
+            switch.clear(&fault);
+        });
+        told
+    }
+
+    /// Everything works again, and everybody is there.
+    async fn heal(&mut self, operator: &mut Operator) {
+        // What was spawned to end a fault has ended after the longest one.
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        self.world.registry.faults().clear_all();
+        for running in self.running.values() {
+            running.link.set(Mode::Open);
+            running.http.link().clear_all();
+            running.bomb.disarm();
+        }
+        operator.settle().await;
+        for name in std::mem::take(&mut self.away).into_keys() {
+            self.start(name).await;
+        }
+        self.world.history.note("driver", "everything is mended");
+        tokio::time::sleep(SESSION_TTL + INTERVAL * 10).await;
+    }
+}

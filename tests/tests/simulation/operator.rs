@@ -1,0 +1,113 @@
+//! What people do meanwhile: they write template, constraints and switches over a connection of their own.
+
+use etcd_client::Client;
+use madako_messages::keys;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use crate::world::PREFIX;
+
+pub struct Operator {
+    client: Client,
+    chance: ChaCha8Rng,
+    version: u64,
+}
+
+impl Operator {
+    pub fn new(client: Client, chance: ChaCha8Rng) -> Self {
+        Self { client, chance, version: 0 }
+    }
+
+    async fn put(&mut self, key: &str, value: String) {
+        self.client.put(format!("{PREFIX}{key}"), value, None).await.unwrap();
+    }
+
+    /// What a new installation needs.
+    pub async fn install(&mut self) {
+        self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await;
+        self.constraints(3, 12, 0).await;
+        self.template(&[6, 3, 1]).await;
+        // Retiring and retired machines are to be seen.
+        self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned()).await;
+    }
+
+    pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) {
+        let constraints = json!({
+            "control-plane-count": control_plane,
+            "minimum-workers": minimum,
+            "maximum-workers": maximum,
+        });
+        self.put(keys::CONSTRAINTS, constraints.to_string()).await;
+    }
+
+    async fn template(&mut self, weights: &[u32; 3]) {
+        self.version += 1;
+        let worker = |role: &str, weight: u32| {
+            json!({
+                "user": "cybozu",
+                "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": format!("{weight}.0")},
+            })
+        };
+        let template = json!({
+            "name": "simulated",
+            "nodes": [
+                {"user": "cybozu", "control_plane": true, "annotations": {"version": self.version.to_string()}},
+                worker("compute", weights[0]),
+                worker("storage", weights[1]),
+                worker("gpu", weights[2]),
+            ],
+            "service_subnet": "10.68.0.0/16",
+            "options": {"kubelet": {"cri_endpoint": "unix:///run/containerd/containerd.sock"}},
+        });
+        self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await;
+    }
+
+    /// Does something that an operator does. Says what.
+    pub async fn act(&mut self) -> String {
+        match self.chance.random_range(0..8_u32) {
+            0 | 1 => {
+                let control_plane = [1, 3, 3, 5][self.chance.random_range(0..4_usize)];
+                let minimum = self.chance.random_range(5..25);
+                let maximum = [0, 0, 0, 30][self.chance.random_range(0..4_usize)];
+                self.constraints(control_plane, minimum, maximum).await;
+                format!("sets constraints {control_plane} {minimum} {maximum}")
+            }
+            2 => {
+                let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
+                self.template(&weights).await;
+                format!("sets a template with weights {weights:?}")
+            }
+            3 => {
+                self.put(keys::SABAKAN_DISABLED, "true".to_owned()).await;
+                "disables the integration".to_owned()
+            }
+            4 => {
+                self.put(keys::SABAKAN_TEMPLATE, "{\"name\":\"broken\"".to_owned()).await;
+                "stores a broken template".to_owned()
+            }
+            5 => {
+                self.client.delete(format!("{PREFIX}{}", keys::STATUS), None).await.unwrap();
+                "deletes the status".to_owned()
+            }
+            6 => {
+                let options = etcd_client::DeleteOptions::new().with_prefix();
+                let key = format!("{PREFIX}{}", keys::LEADER);
+                self.client.delete(key, Some(options)).await.unwrap();
+                "deletes every leader key".to_owned()
+            }
+            _ => {
+                let revision = self.client.get("none", None).await.unwrap().header().unwrap().revision();
+                self.client.compact(revision, None).await.unwrap();
+                format!("compacts at {revision}")
+            }
+        }
+    }
+
+    /// Leaves the inputs so that a cluster can be planned.
+    pub async fn settle(&mut self) {
+        self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await;
+        self.constraints(3, 12, 0).await;
+        self.template(&[6, 3, 1]).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! The world of a run: one store, one data center, three instances, and the ways between them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
+use madako_embedded_etcd::EmbeddedEtcd;
+use madako_messages::event::{Event, EventSink};
+use madako_messages::ports::Clock;
+use madako_sabakan::SabakanRegistry;
+use madako_store::{EtcdStore, StoreConfig};
+use madako_supervisor::instance::{Instance, InstanceOptions, Ports};
+
+use crate::checker::{Checker, Overheard};
+use crate::history::{History, line};
+use crate::link::Link;
+
+pub const PREFIX: &str = "/cke/";
+pub const INTERVAL: Duration = Duration::from_secs(60);
+pub const SESSION_TTL: Duration = Duration::from_secs(60);
+pub const RETIRE_WAIT: Duration = Duration::from_secs(300);
+
+/// Actors' names are one namespace a process, and tests run beside each other.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// What a run is made of.
+pub struct World {
+    pub store: Arc<EmbeddedEtcd>,
+    pub registry: SimulatedRegistry,
+    pub clock: Arc<dyn Clock>,
+    pub history: History,
+    pub checker: Checker,
+    pub counts: Arc<Mutex<Counts>>,
+    run: u64,
+    seed: u64,
+    started: u64,
+}
+
+/// How often things happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub actor_failures: u64,
+    pub failed_polls: u64,
+    pub meltdowns: u64,
+    pub refused_commits: u64,
+    pub held: u64,
+}
+
+/// A running instance and its links.
+pub struct Running {
+    pub name: String,
+    pub instance: Instance,
+    pub link: Link,
+    pub http: Arc<InMemoryHttp>,
+    pub bomb: Bomb,
+}
+
+/// Makes the actor that emits a certain event panic, once.
+#[derive(Clone, Default)]
+pub struct Bomb(Arc<Mutex<Option<Trigger>>>);
+
+/// The actor that is to panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    Leader,
+    Poller,
+    Planner,
+}
+
+impl Bomb {
+    pub fn arm(&self, trigger: Trigger) {
+        *self.0.lock().unwrap() = Some(trigger);
+    }
+
+    pub fn disarm(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+
+    fn goes_off(&self, event: &Event) -> bool {
+        let emitter = match event {
+            Event::Committed { .. } | Event::Elected { .. } => Trigger::Leader,
+            Event::Observed { .. } | Event::PollFailed { .. } | Event::Held(_) => Trigger::Poller,
+            Event::Planned { .. } | Event::PlanFailed(_) | Event::Calm { .. } => Trigger::Planner,
+            _ => return false,
+        };
+        let mut armed = self.0.lock().unwrap();
+        let now = *armed == Some(emitter);
+        if now {
+            *armed = None;
+        }
+        now
+    }
+}
+
+struct Sink {
+    name: String,
+    history: History,
+    checker: Checker,
+    counts: Arc<Mutex<Counts>>,
+    bomb: Bomb,
+}
+
+impl EventSink for Sink {
+    fn emit(&self, event: Event) {
+        self.history.note(&self.name, &line(&event));
+        {
+            let mut counts = self.counts.lock().unwrap();
+            match &event {
+                Event::ActorFailed { .. } => counts.actor_failures += 1,
+                Event::PollFailed { .. } => counts.failed_polls += 1,
+                Event::Meltdown { .. } => counts.meltdowns += 1,
+                Event::CommitFailed { .. } => counts.refused_commits += 1,
+                Event::Held(_) => counts.held += 1,
+                _ => {}
+            }
+        }
+        if let Event::Committed { what, revision, epoch, .. } = &event {
+            self.checker.acknowledge(what, *revision, *epoch);
+        }
+        assert!(!self.bomb.goes_off(&event), "a planted panic");
+    }
+}
+
+impl World {
+    pub fn new(
+        seed: u64,
+        store: Arc<EmbeddedEtcd>,
+        registry: SimulatedRegistry,
+        clock: Arc<dyn Clock>,
+        history: History,
+        checker: Checker,
+    ) -> Self {
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        Self { store, registry, clock, history, checker, counts: Arc::default(), run, seed, started: 0 }
+    }
+
+    /// Starts an instance under a name.
+    pub async fn start(&mut self, name: &str) -> Running {
+        self.started += 1;
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
+        let link = Link::new();
+        let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
+        let store = EtcdStore::over(link.connector(Arc::clone(&self.store)), &config, seed).unwrap();
+        let http = Arc::new(self.registry.in_memory());
+        let bomb = Bomb::default();
+        let ports = Ports {
+            store: Arc::new(store),
+            registry: Arc::new(Overheard {
+                registry: SabakanRegistry::new(Arc::clone(&http)),
+                checker: self.checker.clone(),
+            }),
+            clock: Arc::clone(&self.clock),
+            events: Arc::new(Sink {
+                name: name.to_owned(),
+                history: self.history.clone(),
+                checker: self.checker.clone(),
+                counts: Arc::clone(&self.counts),
+                bomb: bomb.clone(),
+            }),
+        };
+        let options = InstanceOptions {
+            // A former instance of this name may still be ending.
+            id: format!("run{}-{name}-{}", self.run, self.started),
+            host: name.to_owned(),
+            interval: INTERVAL,
+            session_ttl: SESSION_TTL,
+            retire_wait: RETIRE_WAIT,
+            seed,
+        };
+        self.history.note(name, "starts");
+        let instance = Instance::start(options, ports, None).await.unwrap();
+        Running { name: name.to_owned(), instance, link, http, bomb }
+    }
+}
