@@ -381,13 +381,13 @@ impl Datacenter {
 
     /// Ten hexadecimal digits, different for every machine there ever is, in no visible order.
     fn serial(&self, place: u32, predecessors: u32) -> String {
-        const DIGITS: u32 = 40;
-        const MASK: u64 = (1 << DIGITS) - 1;
+        const MASK: u64 = (1 << 40) - 1;
         // Odd, so multiplying by it modulo 2^40 maps different numbers to different ones.
-        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15 & MASK;
-        // A million places and a million machines one after the other at each.
-        let number = (u64::from(predecessors) << 20) | u64::from(place);
-        let serial = (number.wrapping_mul(SPREAD) ^ self.config.seed) & MASK;
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        // A million places and a million machines one after the other at each; 0 would stay 0.
+        let number = ((u64::from(predecessors) << 20) | u64::from(place)) + 1;
+        let of_seed = self.config.seed.wrapping_mul(SPREAD) >> 24;
+        let serial = (number.wrapping_mul(SPREAD) ^ of_seed) & MASK;
         format!("{serial:010x}")
     }
 

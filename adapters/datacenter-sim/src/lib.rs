@@ -27,6 +27,7 @@ mod service;
 mod spoiled;
 mod tcp;
 mod transitions;
+mod variables;
 
 pub use config::{DatacenterConfig, MAX_MACHINES, Rates, RoleCount};
 pub use controls::ControlError;

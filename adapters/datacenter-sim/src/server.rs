@@ -17,12 +17,16 @@ use serde_json::{Value, json};
 use crate::schema::{RegistrySchema, schema};
 use crate::service::SimulatedRegistry;
 use crate::spoiled;
+use crate::variables::coerce;
 
 /// The path that sabakan serves GraphQL at.
 pub const GRAPHQL_PATH: &str = "/graphql";
 
 /// The version of sabakan that this was compared with.
 const SABAKAN_VERSION: &str = "3.1.9";
+
+/// The code of an operation that is not valid.
+const INVALID: &str = "GRAPHQL_VALIDATION_FAILED";
 
 /// What a client sends.
 #[derive(Debug, Deserialize)]
@@ -33,7 +37,7 @@ struct Call {
     #[serde(default)]
     operation_name: Option<String>,
     #[serde(default)]
-    variables: Option<Value>,
+    variables: Option<serde_json::Map<String, Value>>,
 }
 
 /// What a client sends in a URL.
@@ -59,11 +63,11 @@ impl SimulatedRegistry {
         let served = Arc::new(Served { schema: schema(self.clone()), registry: self.clone() });
         Router::new()
             .route(GRAPHQL_PATH, any(graphql))
-            .route("/health", any(async || axum::Json(json!({"health": "healthy"}))))
-            .route("/version", any(async || axum::Json(json!({"version": SABAKAN_VERSION}))))
+            .route("/health", any(async || line(&json!({"health": "healthy"}))))
+            .route("/version", any(async || line(&json!({"version": SABAKAN_VERSION}))))
             .fallback(async || {
                 let body = json!({"error": "requested resource is not found", "status": 404});
-                (StatusCode::NOT_FOUND, axum::Json(body))
+                (StatusCode::NOT_FOUND, line(&body))
             })
             .with_state(served)
     }
@@ -85,6 +89,7 @@ async fn graphql(
     let (status, answer) = match method {
         Method::POST if is_json(&headers) => post(&served.schema, &body).await,
         Method::GET => get(&served.schema, url).await,
+        Method::HEAD => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
         Method::OPTIONS => return ([(header::ALLOW, "OPTIONS, GET, POST")], ()).into_response(),
         _ => {
             let body = r#"{"errors":[{"message":"transport not supported"}],"data":null}"#;
@@ -93,8 +98,14 @@ async fn graphql(
     };
     let text = serde_json::to_string(&answer).expect("an answer is made of JSON values");
     let text = spoiled::text(&present, text);
-    let response = (status, [(header::CONTENT_TYPE, "application/json")], Body::from(text)).into_response();
+    let response =
+        (status, [(header::CONTENT_TYPE, answer_type(&headers))], Body::from(text)).into_response();
     spoiled::response(&present, response)
+}
+
+/// JSON on a line, as sabakan's REST side writes it.
+fn line(value: &Value) -> impl IntoResponse + use<> {
+    ([(header::CONTENT_TYPE, "application/json")], format!("{value}\n"))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -103,8 +114,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     media.eq_ignore_ascii_case("application/json")
 }
 
+/// The newer media type for clients that ask for it.
+fn answer_type(headers: &HeaderMap) -> &'static str {
+    const NEWER: &str = "application/graphql-response+json";
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accepted.contains(NEWER) { NEWER } else { "application/json" }
+}
+
 async fn post(schema: &RegistrySchema, body: &[u8]) -> (StatusCode, Answer) {
-    match serde_json::from_slice::<Call>(body) {
+    // Through a map, since a sequence would pass for a struct.
+    let call = serde_json::from_slice::<serde_json::Map<String, Value>>(body)
+        .and_then(|members| serde_json::from_value::<Call>(Value::Object(members)));
+    match call {
         Ok(call) => execute(schema, call, true).await,
         Err(error) => refuse(format!("json request body could not be decoded: {error}")),
     }
@@ -131,21 +152,43 @@ async fn get(
 /// Runs an operation. What fails before it is run has the status 422, what fails within has 200.
 async fn execute(schema: &RegistrySchema, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
     if call.query.trim().is_empty() {
-        return unprocessable("no operation provided".to_owned(), "GRAPHQL_VALIDATION_FAILED");
+        return unprocessable("no operation provided".to_owned(), INVALID);
     }
     let document = match parse_query(&call.query) {
         Ok(document) => document,
         Err(error) => return unprocessable(error.to_string(), "GRAPHQL_PARSE_FAILED"),
     };
-    let mutates =
-        document.operations.iter().any(|(_, operation)| operation.node.ty == OperationType::Mutation);
-    if mutates && !may_mutate {
-        let answer = Answer::error("GET requests only allow query operations".to_owned(), None);
-        return (StatusCode::NOT_ACCEPTABLE, answer);
+    let chosen = call.operation_name.filter(|name| !name.is_empty());
+    let operation = document.operations.iter().find(|(name, _)| match &chosen {
+        Some(chosen) => name.is_some_and(|name| name == chosen),
+        None => true,
+    });
+    let Some((_, operation)) = operation else {
+        let message = format!("operation {} not found", chosen.unwrap_or_default());
+        return unprocessable(message, INVALID);
+    };
+    match operation.node.ty {
+        OperationType::Subscription => {
+            return unprocessable(
+                "Schema does not support operation type \"subscription\"".to_owned(),
+                INVALID,
+            );
+        }
+        OperationType::Mutation if !may_mutate => {
+            let answer = Answer::error("GET requests only allow query operations".to_owned(), None);
+            return (StatusCode::NOT_ACCEPTABLE, answer);
+        }
+        OperationType::Mutation | OperationType::Query => {}
     }
-    let mut request =
-        Request::new(call.query).variables(call.variables.map(Variables::from_json).unwrap_or_default());
-    if let Some(name) = call.operation_name.filter(|name| !name.is_empty()) {
+    let mut variables = call.variables.unwrap_or_default();
+    let definitions = operation.node.variable_definitions.iter().map(|definition| &definition.node);
+    if let Err(mistake) = coerce(definitions, &mut variables) {
+        let mut answer = Answer::error(mistake.message, Some(json!({ "code": INVALID })));
+        answer.errors[0].path = mistake.path;
+        return (StatusCode::UNPROCESSABLE_ENTITY, answer);
+    }
+    let mut request = Request::new(call.query).variables(Variables::from_json(Value::Object(variables)));
+    if let Some(name) = chosen {
         request = request.operation_name(name);
     }
     request.set_parsed_query(document);
@@ -172,12 +215,18 @@ struct Answer {
 }
 
 #[derive(Debug, Serialize)]
+struct Location {
+    line: usize,
+    column: usize,
+}
+
+#[derive(Debug, Serialize)]
 struct AnswerError {
     message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     path: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    locations: Vec<Value>,
+    locations: Vec<Location>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extensions: Option<Value>,
 }
@@ -203,7 +252,7 @@ impl Answer {
 impl AnswerError {
     fn from_server(error: ServerError, before_execution: bool) -> Self {
         let extensions = if before_execution {
-            Some(json!({"code": "GRAPHQL_VALIDATION_FAILED"}))
+            Some(json!({ "code": INVALID }))
         } else {
             error.extensions.as_ref().and_then(|extensions| serde_json::to_value(extensions).ok())
         };
@@ -211,7 +260,11 @@ impl AnswerError {
         Self {
             message: error.message,
             path: error.path.iter().map(|segment| json(serde_json::to_value(segment))).collect(),
-            locations: error.locations.iter().map(|place| json(serde_json::to_value(place))).collect(),
+            locations: error
+                .locations
+                .iter()
+                .map(|at| Location { line: at.line, column: at.column })
+                .collect(),
             extensions,
         }
     }

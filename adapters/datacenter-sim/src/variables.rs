@@ -1,0 +1,141 @@
+//! Variables as sabakan's server takes them: checked before anything runs, each mistake with its path, and
+//! with its liberties (one value for a list, any case for states, numbers for texts and the reverse).
+
+use async_graphql::Name;
+use async_graphql::parser::types::{BaseType, Type, VariableDefinition};
+use serde_json::{Map, Value, json};
+
+/// What is wrong with a variable, and where.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Mistake {
+    pub(crate) message: String,
+    pub(crate) path: Vec<Value>,
+}
+
+/// Checks the variables of an operation and gives them the form that the schema reads.
+pub(crate) fn coerce<'a>(
+    definitions: impl Iterator<Item = &'a VariableDefinition>,
+    variables: &mut Map<String, Value>,
+) -> Result<(), Mistake> {
+    for definition in definitions {
+        let name: &Name = &definition.name.node;
+        let kind = &definition.var_type.node;
+        let mut path = vec![json!("variable"), json!(name.as_str())];
+        match variables.get_mut(name.as_str()) {
+            Some(value) => coerce_value(kind, value, &mut path)?,
+            None if !kind.nullable && definition.default_value.is_none() => {
+                return Err(Mistake { message: "must be defined".to_owned(), path });
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn coerce_value(kind: &Type, value: &mut Value, path: &mut Vec<Value>) -> Result<(), Mistake> {
+    let mistake = |message: String, path: &[Value]| Err(Mistake { message, path: path.to_vec() });
+    if value.is_null() {
+        return if kind.nullable { Ok(()) } else { mistake("cannot be null".to_owned(), path) };
+    }
+    let name = match &kind.base {
+        BaseType::List(of) => {
+            if !value.is_array() {
+                *value = Value::Array(vec![value.take()]);
+            }
+            for (index, element) in value.as_array_mut().into_iter().flatten().enumerate() {
+                path.push(json!(index));
+                coerce_value(of, element, path)?;
+                path.pop();
+            }
+            return Ok(());
+        }
+        BaseType::Named(name) => name.as_str(),
+    };
+    match (name, &*value) {
+        ("MachineState", Value::String(text)) => {
+            let known = domain_name(text);
+            match known {
+                Some(known) => *value = json!(known),
+                None => return mistake(format!("{text} is not a valid MachineState"), path),
+            }
+        }
+        ("MachineState", Value::Number(number)) => {
+            return mistake(format!("{number} is not a valid MachineState"), path);
+        }
+        ("MachineState", _) => return mistake("enums must be ints or strings".to_owned(), path),
+        ("Int", Value::Number(number)) if number.is_i64() => {}
+        ("Int", Value::String(text)) if text.parse::<i64>().is_ok() => {
+            *value = json!(text.parse::<i64>().ok())
+        }
+        ("String" | "ID", Value::String(_)) => {}
+        ("String" | "ID", Value::Number(number)) => *value = json!(number.to_string()),
+        ("Int" | "String" | "ID", other) => {
+            return mistake(format!("cannot use {} as {name}", go_kind(other)), path);
+        }
+        _ => {
+            let Some(fields) = input_fields(name) else { return Ok(()) };
+            return coerce_object(name, fields, value, path);
+        }
+    }
+    Ok(())
+}
+
+fn coerce_object(
+    name: &str,
+    fields: &[(&str, &str)],
+    value: &mut Value,
+    path: &mut Vec<Value>,
+) -> Result<(), Mistake> {
+    let Value::Object(given) = value else {
+        let message = format!("must be a {name}, not a {}", go_kind(value));
+        return Err(Mistake { message, path: path.clone() });
+    };
+    if let Some(unknown) = given.keys().find(|key| fields.iter().all(|(field, _)| field != key)) {
+        path.push(json!(unknown));
+        return Err(Mistake { message: "unknown field".to_owned(), path: path.clone() });
+    }
+    for (field, kind) in fields {
+        let kind = Type::new(kind).expect("the table below holds well-formed types");
+        path.push(json!(field));
+        match given.get_mut(*field) {
+            Some(value) => coerce_value(&kind, value, path)?,
+            None if !kind.nullable => {
+                return Err(Mistake { message: "must be defined".to_owned(), path: path.clone() });
+            }
+            None => {}
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+/// The fields of the schema's input objects.
+fn input_fields(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    match name {
+        "MachineParams" => Some(&[
+            ("labels", "[LabelInput!]"),
+            ("racks", "[Int!]"),
+            ("roles", "[String!]"),
+            ("states", "[MachineState!]"),
+            ("minDaysBeforeRetire", "Int"),
+        ]),
+        "LabelInput" => Some(&[("name", "String!"), ("value", "String!")]),
+        _ => None,
+    }
+}
+
+fn domain_name(text: &str) -> Option<&'static str> {
+    use madako_messages::machine::MachineState;
+    MachineState::ALL.map(MachineState::name).into_iter().find(|name| name.eq_ignore_ascii_case(text))
+}
+
+/// How sabakan's server calls the kind of a value; it keeps numbers as text.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(_) | Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
