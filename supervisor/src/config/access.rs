@@ -1,0 +1,161 @@
+//! How clients reach etcd: endpoints, password, certificates (the keys of cybozu-go/etcdutil).
+//!
+//! Where etcdutil leaves something out in silence that cannot have been meant (a certificate without
+//! its key, a user without a password), the file is refused instead.
+
+use madako_messages::input::Problems;
+use madako_store::{ConfigError, Secret, StoreConfig};
+
+use super::document::{Fields, shorten};
+use super::pem;
+
+/// What the file says about access. Endpoints are empty when it names none.
+pub(super) struct Access {
+    pub(super) clients: StoreConfig,
+    /// A field of the file itself whose value is secret.
+    pub(super) secret: Option<String>,
+}
+
+/// A certificate or key, and where it came from.
+pub(super) struct Pem {
+    pub(super) field: &'static str,
+    pub(super) text: String,
+    /// In the configuration itself, not in a file of its own.
+    pub(super) inline: bool,
+}
+
+/// Takes the fields that concern clients; prefix and time-out keep their defaults.
+pub(super) fn read(root: &mut Fields, problems: &mut Problems, warnings: &mut Vec<String>) -> Access {
+    let endpoints = endpoints(root, problems);
+    let username = root.filled("username", problems);
+    let password = root.secret("password", problems);
+    let ca = certificate(root, ["tls-ca-file", "tls-ca"], problems);
+    let cert = certificate(root, ["tls-cert-file", "tls-cert"], problems);
+    let key = private_key(root, ["tls-key-file", "tls-key"], problems, warnings);
+    let secret = match (&password, &key) {
+        (Some(_), _) => Some("password".to_owned()),
+        (None, Some(key)) => key.inline.then(|| key.field.to_owned()),
+        (None, None) => None,
+    };
+
+    match (&username, &password) {
+        (Some(_), None) => root.report_missing("password", "the password of `username`", problems),
+        (None, Some(_)) => root.report_missing("username", "the user of `password`", problems),
+        _ => {}
+    }
+    check_pair(root, cert.as_ref(), key.as_ref(), problems);
+    let clients = StoreConfig {
+        endpoints,
+        username: username.unwrap_or_default(),
+        password: password.map(Secret::new).unwrap_or_default(),
+        tls_ca: ca.map(|ca| ca.text),
+        tls_cert: cert.map(|cert| cert.text),
+        tls_key: key.map(|key| Secret::new(key.text)),
+        ..StoreConfig::default()
+    };
+    Access { clients, secret }
+}
+
+/// The endpoints, each judged by the store itself.
+fn endpoints(root: &mut Fields, problems: &mut Problems) -> Vec<String> {
+    let Some(endpoints) = root.texts("endpoints", problems) else { return Vec::new() };
+    if endpoints.is_empty() {
+        root.report(
+            "endpoints",
+            "an empty list",
+            "URLs such as http://127.0.0.1:2379, or no such key",
+            problems,
+        );
+    }
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let alone = StoreConfig { endpoints: vec![endpoint.clone()], ..StoreConfig::default() };
+        let Err(error) = alone.check() else { continue };
+        let (got, expected) = match error {
+            ConfigError::Endpoint { endpoint, why } => {
+                (format!("{:?}", shorten(&endpoint)), why.trim_start_matches("expected ").to_owned())
+            }
+            other => (String::new(), other.to_string()),
+        };
+        problems.add(format!("endpoints[{index}]"), got, expected);
+    }
+    endpoints
+}
+
+/// A field with a path, or one with the text; the path wins, as in etcdutil. With the mode of the file.
+fn either(
+    fields: &mut Fields,
+    names: [&'static str; 2],
+    problems: &mut Problems,
+) -> Option<(Pem, Option<u32>)> {
+    let [file, inline] = names;
+    let path = fields.filled(file, problems);
+    let text = fields.secret(inline, problems);
+    match path.map(|path| (pem::read_file(&path), path)) {
+        None => Some((Pem { field: inline, text: text?, inline: true }, None)),
+        Some((Ok((text, mode)), _)) => Some((Pem { field: file, text, inline: false }, mode)),
+        Some((Err(expected), path)) => {
+            fields.report(file, format!("{path:?}"), expected, problems);
+            None
+        }
+    }
+}
+
+/// Certificates in PEM.
+pub(super) fn certificate(
+    fields: &mut Fields,
+    names: [&'static str; 2],
+    problems: &mut Problems,
+) -> Option<Pem> {
+    let (pem, _) = either(fields, names, problems)?;
+    if !pem::has_certificates(&pem.text) {
+        fields.report(pem.field, "something else", "certificates in PEM", problems);
+        return None;
+    }
+    Some(pem)
+}
+
+/// A private key in PEM.
+pub(super) fn private_key(
+    fields: &mut Fields,
+    names: [&'static str; 2],
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) -> Option<Pem> {
+    let (pem, mode) = either(fields, names, problems)?;
+    if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
+        warnings.push(format!("others can read the private key that `{}` names", fields.path(pem.field)));
+    }
+    if !pem::is_key(&pem.text) {
+        fields.report(pem.field, "something else", "a private key in PEM, not encrypted", problems);
+        return None;
+    }
+    Some(pem)
+}
+
+/// A certificate and its key come together and in the same form: etcdutil uses no other pair.
+fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>, problems: &mut Problems) {
+    match (cert, key) {
+        (Some(cert), Some(key)) if cert.inline != key.inline => root.report(
+            key.field,
+            format!("another form than `{}`", cert.field),
+            "both as files or both as PEM text, since CKE's programs leave out any other pair",
+            problems,
+        ),
+        (Some(cert), Some(key)) => check_match(root, cert, key, problems),
+        (Some(cert), None) => {
+            root.report_missing("tls-key", format!("the private key of `{}`", cert.field), problems);
+        }
+        (None, Some(key)) => {
+            root.report_missing("tls-cert", format!("the certificate of `{}`", key.field), problems);
+        }
+        (None, None) => {}
+    }
+}
+
+/// The key belongs to the certificate.
+pub(super) fn check_match(fields: &mut Fields, cert: &Pem, key: &Pem, problems: &mut Problems) {
+    if !pem::may_match(&cert.text, &key.text) {
+        let expected = format!("the private key of `{}`", fields.path(cert.field));
+        fields.report(key.field, "another key", expected, problems);
+    }
+}

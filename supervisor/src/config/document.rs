@@ -1,0 +1,209 @@
+//! A YAML mapping whose fields are taken one by one; what is left over at the end is unknown.
+
+use std::collections::BTreeMap;
+
+use madako_messages::input::Problems;
+use serde_json::Value;
+
+/// Depth of nesting that a configuration may have; ours has two.
+const MAX_DEPTH: usize = 16;
+/// Parser events; a configuration has fewer than a hundred.
+const MAX_EVENTS: usize = 20_000;
+/// Characters of a wrong value that are shown.
+const MAX_SHOWN: usize = 60;
+
+/// A mapping of the file: the whole of it, or a section.
+pub(super) struct Fields {
+    /// Name of the section with a dot, empty for the whole file.
+    path: String,
+    fields: BTreeMap<String, Value>,
+    /// Names that were asked for, for hints.
+    known: Vec<&'static str>,
+    /// Names among them that were reported.
+    wrong: Vec<&'static str>,
+}
+
+/// Reads the document. An empty one is an empty mapping. Scalars are told apart as YAML 1.1 does, as CKE
+/// does, too.
+///
+/// The error says where and what, never what stood there: it may be a secret.
+pub(super) fn read(text: &str) -> Result<Fields, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS },
+        merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    };
+    let value: Value =
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| place_and_reason(&error))?;
+    let fields = match value {
+        Value::Null => BTreeMap::new(),
+        Value::Object(fields) => fields.into_iter().collect(),
+        other => return Err(format!("expected a mapping of settings, got {}", kind(&other))),
+    };
+    Ok(Fields { path: String::new(), fields, known: Vec::new(), wrong: Vec::new() })
+}
+
+/// The parser's messages are fixed phrases and names of keys; without snippets they quote no values.
+fn place_and_reason(error: &serde_saphyr::Error) -> String {
+    let reason = error.without_snippet().to_string();
+    reason.lines().next().unwrap_or("not readable").to_owned()
+}
+
+impl Fields {
+    /// Path of a field, as it stands in messages.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<Value> {
+        self.known.push(name);
+        self.fields.remove(name)
+    }
+
+    /// Reports a field.
+    pub(super) fn report(
+        &mut self,
+        name: &'static str,
+        got: impl Into<String>,
+        expected: impl Into<String>,
+        problems: &mut Problems,
+    ) {
+        self.wrong.push(name);
+        problems.add(self.path(name), got, expected);
+    }
+
+    /// Reports that a field is missing, unless it (in either form, with or without `-file`) is there and
+    /// was reported for something else.
+    pub(super) fn report_missing(
+        &mut self,
+        name: &'static str,
+        expected: impl Into<String>,
+        problems: &mut Problems,
+    ) {
+        let form = |name: &str| name.trim_end_matches("-file").to_owned();
+        if !self.wrong.iter().any(|wrong| form(wrong) == form(name)) {
+            self.report(name, "", expected, problems);
+        }
+    }
+
+    /// A text. CKE reads a bare number as the text it is, so that is taken too. `null` means not given.
+    pub(super) fn text(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
+        match self.take(name)? {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
+            other => {
+                self.report(name, show(&other), "a text", problems);
+                None
+            }
+        }
+    }
+
+    /// A text that must not be shown. Empty means not given, as etcdutil has it.
+    pub(super) fn secret(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
+        match self.take(name)? {
+            Value::Null => None,
+            Value::String(text) if text.is_empty() => None,
+            Value::String(text) => Some(text),
+            Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
+            other => {
+                self.report(
+                    name,
+                    kind(&other),
+                    "a text, in quotes if it looks like something else",
+                    problems,
+                );
+                None
+            }
+        }
+    }
+
+    /// A text where empty means not given.
+    pub(super) fn filled(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
+        self.text(name, problems).filter(|text| !text.is_empty())
+    }
+
+    /// A list of texts; `None` when not given.
+    pub(super) fn texts(&mut self, name: &'static str, problems: &mut Problems) -> Option<Vec<String>> {
+        let value = self.take(name)?;
+        let Value::Array(items) = value else {
+            self.report(name, show(&value), "a list of texts", problems);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for (index, item) in items.into_iter().enumerate() {
+            match item {
+                Value::String(text) => texts.push(text),
+                other => problems.add(self.path(&format!("{name}[{index}]")), show(&other), "a text"),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A section; one without content is there, too.
+    pub(super) fn section(&mut self, name: &'static str, problems: &mut Problems) -> Option<Fields> {
+        let path = format!("{}.", self.path(name));
+        match self.take(name)? {
+            Value::Null => {
+                Some(Fields { path, fields: BTreeMap::new(), known: Vec::new(), wrong: Vec::new() })
+            }
+            Value::Object(fields) => Some(Fields {
+                path,
+                fields: fields.into_iter().collect(),
+                known: Vec::new(),
+                wrong: Vec::new(),
+            }),
+            other => {
+                self.report(name, show(&other), "a mapping of settings", problems);
+                None
+            }
+        }
+    }
+
+    /// Everything that was not asked for is unknown.
+    pub(super) fn finish(self, problems: &mut Problems) {
+        for name in self.fields.keys() {
+            let meant = self.known.iter().find(|known| plain(known) == plain(name));
+            let expected = match meant {
+                Some(meant) => format!("`{}`, if that was meant", self.path(meant)),
+                None => format!("one of {}", self.known.join(", ")),
+            };
+            // The name is cut like a value: a line that lost its colon may have become one.
+            problems.add(shorten(&self.path(name)), "an unknown key", expected);
+        }
+    }
+}
+
+/// A name without what people get wrong: case, dashes, underscores.
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// What kind of value it is, with its article.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+/// A value that is no secret, shortened.
+fn show(value: &Value) -> String {
+    match value {
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => shorten(&value.to_string()),
+        other => kind(other).to_owned(),
+    }
+}
+
+/// At most [`MAX_SHOWN`] characters of a text.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}

@@ -1,0 +1,131 @@
+//! Durations as Go writes them (`2s`, `1m30s`, `1.5h`), because CKE's file and flags hold such.
+//!
+//! Only what Go's `time.ParseDuration` reads is read, to the nanosecond; negative ones are refused,
+//! since no setting here has a use for them.
+
+use std::time::Duration;
+
+/// Longest text that is looked at, in bytes: `2562047h47m16.854775807s` has 24.
+const MAX_TEXT: usize = 64;
+
+/// Units with their length in nanoseconds. Both signs for micro are in use: U+00B5 and U+03BC.
+const UNITS: [(&str, u128); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// What was expected where no duration was found; the text itself is not part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a duration such as 2s, 1m30s or 1.5h")]
+pub struct NotADuration;
+
+/// Reads a duration.
+///
+/// # Errors
+/// The text is not one, is negative, or is longer than Go can hold (292 years).
+pub fn parse(text: &str) -> Result<Duration, NotADuration> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if text.is_empty() || text.len() > MAX_TEXT {
+        return Err(NotADuration);
+    }
+    let mut rest = text;
+    let mut nanoseconds: u128 = 0;
+    while !rest.is_empty() {
+        let (part, after) = one_part(rest)?;
+        // Each part is below 2^63 by the check in `one_part`, so the sum of a few cannot overflow.
+        nanoseconds += part;
+        rest = after;
+    }
+    let nanoseconds = i64::try_from(nanoseconds).map_err(|_| NotADuration)?;
+    Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
+}
+
+/// A number with its unit, and what follows.
+fn one_part(text: &str) -> Result<(u128, &str), NotADuration> {
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (whole, rest) = text.split_at(digits(text));
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        None => ("", rest),
+        Some(rest) => rest.split_at(digits(rest)),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(NotADuration);
+    }
+    let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+    let (name, after) = rest.split_at(end);
+    let unit = UNITS.iter().find(|(unit, _)| *unit == name).ok_or(NotADuration)?.1;
+
+    let number = |digits: &str| if digits.is_empty() { Ok(0) } else { digits.parse::<u128>() };
+    let whole = number(whole).map_err(|_| NotADuration)?.checked_mul(unit).ok_or(NotADuration)?;
+    // More digits than a nanosecond of an hour has add nothing.
+    let fraction = &fraction[..fraction.len().min(18)];
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_| NotADuration)?);
+    let part = whole + number(fraction).map_err(|_| NotADuration)? * unit / scale;
+    if part > u128::from(i64::MAX.unsigned_abs()) { Err(NotADuration) } else { Ok((part, after)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_reads_is_read() {
+        for (text, nanoseconds) in [
+            ("0", 0),
+            ("+0", 0),
+            ("2s", 2_000_000_000),
+            ("+5s", 5_000_000_000),
+            ("1m", 60_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("1m30s", 90_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            (".5s", 500_000_000),
+            ("5.s", 5_000_000_000),
+            ("100ms", 100_000_000),
+            ("7us", 7_000),
+            ("7\u{b5}s", 7_000),
+            ("7\u{3bc}s", 7_000),
+            ("1h0m0.5s", 3_600_500_000_000),
+            ("1s1s", 2_000_000_000),
+            ("0.3333333333333333333h", 1_200_000_000_000 - 1),
+            ("2562047h47m16.854775807s", i64::MAX.unsigned_abs()),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_nanos(nanoseconds)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "",
+            "+",
+            "2",
+            "2 s",
+            " 2s",
+            "2s ",
+            "-1s",
+            "s",
+            ".s",
+            "1d",
+            "1S",
+            "1.2.3s",
+            "1e3s",
+            "2562047h47m16.854775808s",
+            "99999999999999999999999999999999999999999999999999h",
+            "\u{b5}s",
+            "1s\u{b5}",
+        ] {
+            assert_eq!(parse(text), Err(NotADuration), "{text:?}");
+        }
+        assert_eq!(parse(&"1s".repeat(MAX_TEXT)), Err(NotADuration));
+    }
+}

@@ -1,0 +1,160 @@
+//! The `embedded` section: the store in this process.
+//!
+//! The embedded store has no passwords. On loopback the machine's own users are trusted; on any other
+//! address clients must show a certificate, or everybody who reaches the port could rule the clusters.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use madako_messages::input::Problems;
+use madako_store::Secret;
+
+use super::access::{certificate, check_match, private_key};
+use super::document::Fields;
+
+/// Where the embedded store keeps its file.
+const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
+/// Where it listens: etcd's own client port, on loopback.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
+
+/// The store in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Embedded {
+    /// Directory of its file.
+    pub data_dir: PathBuf,
+    /// Address that it serves.
+    pub listen: SocketAddr,
+    /// Certificates; `None` means plain connections, which only loopback may have.
+    pub tls: Option<ServerTls>,
+    /// Who chose it.
+    pub origin: EmbeddedOrigin,
+}
+
+/// Who chose the embedded store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbeddedOrigin {
+    /// An `embedded` section.
+    Section,
+    /// Nobody: there are neither endpoints nor such a section. An etcd that already runs on the port
+    /// may well be the one that was meant.
+    Nothing,
+}
+
+/// Certificates of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// What the server shows: the chain as PEM, its own certificate first.
+    pub certificate: String,
+    /// Its private key, as PEM.
+    pub key: Secret,
+    /// Authorities whose clients are let in, as PEM; `None` lets everybody in, which only loopback may.
+    pub client_ca: Option<String>,
+}
+
+impl Embedded {
+    /// The store that runs when nothing is configured.
+    #[must_use]
+    pub fn by_default() -> Self {
+        Self {
+            data_dir: PathBuf::from(DEFAULT_DATA_DIR),
+            listen: DEFAULT_LISTEN,
+            tls: None,
+            origin: EmbeddedOrigin::Nothing,
+        }
+    }
+
+    /// The URL that a client on this machine dials.
+    #[must_use]
+    pub fn client_endpoint(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let ip = match self.listen.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        format!("{scheme}://{}", SocketAddr::new(ip, self.listen.port()))
+    }
+
+    /// What to tell an operator when the address is taken at the start.
+    #[must_use]
+    pub fn explain_taken(&self) -> String {
+        let Self { listen, .. } = self;
+        match self.origin {
+            EmbeddedOrigin::Section => format!(
+                "{listen} is taken by another program: give the embedded store another address with \
+                 `embedded: {{listen: ADDRESS:PORT}}`, or remove the section and name an etcd in `endpoints`"
+            ),
+            EmbeddedOrigin::Nothing => format!(
+                "the configuration names neither `endpoints` nor an `embedded` section, so the embedded store \
+                 would serve {listen}, but another program listens there: if that is the etcd to use, name it \
+                 in `endpoints: [http://{listen}]`; if not, choose another address with \
+                 `embedded: {{listen: ADDRESS:PORT}}`"
+            ),
+        }
+    }
+}
+
+/// Takes the whole section; with it the name of a field of it whose value is secret.
+pub(super) fn read(
+    mut section: Fields,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) -> (Embedded, Option<String>) {
+    let default = Embedded::by_default();
+    let data_dir = match section.text("data-dir", problems) {
+        None => default.data_dir,
+        Some(path) => {
+            if !path.starts_with('/') {
+                section.report("data-dir", format!("{path:?}"), "an absolute path", problems);
+            }
+            PathBuf::from(path)
+        }
+    };
+    let listen = match section.text("listen", problems) {
+        None => default.listen,
+        Some(text) => checked_listen(&text).unwrap_or_else(|expected| {
+            section.report("listen", format!("{text:?}"), expected, problems);
+            default.listen
+        }),
+    };
+    let cert = certificate(&mut section, ["tls-cert-file", "tls-cert"], problems);
+    let key = private_key(&mut section, ["tls-key-file", "tls-key"], problems, warnings);
+    let secret = key.as_ref().and_then(|key| key.inline.then(|| section.path(key.field)));
+    let client_ca = certificate(&mut section, ["tls-ca-file", "tls-ca"], problems);
+    let outside = !listen.ip().is_loopback();
+    let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };
+    let any = cert.is_some() || key.is_some() || client_ca.is_some();
+    for (missing, field, what) in [
+        (cert.is_none() && (outside || any), "tls-cert-file", "the server's certificate"),
+        (key.is_none() && (outside || any), "tls-key-file", "the server's private key"),
+        (client_ca.is_none() && outside, "tls-ca-file", "the authority of the clients' certificates"),
+    ] {
+        if missing {
+            section.report_missing(field, format!("{what}{why}"), problems);
+        }
+    }
+    let tls = match (cert, key) {
+        (Some(cert), Some(key)) => {
+            check_match(&mut section, &cert, &key, problems);
+            Some(ServerTls {
+                certificate: cert.text,
+                key: Secret::new(key.text),
+                client_ca: client_ca.map(|ca| ca.text),
+            })
+        }
+        _ => None,
+    };
+    section.finish(problems);
+    (Embedded { data_dir, listen, tls, origin: EmbeddedOrigin::Section }, secret)
+}
+
+fn checked_listen(text: &str) -> Result<SocketAddr, &'static str> {
+    let expected = "an IP address and a port, such as 127.0.0.1:2379";
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    let address: SocketAddr = numeric.parse().map_err(|_| expected)?;
+    // Clients could not know a port that the system chooses.
+    if address.port() == 0 { Err(expected) } else { Ok(address) }
+}
