@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::event::{ChildExit, Meltdown, StopOutcome, chain, shorten};
 use super::handle::{AddError, ChildStatus, FirstStart, Mode, Reply, StopError};
 use super::roster::{Control, Live};
-use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec, actor_name};
+use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec};
 use super::state::State;
 
 /// What ractor says in place of a reason when an actor was killed or its task cancelled.
@@ -75,15 +75,6 @@ impl From<Note> for Message {
     fn from(note: Note) -> Self {
         Self(Inner::Note(note))
     }
-}
-
-pub(super) async fn spawn_root(
-    spec: SupervisorSpec,
-    control: Arc<Control>,
-) -> Result<ActorRef<Message>, SpawnErr> {
-    let name = actor_name(&spec.instance, &spec.id);
-    let (root, _) = Supervisor::spawn(Some(name), Supervisor, Arguments { spec, control }).await?;
-    Ok(root)
 }
 
 impl Actor for Supervisor {

@@ -117,6 +117,13 @@ pub enum StopOutcome {
     Stuck,
 }
 
+impl StopOutcome {
+    /// What it means for an actor that may have ended before: that cannot be killed.
+    pub(super) fn of(self, ended: bool) -> Self {
+        if ended && self == Self::Killed { Self::Stopped } else { self }
+    }
+}
+
 /// A child's own budget is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{child} needed more than {restarts} restarts within {window:?}; the last time it {reason}")]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorCell, ActorRef, MessagingErr, SpawnErr, registry};
+use ractor::{Actor, ActorCell, ActorRef, MessagingErr, SpawnErr, registry};
 use tokio::sync::oneshot;
 
-use super::actor::{self, Command, Message};
+use super::actor::{Arguments, Command, Message, Supervisor};
 use super::event::{Meltdown, StopOutcome};
 use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
@@ -222,8 +222,10 @@ impl Tree {
     pub async fn start(spec: SupervisorSpec) -> Result<Self, SpawnErr> {
         let control = Arc::new(Control::default());
         let kill_grace = spec.kill_grace;
-        let root = actor::spawn_root(spec, Arc::clone(&control)).await?;
-        let live = Live::supervisor(root.get_cell(), Arc::clone(&control));
+        let name = actor_name(&spec.instance, &spec.id);
+        let arguments = Arguments { spec, control: Arc::clone(&control) };
+        let (root, task) = Supervisor::spawn(Some(name), Supervisor, arguments).await?;
+        let live = Live::supervisor((root.clone(), task).into(), Arc::clone(&control));
         Ok(Self { root: SupervisorRef(root), live, control, kill_grace })
     }
 

@@ -37,4 +37,6 @@ pub use handle::{
     AddError, ChildState, ChildStatus, Ended, FirstStart, Mode, StopError, SupervisorRef, Tree, TreeStatus,
 };
 pub use policy::{Backoff, Budget};
+pub use roster::Started;
 pub use spec::{ChildId, ChildSpec, Exceeded, Restart, StartError, SupervisorSpec, actor_name};
+pub use state::describe_metrics;

@@ -5,13 +5,17 @@
 //! is gone even if the supervisor itself was killed in the middle of something.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ractor::{ActorCell, ActorId, ActorStatus};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use ractor::{ActorCell, ActorId, ActorRef};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::event::{Meltdown, StopOutcome};
 
@@ -19,11 +23,32 @@ use super::event::{Meltdown, StopOutcome};
 /// grace time; only after both is it stuck itself.
 const SUPERVISOR_GRACES: u32 = 3;
 
+/// A started actor and its task, as `spawn_linked` returns them.
+#[derive(Debug)]
+pub struct Started {
+    cell: ActorCell,
+    task: JoinHandle<()>,
+}
+
+impl<M> From<(ActorRef<M>, JoinHandle<()>)> for Started {
+    fn from((actor, task): (ActorRef<M>, JoinHandle<()>)) -> Self {
+        Self { cell: actor.get_cell(), task }
+    }
+}
+
 /// A started actor, and its control if it is a supervisor.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Live {
     pub(super) cell: ActorCell,
+    /// Ends after the actor's state is dropped; its status says `Stopped` a moment before.
+    task: Shared<BoxFuture<'static, ()>>,
     control: Option<Arc<Control>>,
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("cell", &self.cell).field("control", &self.control).finish()
+    }
 }
 
 /// An entry of a supervisor's roster.
@@ -105,12 +130,14 @@ impl Control {
 }
 
 impl Live {
-    pub(super) fn leaf(cell: ActorCell) -> Self {
-        Self { cell, control: None }
+    pub(super) fn leaf(started: Started) -> Self {
+        let Started { cell, task } = started;
+        // A task that panicked or was cancelled has ended as well.
+        Self { cell, task: task.map(drop).boxed().shared(), control: None }
     }
 
-    pub(super) fn supervisor(cell: ActorCell, control: Arc<Control>) -> Self {
-        Self { cell, control: Some(control) }
+    pub(super) fn supervisor(started: Started, control: Arc<Control>) -> Self {
+        Self { control: Some(control), ..Self::leaf(started) }
     }
 
     pub(super) fn is_supervisor(&self) -> bool {
@@ -132,10 +159,9 @@ impl Live {
 
     /// Waits until it and everything below it has ended.
     pub(super) fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let Self { cell, control } = self.clone();
+        let Self { task, control, .. } = self.clone();
         Box::pin(async move {
-            // Without a time limit it cannot fail.
-            let _ = cell.wait(None).await;
+            task.await;
             let Some(control) = control else { return };
             control.no_start_in_flight().await;
             for entry in control.roster() {
@@ -152,7 +178,7 @@ impl Live {
         hurry: &mut watch::Receiver<bool>,
         grace: Duration,
     ) -> StopOutcome {
-        if !*hurry.borrow_and_update() {
+        if !*hurry.borrow() {
             self.cell.stop(None);
             tokio::select! {
                 biased;
@@ -160,9 +186,6 @@ impl Live {
                 () = until(hurry) => {}
                 () = tokio::time::sleep(deadline) => {}
             }
-        } else if self.cell.get_status() == ActorStatus::Stopped {
-            self.gone().await;
-            return StopOutcome::Stopped;
         }
         self.halt();
         if !self.is_supervisor() {
@@ -179,6 +202,16 @@ impl Live {
             Ok(()) => StopOutcome::Killed,
             Err(_) => StopOutcome::Stuck,
         }
+    }
+}
+
+/// Halts an actor if it is dropped before that has ended: nothing else would, once it is unlinked.
+pub(super) struct HaltOnDrop(pub(super) Live);
+
+impl Drop for HaltOnDrop {
+    fn drop(&mut self) {
+        // This does nothing to one that has ended.
+        self.0.halt();
     }
 }
 

@@ -10,7 +10,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, SpawnErr};
 use super::actor::{Arguments, Supervisor};
 use super::event::{BudgetExceeded, EventSink};
 use super::policy::{Backoff, Budget};
-use super::roster::{Control, Live};
+use super::roster::{Control, Live, Started};
 
 /// Time for a child's start (`pre_start`), by default: a first read of the store with its retries.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -95,11 +95,12 @@ pub struct ChildSpec {
 
 impl ChildSpec {
     /// A permanent child that `start` starts as a child of the supervisor it is given
-    /// (`spawn_linked`; an actor that is not linked will be). `start` is called again for each restart.
+    /// (`Ok(spawn_linked(..).await?.into())`; an actor that is not linked will be).
+    /// `start` is called again for each restart.
     pub fn new<F, Fut>(id: impl Into<ChildId>, start: F) -> Self
     where
         F: Fn(ActorCell) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<ActorCell, StartError>> + Send + 'static,
+        Fut: Future<Output = Result<Started, StartError>> + Send + 'static,
     {
         Self::with_start(
             id.into(),
@@ -122,10 +123,7 @@ impl ChildSpec {
         Self::new(id, move |supervisor| {
             let (actor, arguments) = make();
             let name = name.clone();
-            async move {
-                let (started, _) = A::spawn_linked(Some(name), actor, arguments, supervisor).await?;
-                Ok(started.get_cell())
-            }
+            async move { Ok(A::spawn_linked(Some(name), actor, arguments, supervisor).await?.into()) }
         })
     }
 
@@ -143,9 +141,9 @@ impl ChildSpec {
                     let control = Arc::new(Control::default());
                     let name = actor_name(&spec.instance, &spec.id);
                     let arguments = Arguments { spec, control: Arc::clone(&control) };
-                    let (started, _) =
+                    let started =
                         Supervisor::spawn_linked(Some(name), Supervisor, arguments, supervisor).await?;
-                    Ok(Live::supervisor(started.get_cell(), control))
+                    Ok(Live::supervisor(started.into(), control))
                 })
             }),
         )

@@ -15,8 +15,19 @@ use super::actor::{Children, Message, Note, What};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
 use super::handle::{AddError, ChildState, ChildStatus, FirstStart, Mode, Reply, StopError};
 use super::policy::{Account, Waits};
-use super::roster::{Control, Live, until};
+use super::roster::{Control, HaltOnDrop, Live, until};
 use super::spec::{ChildId, ChildSpec, Exceeded, Restart, StartError, SupervisorSpec};
+
+const RESTARTS: &str = "madako_actor_restarts_total";
+const UP: &str = "madako_actor_up";
+const MELTDOWNS: &str = "madako_actor_meltdowns_total";
+
+/// Describes the metrics of all supervisors to the recorder.
+pub fn describe_metrics() {
+    metrics::describe_counter!(RESTARTS, "Restarts of an actor after a failure.");
+    metrics::describe_gauge!(UP, "Number of running actors with this label.");
+    metrics::describe_counter!(MELTDOWNS, "Supervisors that ended because failures exceeded their budget.");
+}
 
 /// Where a child is in its life.
 enum Phase {
@@ -55,6 +66,7 @@ struct Slot {
     waits: Waits,
     account: Option<Account>,
     restarts: u64,
+    restarts_total: metrics::Counter,
     last_error: Option<String>,
     /// Cancels its start.
     cancel: watch::Sender<bool>,
@@ -78,7 +90,7 @@ struct Up(metrics::Gauge);
 
 impl Up {
     fn new(label: &ChildId) -> Self {
-        let gauge = metrics::gauge!("madako_actor_up", "actor" => label.to_string());
+        let gauge = metrics::gauge!(UP, "actor" => label.to_string());
         gauge.increment(1.0);
         Self(gauge)
     }
@@ -158,6 +170,8 @@ impl State {
             waits: Waits::new(backoff, self.spec.seed, &spec.id),
             account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
             restarts: 0,
+            // Here already: it is to be seen with 0 before the first restart.
+            restarts_total: metrics::counter!(RESTARTS, "actor" => spec.label.to_string()),
             last_error: None,
             cancel: watch::Sender::new(false),
             hurry: watch::Sender::new(false),
@@ -239,7 +253,7 @@ impl State {
                 control.insert(order, live.clone());
                 if live.cell.get_status() >= ActorStatus::Stopping {
                     // So that its end is in the mailbox before its start is.
-                    let _ = live.cell.wait(None).await;
+                    live.gone().await;
                 }
             }
             drop(in_flight);
@@ -277,8 +291,7 @@ impl State {
                 self.forget_live(order);
                 if let Some(slot) = self.slots.get_mut(&order) {
                     slot.restarts += 1;
-                    let label = slot.spec.label.to_string();
-                    metrics::counter!("madako_actor_restarts_total", "actor" => label).increment(1);
+                    slot.restarts_total.increment(1);
                 }
                 self.start(order);
             }
@@ -395,6 +408,7 @@ impl State {
     fn begin_stop(&mut self, order: u64) {
         let supervisor = self.myself.clone();
         let grace = self.spec.kill_grace;
+        let ended = self.has_ended(order);
         let Some((slot, generation)) = self.turn(order, Phase::Stopping) else { return };
         slot.up = None;
         let live = slot.live.clone();
@@ -405,14 +419,19 @@ impl State {
                 Some(live) => live.stop(deadline, &mut hurry, grace).await,
                 None => StopOutcome::Stopped,
             };
-            tell(&supervisor, order, generation, What::Stopped(outcome));
+            tell(&supervisor, order, generation, What::Stopped(outcome.of(ended)));
         })));
+    }
+
+    /// True if the slot's last actor came to its end before it was asked to.
+    fn has_ended(&self, order: u64) -> bool {
+        self.slots.get(&order).is_some_and(|s| matches!(s.phase, Phase::Backoff(_) | Phase::Ending(_)))
     }
 
     fn melt_down(&mut self, meltdown: Meltdown) {
         let supervisor = self.spec.id.to_string();
         tracing::error!(%supervisor, %meltdown, "a supervisor melts down");
-        metrics::counter!("madako_actor_meltdowns_total", "supervisor" => supervisor).increment(1);
+        metrics::counter!(MELTDOWNS, "supervisor" => supervisor).increment(1);
         self.control.set_meltdown(meltdown.clone());
         self.emit(TreeEvent::Meltdown(meltdown.clone()));
         self.meltdown = Some(meltdown);
@@ -547,7 +566,13 @@ impl State {
         // The roster, not the slots: it has what was started but not yet reported.
         for entry in self.control.roster().into_iter().rev() {
             let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);
-            let outcome = entry.live.stop(deadline, &mut hurry, grace).await;
+            let ended = self.has_ended(entry.order);
+            // Its end carries its state; here no mailbox is read any more, so that would be kept until the
+            // supervisor itself is dropped. Unlinked, its state is dropped when it ends.
+            let guard = HaltOnDrop(entry.live.clone());
+            entry.live.cell.unlink(self.myself.get_cell());
+            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
+            drop(guard);
             self.closed(entry.order, &entry.live, outcome);
         }
         while let Some((order, _)) = self.slots.last_key_value() {

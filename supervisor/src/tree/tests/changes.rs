@@ -155,7 +155,7 @@ async fn a_thousand_children_come_and_go() {
         let worker = stage.clone();
         let child = ChildSpec::new(format!("node-{n}"), move |supervisor| {
             let (name, actor) = (format!("change-many/node-{n}"), Worker { stage: worker.clone(), id: "n" });
-            async move { Ok(Actor::spawn_linked(Some(name), actor, Start::Good, supervisor).await?.0.get_cell()) }
+            async move { Ok(Actor::spawn_linked(Some(name), actor, Start::Good, supervisor).await?.into()) }
         });
         assert!(matches!(tree.root().add_child(child.label("node")).await, Ok(FirstStart::Running(_))));
     }

@@ -70,7 +70,7 @@ async fn a_kill_by_another_in_mid_await() {
     stage.until_told("restarted a #1").await;
     assert_eq!(
         stage.take(),
-        ["0 started a", "60000 a gone", "60000 a killed; again in 100", "60100 restarted a #1"]
+        ["0 started a", "60000 a killed; again in 100", "60000 a gone", "60100 restarted a #1"]
     );
     tree.stop(PATIENCE).await;
 }
@@ -85,9 +85,9 @@ async fn its_task_is_cancelled() {
         async move {
             let name = Some(actor_name(stage.instance, "a"));
             let actor = Worker { stage, id: "a" };
-            let (actor, handle) = Actor::spawn_linked(name, actor, Start::Good, supervisor).await?;
-            kept.lock().unwrap().push(handle);
-            Ok(actor.get_cell())
+            let started = Actor::spawn_linked(name, actor, Start::Good, supervisor).await?;
+            kept.lock().unwrap().push(started.1.abort_handle());
+            Ok(started.into())
         }
     });
     let tree = start(stage.supervisor("root").child(child)).await;
@@ -203,7 +203,7 @@ async fn an_actor_that_nobody_linked_is_linked() {
     let worker = stage.clone();
     let child = ChildSpec::new("a", move |_| {
         let actor = Worker { stage: worker.clone(), id: "a" };
-        async move { Ok(Actor::spawn(Some("start-unlinked/a".into()), actor, Start::Good).await?.0.get_cell()) }
+        async move { Ok(Actor::spawn(Some("start-unlinked/a".into()), actor, Start::Good).await?.into()) }
     });
     let tree = start(stage.supervisor("root").child(child)).await;
     stage.say("a", Say::Panic);
@@ -218,10 +218,10 @@ async fn an_actor_that_ended_before_it_could_be_linked_has_failed() {
     let child = ChildSpec::new("a", move |_| {
         let actor = Worker { stage: worker.clone(), id: "a" };
         async move {
-            let (actor, handle) = Actor::spawn(None, actor, Start::Good).await?;
+            let (actor, task) = Actor::spawn(None, actor, Start::Good).await?;
             actor.stop(None);
-            handle.await.expect("it ends");
-            Ok(actor.get_cell())
+            actor.wait(None).await.expect("without a time limit");
+            Ok((actor, task).into())
         }
     });
     let tree = start(stage.supervisor("root").child(child)).await;

@@ -1,8 +1,10 @@
 //! Tests of the tree, under paused time on one thread unless they say otherwise.
 
 mod budgets;
+mod chance;
 mod changes;
 mod ends;
+mod measured;
 mod nested;
 mod stops;
 mod timing;
