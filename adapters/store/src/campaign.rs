@@ -178,7 +178,9 @@ impl Candidate {
         let lease = session.lease;
         let (next, gone) = self.stand_and_lead(session).await;
         self.ballot.withdraw();
-        if !gone && !matches!(next, Next::Dropped) {
+        // Also when nobody listens any more: an actor that failed must not leave its successor waiting
+        // for the lease to end.
+        if !gone {
             self.release(lease).await;
         }
         next
@@ -292,7 +294,8 @@ impl Candidate {
                 revoked = &mut revoking => break revoked,
                 // Commands wait: they are for what comes next.
                 wake = self.wake(false) => match wake {
-                    Wake::Dropped => return,
+                    // Nobody listens any more, or the watch ended: only the lease is left to care for.
+                    Wake::Dropped => break revoking.await,
                     Wake::Candidates(event) => self.ballot.take(event),
                     Wake::Command(_) => {}
                 }

@@ -70,14 +70,15 @@ impl Checker {
         let judged = &mut *judged;
         let before = judged.values.clone();
         for (key, value) in &changes {
-            self.history.note("store", &format!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }));
+            self.history.note(
+                "store",
+                &format!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }),
+            );
             judged.history.entry(revision).or_default().insert(key.clone());
             if key.starts_with(keys::LEADER) {
                 judged.leader(revision, value.is_some(), before.get(key).map(|(_, created)| *created));
             }
-            if key == keys::REMOVAL_GUARD
-                && before.get(key).map(|(value, _)| value) == value.as_ref()
-            {
+            if key == keys::REMOVAL_GUARD && before.get(key).map(|(value, _)| value) == value.as_ref() {
                 judged.violations.push(Violation {
                     invariant: Id::I12,
                     what: format!("revision {revision} writes the guard's state that is there already"),

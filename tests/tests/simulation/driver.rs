@@ -84,12 +84,9 @@ async fn run(seed: u64, length: Duration) -> Report {
     let began = datetime!(2026-01-01 00:00:00 UTC);
     let clock = Arc::new(SimulatedClock::new(began));
     let config = DatacenterConfig { rates: rates(), ..DatacenterConfig::demo(seed, began) };
-    let registry = SimulatedRegistry::new(
-        Datacenter::new(config).unwrap(),
-        Arc::clone(&clock) as Arc<dyn Clock>,
-    );
-    let store =
-        Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap());
+    let registry =
+        SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let store = Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap());
     let history = History::new();
     let checker = Checker::new(history.clone());
     let watching = Task::start(checker.clone().watch(store.client().await.unwrap()));

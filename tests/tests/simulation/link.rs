@@ -49,7 +49,8 @@ impl Link {
     pub fn connector(
         &self,
         store: Arc<EmbeddedEtcd>,
-    ) -> impl Fn() -> Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>> + Send + Sync + use<> {
+    ) -> impl Fn() -> Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>> + Send + Sync + use<>
+    {
         let link = self.clone();
         move || {
             let (link, store) = (link.clone(), Arc::clone(&store));

@@ -1,6 +1,7 @@
 //! What people do meanwhile: they write template, constraints and switches over a connection of their own.
 
-use etcd_client::Client;
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use madako_messages::guard::GuardState;
 use madako_messages::keys;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -12,11 +13,18 @@ pub struct Operator {
     client: Client,
     chance: ChaCha8Rng,
     version: u64,
+    /// What stands in the way of planning until the operator's next act.
+    obstacle: Option<Obstacle>,
+}
+
+enum Obstacle {
+    Disabled,
+    BrokenTemplate,
 }
 
 impl Operator {
     pub fn new(client: Client, chance: ChaCha8Rng) -> Self {
-        Self { client, chance, version: 0 }
+        Self { client, chance, version: 0, obstacle: None }
     }
 
     async fn put(&mut self, key: &str, value: String) {
@@ -29,7 +37,8 @@ impl Operator {
         self.constraints(3, 12, 0).await;
         self.template(&[6, 3, 1]).await;
         // Retiring and retired machines are to be seen.
-        self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned()).await;
+        self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned())
+            .await;
     }
 
     pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) {
@@ -65,7 +74,18 @@ impl Operator {
 
     /// Does something that an operator does. Says what.
     pub async fn act(&mut self) -> String {
-        match self.chance.random_range(0..8_u32) {
+        match self.obstacle.take() {
+            Some(Obstacle::Disabled) => {
+                self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await;
+                return "enables the integration".to_owned();
+            }
+            Some(Obstacle::BrokenTemplate) => {
+                self.template(&[6, 3, 1]).await;
+                return "mends the template".to_owned();
+            }
+            None => {}
+        }
+        match self.chance.random_range(0..9_u32) {
             0 | 1 => {
                 let control_plane = [1, 3, 3, 5][self.chance.random_range(0..4_usize)];
                 let minimum = self.chance.random_range(5..25);
@@ -80,10 +100,12 @@ impl Operator {
             }
             3 => {
                 self.put(keys::SABAKAN_DISABLED, "true".to_owned()).await;
+                self.obstacle = Some(Obstacle::Disabled);
                 "disables the integration".to_owned()
             }
             4 => {
                 self.put(keys::SABAKAN_TEMPLATE, "{\"name\":\"broken\"".to_owned()).await;
+                self.obstacle = Some(Obstacle::BrokenTemplate);
                 "stores a broken template".to_owned()
             }
             5 => {
@@ -96,12 +118,26 @@ impl Operator {
                 self.client.delete(key, Some(options)).await.unwrap();
                 "deletes every leader key".to_owned()
             }
+            7 => self.confirm_removal().await,
             _ => {
                 let revision = self.client.get("none", None).await.unwrap().header().unwrap().revision();
                 self.client.compact(revision, None).await.unwrap();
                 format!("compacts at {revision}")
             }
         }
+    }
+
+    /// Accepts what the removal guard holds, as `madako sabakan confirm-removal` does.
+    async fn confirm_removal(&mut self) -> String {
+        let key = format!("{PREFIX}{}", keys::REMOVAL_GUARD);
+        let answer = self.client.get(key.clone(), None).await.unwrap();
+        let Some(kv) = answer.kvs().first() else { return "finds nothing to confirm".to_owned() };
+        let mut guard: GuardState = serde_json::from_slice(kv.value()).unwrap();
+        guard.confirmed = true;
+        let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
+        let put = TxnOp::put(key, serde_json::to_vec(&guard).unwrap(), None);
+        let done = self.client.txn(Txn::new().when([unchanged]).and_then([put])).await.unwrap();
+        format!("confirms a removal: {}", done.succeeded())
     }
 
     /// Leaves the inputs so that a cluster can be planned.

@@ -49,7 +49,6 @@ pub struct Counts {
 
 /// A running instance and its links.
 pub struct Running {
-    pub name: String,
     pub instance: Instance,
     pub link: Link,
     pub http: Arc<InMemoryHttp>,
@@ -170,6 +169,6 @@ impl World {
         };
         self.history.note(name, "starts");
         let instance = Instance::start(options, ports, None).await.unwrap();
-        Running { name: name.to_owned(), instance, link, http, bomb }
+        Running { instance, link, http, bomb }
     }
 }
