@@ -228,7 +228,7 @@ pub struct Plan {
     /// The new configuration; `Some` exactly when `action` is.
     pub cluster: Option<Cluster>,
     /// Why, in the order in which the rules were tried, then addresses that several machines claim.
-    /// Every rule is there, and all reasons of a rule have the same outcome.
+    /// Every rule is there with one outcome; such addresses come with the rule that does not fire for them.
     pub reasons: Vec<Reason>,
     /// Workers of each role when the plan is carried out; every role of a worker template is there.
     #[serde(skip)]

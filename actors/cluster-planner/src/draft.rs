@@ -59,10 +59,8 @@ impl<'a> Draft<'a> {
                         draft.add_worker(id, templates);
                     }
                 }
-                None if inventory.find(&node.address).is_none() => {
-                    if missing.insert(node.address.as_str()) {
-                        draft.missing.push(node);
-                    }
+                None if inventory.find(&node.address).is_none() && missing.insert(&*node.address) => {
+                    draft.missing.push(node);
                 }
                 None => {}
             }

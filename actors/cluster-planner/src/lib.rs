@@ -28,14 +28,21 @@ mod inventory;
 mod node;
 mod picker;
 mod planner;
+pub mod render;
 mod rules;
 mod score;
 mod templates;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod what_if;
 
 use madako_messages::plan::{Plan, PlanError};
 
 pub use crate::actor::{Planner, PlannerArguments, describe_metrics};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
+pub use crate::what_if::{MOST_PLANS, Selector, SelectorError, Stopped, WhatIf, what_if};
 
 /// Plans the next configuration of the cluster.
 ///

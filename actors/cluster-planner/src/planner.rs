@@ -208,8 +208,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Notes addresses that several machines claim with the rule that they matter to: nodes in use are
-    /// not removed, the others are not chosen.
+    /// Notes addresses that several machines claim with the rule that does not fire for them: nodes in
+    /// use are not removed, the others are not chosen.
     fn report_duplicates(&mut self) {
         for duplicate in self.inventory.duplicates() {
             let rule = match (duplicate.in_use, self.input.current) {
@@ -217,11 +217,9 @@ impl<'a> Planner<'a> {
                 (false, Some(_)) => Action::IncreaseWorkers,
                 (false, None) => Action::Initialize,
             };
-            let outcome = self.reasons.iter().find(|reason| reason.rule == rule).map(|reason| reason.outcome);
             let serials = duplicate.serials.clone().into_boxed_slice();
             let why = Why::DuplicateAddress { serials, in_use: duplicate.in_use };
-            let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), why);
-            self.reasons.push(reason.about(&duplicate.address));
+            self.reasons.push(Reason::new(rule, Outcome::NotFired, why).about(&duplicate.address));
         }
     }
 

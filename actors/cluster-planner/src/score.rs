@@ -39,3 +39,6 @@ pub(crate) fn rack_points(nodes: u64) -> i64 {
     let nodes = i64::try_from(nodes).unwrap_or(i64::MAX / POINTS_PER_NODE - RACK_CAPACITY);
     (RACK_CAPACITY - nodes) * POINTS_PER_NODE
 }
+
+#[cfg(test)]
+mod tests;

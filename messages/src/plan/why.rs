@@ -382,12 +382,11 @@ impl fmt::Display for Listed<'_> {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "chosen as {}", part_noun(self.part))?;
-        write!(f, ", the best of {} ", self.considered)?;
-        f.write_str(match self.from {
-            Source::Unused => "unused",
-            Source::Workers => "worker",
-        })?;
-        f.write_str(if self.considered == 1 { " machine" } else { " machines" })?;
+        let (one, many) = match self.from {
+            Source::Unused => ("unused machine", "unused machines"),
+            Source::Workers => ("worker", "workers"),
+        };
+        write!(f, ", the best of {}", plural(u64::from(self.considered), one, many))?;
         if let Some(role) = &self.role {
             write!(f, " of role {role:?}")?;
         }

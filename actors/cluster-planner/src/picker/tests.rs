@@ -1,1 +1,65 @@
+use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+
+use super::*;
+
+/// Id, score, how many were considered, and the runner-up.
+type Picked = (Id, i64, usize, Option<(Id, i64)>);
+
+/// What the seed says, word for word: score all that are left, take the best, count it, again.
+fn by_hand(mut left: Vec<Candidate>, mut nodes: BTreeMap<i64, u64>, leaving: bool) -> Vec<Picked> {
+    let mut picks = Vec::new();
+    while !left.is_empty() {
+        let count = |rack: i64| i64::try_from(nodes.get(&rack).copied().unwrap_or(0)).unwrap();
+        let mut scored: Vec<(Id, i64)> = left
+            .iter()
+            .map(|candidate| (candidate.id, (100 - count(candidate.rack)) * 10 + candidate.points.0))
+            .collect();
+        scored.sort_by_key(|(id, score)| (if leaving { *score } else { -score }, *id));
+        picks.push((scored[0].0, scored[0].1, left.len(), scored.get(1).copied()));
+        let index = left.iter().position(|candidate| candidate.id == scored[0].0).unwrap();
+        let rack = nodes.entry(left.remove(index).rack).or_insert(0);
+        *rack = if leaving { *rack - 1 } else { *rack + 1 };
+    }
+    picks
+}
+
+fn picked(mut picker: Picker) -> Vec<Picked> {
+    std::iter::from_fn(|| picker.pick())
+        .map(|pick| (pick.id, pick.score, pick.considered, pick.runner_up))
+        .collect()
+}
+
+fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    let candidate = (0..5_i64, prop_oneof![-3..=3_i64, 997..=1_003_i64]);
+    prop::collection::vec(candidate, 0..30).prop_map(|candidates| {
+        let candidate = |(id, (rack, points))| Candidate { rack, points: Reverse(points), id };
+        candidates.into_iter().enumerate().map(candidate).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn joining_picks_as_scoring_everything_anew_would(
+        candidates in candidates(),
+        nodes in prop::collection::btree_map(0..5_i64, 0..120_u64, 0..5),
+    ) {
+        let racks = nodes.clone();
+        let picker = Picker::joining(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        prop_assert_eq!(picked(picker), by_hand(candidates, nodes, false));
+    }
+
+    #[test]
+    fn leaving_picks_as_scoring_everything_anew_would(candidates in candidates()) {
+        let mut nodes = BTreeMap::new();
+        for candidate in &candidates {
+            *nodes.entry(candidate.rack).or_insert(0) += 1;
+        }
+        let racks = nodes.clone();
+        let picker = Picker::leaving(candidates.clone(), |rack| racks.get(&rack).copied().unwrap_or(0));
+        prop_assert_eq!(picked(picker), by_hand(candidates, nodes, true));
+    }
+}

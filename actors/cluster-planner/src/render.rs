@@ -1,0 +1,157 @@
+//! Plans as tables for people. The same plan gives the same text.
+
+use std::fmt::Write as _;
+
+use madako_messages::plan::{Outcome, Part, Plan, PlanError, Reason};
+
+use crate::what_if::{MOST_PLANS, Stopped, WhatIf};
+
+/// A plan: what it does, what it changes, and why.
+#[must_use]
+pub fn plan_table(plan: &Plan) -> String {
+    let mut text = summary(plan);
+    push_block(&mut text, &change_rows(plan));
+    push_block(&mut text, &reason_rows(plan.reasons.iter()));
+    text
+}
+
+/// A plan that cannot be made: what is in the way, and why.
+#[must_use]
+pub fn error_table(error: &PlanError) -> String {
+    let mut text = format!("No plan can be made ({}): {}.\n", error.kind.name(), printable(&error.message));
+    push_block(&mut text, &reason_rows(error.reasons.iter()));
+    text
+}
+
+/// Every plan of an answer, and how it ends. Of the reasons only those of the rule that decides are shown.
+#[must_use]
+pub fn what_if_table(answer: &WhatIf) -> String {
+    let mut text = String::new();
+    for (index, plan) in answer.plans.iter().enumerate() {
+        let _ = writeln!(text, "Plan {}", index + 1);
+        text.push_str(&summary(plan));
+        push_block(&mut text, &change_rows(plan));
+        let fired = plan.reasons.iter().filter(|reason| reason.outcome == Outcome::Fired);
+        push_block(&mut text, &reason_rows(fired));
+        text.push('\n');
+    }
+    let made = match answer.plans.len() {
+        0 => "At once: ".to_owned(),
+        1 => "After 1 plan: ".to_owned(),
+        plans => format!("After {plans} plans: "),
+    };
+    match (&answer.end, answer.stopped) {
+        (Some(error), _) => {
+            let _ = writeln!(
+                text,
+                "{made}no plan can be made ({}): {}.",
+                error.kind.name(),
+                printable(&error.message)
+            );
+            let failed = error.reasons.iter().filter(|reason| reason.outcome == Outcome::Failed);
+            push_block(&mut text, &reason_rows(failed));
+        }
+        (None, Some(Stopped::Limit)) => {
+            let _ = writeln!(
+                text,
+                "{made}something is still left to do; no more than {MOST_PLANS} plans are made."
+            );
+        }
+        (None, Some(Stopped::Loop)) => {
+            let _ =
+                writeln!(text, "{made}the cluster is one that was there before; this is a fault, report it.");
+        }
+        (None, None) => {
+            let _ = writeln!(text, "{made}nothing is left to do.");
+        }
+    }
+    text
+}
+
+fn summary(plan: &Plan) -> String {
+    let action = plan.action.map_or("nothing to do", |action| action.name());
+    let mut text = format!("Action   {action}\n");
+    if let Some(cluster) = &plan.cluster {
+        let _ = writeln!(
+            text,
+            "Cluster  {}, {}",
+            counted(cluster.control_plane().count(), "control plane node"),
+            counted(cluster.workers().count(), "worker")
+        );
+    }
+    let roles: Vec<String> = plan
+        .workers_by_role
+        .iter()
+        .map(|(role, count)| format!("{} {count}", if role.is_empty() { "(no role)" } else { role }))
+        .collect();
+    let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
+    let _ = writeln!(text, "Workers  {}", printable(&roles));
+    let _ = writeln!(text, "Unused   {}", counted(plan.unused_machines as usize, "healthy machine"));
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn change_rows(plan: &Plan) -> Vec<Vec<String>> {
+    let heading = row(["CHANGE", "ADDRESS", "PART"]);
+    let rows = plan
+        .changes
+        .iter()
+        .map(|change| row([change.change.name(), &change.address, part_name(change.part)]));
+    std::iter::once(heading).chain(rows).collect()
+}
+
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::ControlPlane => "control plane",
+        Part::Worker => "worker",
+    }
+}
+
+fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> Vec<Vec<String>> {
+    let heading = row(["RULE", "OUTCOME", "ADDRESS", "SCORE", "WHY"]);
+    let rows = reasons.map(|reason| {
+        row([
+            reason.rule.name(),
+            reason.outcome.name(),
+            reason.address.as_deref().unwrap_or(""),
+            &reason.score.map(|score| score.to_string()).unwrap_or_default(),
+            &reason.why.to_string(),
+        ])
+    });
+    std::iter::once(heading).chain(rows).collect()
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.into_iter().map(printable).collect()
+}
+
+/// A text from outside as it may stand on a terminal: no control characters.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Adds a table after an empty line, unless it has nothing but its heading.
+fn push_block(text: &mut String, rows: &[Vec<String>]) {
+    if rows.len() < 2 {
+        return;
+    }
+    text.push('\n');
+    let columns = rows[0].len();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Examples of every rule, odd inputs, properties over random histories, and scenarios with golden output.
+
+mod control_plane;
+mod initialize;
+mod odd;
+mod properties;
+mod reasons;
+mod regenerate;
+mod scenarios;
+mod workers;

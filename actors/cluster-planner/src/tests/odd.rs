@@ -1,0 +1,147 @@
+//! What people, faulty registries and old configurations bring.
+
+use madako_messages::machine::MachineState;
+use madako_messages::plan::{Action, ChangeKind, PlanErrorKind, Why};
+
+use crate::testing::{MachineWith as _, Site, machine, outcome};
+
+#[test]
+fn neither_of_two_machines_at_one_address_is_newly_chosen_and_both_are_reported() {
+    let mut machines =
+        vec![machine("10.0.0.1", 0, "a").serial("s1"), machine("10.0.0.1", 1, "a").serial("s2")];
+    machines.extend(["10.0.0.2", "10.0.0.3"].map(|address| machine(address, 0, "a")));
+    let site = Site::new(machines);
+    let plan = site.plan().unwrap();
+    assert_eq!(outcome(&plan), (Action::Initialize, vec!["10.0.0.2"], vec!["10.0.0.3"]));
+    assert_eq!(plan.duplicates[0].serials, ["s1", "s2"]);
+    let reason = plan.reasons.last().unwrap();
+    assert_eq!(reason.address.as_deref(), Some("10.0.0.1"));
+    assert_eq!(reason.why.to_string(), "2 machines claim this address (s1, s2), none of them is chosen");
+    let error = site.with_constraints(1, 2, 0).plan().unwrap_err();
+    assert!(error.message.contains("1 with an address that is not theirs alone"), "{}", error.message);
+}
+
+#[test]
+fn a_node_in_use_stays_when_a_second_machine_claims_its_address() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_constraints(1, 1, 0)
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    let impostor = machine("10.0.0.2", 5, "b").serial("impostor").state(MachineState::Retired).lasting(1e6);
+    site.machines.push(impostor);
+    let plan = site.plan().unwrap();
+    assert_eq!(plan.action, None);
+    assert!(plan.duplicates[0].in_use);
+    // Even when the machine that it was made from is the retired one.
+    site.machine("10.0.0.2").status.state = MachineState::Retired;
+    let plan = site.step();
+    assert_ne!(plan.action, Some(Action::DecreaseWorkers));
+    // Nor is it promoted.
+    let mut site = site.with_constraints(2, 0, 0);
+    site.remove("10.0.0.3");
+    assert_eq!(site.plan().unwrap_err().kind, PlanErrorKind::NotAvailable);
+}
+
+#[test]
+fn a_serial_that_changed_its_address_leaves_at_the_old_and_may_come_at_the_new() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    site.machine("10.0.0.2").spec.ipv4 = vec!["10.0.0.7".to_owned()];
+    let plan = site.plan().unwrap();
+    assert_eq!(outcome(&plan), (Action::RemoveNonExistentNodes, vec!["10.0.0.1"], vec!["10.0.0.7"]));
+}
+
+#[test]
+fn a_machine_that_changed_its_serial_at_the_same_address_changes_nothing_by_itself() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    site.machine("10.0.0.2").spec.serial = "new".to_owned();
+    assert_eq!(site.plan().unwrap().action, None);
+}
+
+#[test]
+fn machines_without_an_ipv4_address_are_never_chosen() {
+    let mut machines =
+        ["fd00::1", "", "not an address", "10.0.0.256", "010.0.0.1"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut without = machine("10.0.0.9", 0, "a");
+    without.spec.ipv4.clear();
+    machines.push(without);
+    assert_eq!(Site::new(machines).plan().unwrap_err().kind, PlanErrorKind::NotAvailable);
+}
+
+#[test]
+fn nodes_with_odd_addresses_that_have_a_machine_stay() {
+    let machines = ["fd00::1", "host", "10.0.0.1"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines).with_cluster(&["fd00::1"], &["host"]);
+    assert_eq!(site.plan().unwrap().action, None);
+    site.machine("host").status.state = MachineState::Retiring;
+    assert_eq!(
+        outcome(&site.plan().unwrap()),
+        (Action::IncreaseWorkers, vec!["fd00::1"], vec!["host", "10.0.0.1"])
+    );
+    let site = Site::new(["fd00::1", "fd00::2", "host"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_constraints(1, 0, 0)
+        .with_cluster(&["host", "fd00::2", "fd00::1"], &[]);
+    assert_eq!(outcome(&site.plan().unwrap()).1, ["host"]);
+}
+
+#[test]
+fn an_address_that_is_twice_in_the_configuration_counts_once_and_the_control_plane_keeps_it() {
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines).with_constraints(1, 2, 0);
+    site = site.with_cluster(&["10.0.0.1"], &["10.0.0.1", "10.0.0.2", "10.0.0.2"]);
+    let plan = site.step();
+    assert_eq!(outcome(&plan), (Action::IncreaseWorkers, vec!["10.0.0.1"], vec!["10.0.0.2", "10.0.0.3"]));
+    let changes: Vec<_> = plan.changes.iter().map(|change| (change.change, &*change.address)).collect();
+    assert_eq!(
+        changes,
+        [(ChangeKind::Remove, "10.0.0.1"), (ChangeKind::Remove, "10.0.0.2"), (ChangeKind::Add, "10.0.0.3")]
+    );
+    assert_eq!(site.step().action, None);
+}
+
+#[test]
+fn a_lost_control_plane_node_that_is_listed_twice_is_lost_once() {
+    let machines = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let site = Site::new(machines)
+        .with_constraints(3, 1, 0)
+        .with_cluster(&["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"], &["10.0.0.4"]);
+    assert_eq!(outcome(&site.plan().unwrap()).1, ["10.0.0.2", "10.0.0.3", "10.0.0.5"]);
+}
+
+#[test]
+fn an_empty_cluster_gets_its_nodes() {
+    let machines = ["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines).with_cluster(&[], &[]);
+    let plan = site.step();
+    assert_eq!(outcome(&plan), (Action::IncreaseControlPlane, vec!["10.0.0.1"], vec!["10.0.0.2"]));
+    assert_eq!(site.step().action, None);
+}
+
+#[test]
+fn an_empty_list_of_machines_is_no_reason_to_remove_a_control_plane() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    site.machines.clear();
+    assert_eq!(site.plan().unwrap_err().kind, PlanErrorKind::TooManyNonExistent);
+    site.current = None;
+    let error = site.plan().unwrap_err();
+    assert_eq!(
+        error.message,
+        "no healthy machine is available as control plane node (0 of 1): of 0 machines, none is left; \
+         no worker is promoted while there are only minimum-workers, 1"
+    );
+}
+
+#[test]
+fn a_duration_that_is_no_number_removes_nobody() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"]);
+    *site.machine("10.0.0.2") = machine("10.0.0.2", 0, "a").state(MachineState::Retired).lasting(f64::NAN);
+    let plan = site.step();
+    assert_eq!(plan.action, Some(Action::TaintNodes));
+    let plan = site.step();
+    assert_eq!(plan.action, None);
+    assert!(
+        plan.reasons.iter().any(|reason| reason.why == Why::NoneRetired { retired: 1, wait_seconds: 300.0 })
+    );
+}

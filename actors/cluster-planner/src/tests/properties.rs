@@ -1,0 +1,261 @@
+//! Properties over random data centers and histories: machines fail, retire, vanish, return and share
+//! addresses; constraints, templates and leaders change; and after each event the planner plans until it
+//! has nothing to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_messages::cluster::Cluster;
+use madako_messages::invariants::{ClusterChange, check_cluster_change};
+use madako_messages::machine::{Machine, MachineState};
+use madako_messages::plan::{Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+
+use crate::testing::Site;
+use crate::{Moment, plan};
+
+mod history;
+
+use history::{history, live};
+
+/// Histories for the invariants in every run.
+const HISTORIES: u32 = 10_000;
+/// Histories for each of the other properties in every run.
+const FEWER_HISTORIES: u32 = 1_500;
+/// Environment variable that asks for the long form, which has 20 times as many.
+const LONG: &str = "MADAKO_TEST_LONG";
+/// Histories that must reach every action and every error: the rarest is in 1 of about 100.
+const HISTORIES_THAT_REACH_ALL: usize = 1_000;
+
+fn histories(count: u32) -> ProptestConfig {
+    let times = if std::env::var_os(LONG).is_some() { 20 } else { 1 };
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count * times) }
+}
+
+fn parts(cluster: &Cluster) -> BTreeMap<&str, Part> {
+    let part = |control_plane| if control_plane { Part::ControlPlane } else { Part::Worker };
+    cluster.nodes.iter().map(|node| (&*node.address, part(node.control_plane))).collect()
+}
+
+proptest! {
+    #![proptest_config(histories(HISTORIES))]
+
+    /// I3 to I6 and I12, as the leader's gate checks them before a commit; and the planner comes to rest.
+    #[test]
+    fn every_plan_keeps_the_invariants_and_planning_comes_to_rest(history in history()) {
+        let mut violations = Vec::new();
+        live(&history, |site, planned| {
+            let Ok(Plan { cluster: Some(after), .. }) = planned else { return };
+            let observed: BTreeSet<String> =
+                site.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
+            violations.extend(check_cluster_change(&ClusterChange {
+                before: site.current.as_ref(),
+                after,
+                constraints: &site.constraints,
+                observed: &observed,
+                template_changed: site.template_changed,
+            }));
+        });
+        prop_assert_eq!(violations, []);
+    }
+}
+
+proptest! {
+    #![proptest_config(histories(FEWER_HISTORIES))]
+
+    /// What holds of every single plan, whatever the rule.
+    #[test]
+    fn every_plan_is_what_it_says(history in history()) {
+        live(&history, |site, planned| match planned {
+            Ok(plan) => plan_is_what_it_says(site, plan),
+            Err(error) => error_is_what_it_says(site, error),
+        });
+    }
+
+    #[test]
+    fn the_order_of_the_machines_does_not_matter(history in history(), turn in 0..30_usize) {
+        live(&history, |site, planned| {
+            let mut machines = site.machines.clone();
+            machines.reverse();
+            let middle = turn % machines.len().max(1);
+            machines.rotate_left(middle);
+            let again = plan(&crate::PlanInput { machines: &machines, ..site.input() });
+            assert_eq!(&again, planned);
+        });
+    }
+
+    /// At rest the control plane has its size (I3), and what is left undone is what cannot be done.
+    #[test]
+    fn at_rest_the_constraints_hold_as_far_as_the_machines_allow(history in history()) {
+        live(&history, |site, planned| {
+            let Ok(Plan { action: None, reasons, .. }) = planned else { return };
+            let Some(current) = &site.current else { return };
+            if site.moment == Moment::LeaderStart {
+                return;
+            }
+            let wanted = site.constraints.control_plane_count as usize;
+            assert_eq!(current.control_plane().count(), wanted);
+            assert!(!site.template_changed);
+            let workers = current.workers().count();
+            let minimum = site.constraints.minimum_workers as usize;
+            let maximum = site.constraints.maximum_workers as usize;
+            let is_healthy = |address: &str| {
+                let mut at = site.machines.iter().filter(|machine| machine.address() == Some(address));
+                at.any(|machine| machine.status.state == MachineState::Healthy)
+            };
+            let healthy = current.workers().filter(|node| is_healthy(&node.address)).count();
+            let nothing_to_add = reasons.iter().any(|reason| {
+                reason.rule == Action::IncreaseWorkers && matches!(reason.why, Why::Shortage(_))
+            });
+            assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
+        });
+    }
+
+    /// Without a change from outside no node that has joined leaves again, and no node is promoted and demoted.
+    #[test]
+    fn plans_that_follow_each_other_do_not_undo_each_other(history in history()) {
+        let mut joined: BTreeSet<String> = BTreeSet::new();
+        live(&history, |_, planned| {
+            let Ok(plan) = planned else { return joined.clear() };
+            if plan.action.is_none() {
+                return joined.clear();
+            }
+            for change in &plan.changes {
+                match change.change {
+                    ChangeKind::Add | ChangeKind::Promote => {
+                        joined.insert(change.address.clone());
+                    }
+                    ChangeKind::Remove | ChangeKind::Demote => {
+                        assert!(!joined.contains(&change.address), "{}", change.address);
+                    }
+                    ChangeKind::Taint | ChangeKind::Untaint | ChangeKind::Update => {}
+                }
+            }
+        });
+    }
+}
+
+/// The properties say nothing about what the histories do not reach.
+#[test]
+fn the_histories_reach_every_action_and_every_error() {
+    let mut runner = TestRunner::deterministic();
+    let mut actions = BTreeSet::new();
+    let mut errors = BTreeSet::new();
+    for _ in 0..HISTORIES_THAT_REACH_ALL {
+        let history = history().new_tree(&mut runner).unwrap().current();
+        live(&history, |_, planned| match planned {
+            Ok(plan) => actions.extend(plan.action),
+            Err(error) => {
+                errors.insert(error.kind);
+            }
+        });
+    }
+    assert_eq!(actions, BTreeSet::from(Action::ALL));
+    assert_eq!(
+        errors,
+        BTreeSet::from([
+            PlanErrorKind::NotAvailable,
+            PlanErrorKind::MissingMachine,
+            PlanErrorKind::TooManyNonExistent,
+            PlanErrorKind::RoleWithoutTemplate,
+        ])
+    );
+}
+
+fn plan_is_what_it_says(site: &Site, plan: &Plan) {
+    assert_eq!(plan.action.is_some(), plan.cluster.is_some());
+    let failed = plan.reasons.iter().any(|reason| reason.outcome == Outcome::Failed);
+    assert!(!failed);
+    for rule in Action::ALL {
+        let fired = outcome_of(&plan.reasons, rule) == Outcome::Fired;
+        assert_eq!(fired, plan.action == Some(rule), "{rule:?}");
+    }
+    let no_nodes = Cluster::default();
+    let before = parts(site.current.as_ref().unwrap_or(&no_nodes));
+    let Some(cluster) = &plan.cluster else {
+        return assert!(plan.changes.is_empty());
+    };
+    let after = parts(cluster);
+    assert_eq!(after.len(), cluster.nodes.len(), "an address twice");
+    let split = cluster.nodes.iter().position(|node| !node.control_plane).unwrap_or(cluster.nodes.len());
+    assert!(cluster.nodes[split..].iter().all(|node| !node.control_plane), "control plane first");
+    for change in &plan.changes {
+        let address = &*change.address;
+        let expected = match (before.get(address), after.get(address)) {
+            (None, Some(part)) => (ChangeKind::Add, *part),
+            (Some(part), None) => (ChangeKind::Remove, *part),
+            (Some(Part::Worker), Some(Part::ControlPlane)) => (ChangeKind::Promote, Part::ControlPlane),
+            (Some(Part::ControlPlane), Some(Part::Worker)) => (ChangeKind::Demote, Part::Worker),
+            (Some(_), Some(part)) => {
+                assert!(matches!(
+                    change.change,
+                    ChangeKind::Taint | ChangeKind::Untaint | ChangeKind::Update
+                ));
+                (change.change, *part)
+            }
+            (None, None) => panic!("a change of nobody: {change:?}"),
+        };
+        assert_eq!((change.change, change.part), expected);
+    }
+    let changed: BTreeSet<&str> = plan.changes.iter().map(|change| &*change.address).collect();
+    assert_eq!(changed.len(), plan.changes.len(), "two changes of one node");
+    let node =
+        |cluster: &Cluster, address: &str| cluster.nodes.iter().find(|node| node.address == address).cloned();
+    let current = site.current.as_ref().unwrap_or(&no_nodes);
+    for address in before.keys().chain(after.keys()) {
+        let same = node(current, address) == node(cluster, address);
+        assert_eq!(same, !changed.contains(address), "{address}");
+    }
+    for (address, part) in after {
+        if before.get(address) != Some(&part) {
+            joined_honestly(site, plan, address, part);
+        }
+    }
+}
+
+/// A machine that got a part is healthy, alone at its address, and of the right role; a demoted one is not asked.
+fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
+    let before = parts(site.current.as_ref().unwrap_or(&Cluster::default())).contains_key(address);
+    if before && part == Part::Worker {
+        return;
+    }
+    let machines: Vec<&Machine> =
+        site.machines.iter().filter(|machine| machine.address() == Some(address)).collect();
+    assert_eq!(machines.len(), 1);
+    assert_eq!(machines[0].status.state, MachineState::Healthy);
+    let role = machines[0].spec.role.as_str();
+    match part {
+        Part::ControlPlane => assert!(site.template.control_plane_role().is_none_or(|wanted| wanted == role)),
+        Part::Worker => {
+            let roles = site.template.workers().iter().map(|worker| worker.role.as_deref());
+            assert!(roles.into_iter().any(|wanted| wanted.is_none_or(|wanted| wanted == role)));
+        }
+    }
+    let chosen = plan
+        .reasons
+        .iter()
+        .find(|reason| matches!(reason.why, Why::Chosen(_)) && reason.address.as_deref() == Some(address));
+    assert!(chosen.is_some_and(|reason| reason.score.is_some()), "{address} was chosen without a reason");
+}
+
+fn error_is_what_it_says(site: &Site, error: &PlanError) {
+    assert!(!error.message.is_empty());
+    let failed =
+        Action::ALL.into_iter().filter(|rule| outcome_of(&error.reasons, *rule) == Outcome::Failed).count();
+    assert_eq!(failed, 1);
+    assert!(error.reasons.iter().all(|reason| reason.outcome != Outcome::Fired));
+    match error.kind {
+        PlanErrorKind::MissingMachine => assert_eq!(site.moment, Moment::LeaderStart),
+        PlanErrorKind::TooManyNonExistent => assert!(site.current.is_some()),
+        PlanErrorKind::RoleWithoutTemplate | PlanErrorKind::NotAvailable => {}
+    }
+}
+
+/// The one outcome of a rule; reports of addresses that are claimed twice stand apart.
+fn outcome_of(reasons: &[Reason], rule: Action) -> Outcome {
+    let of_rule = reasons.iter().filter(|r| r.rule == rule && !matches!(r.why, Why::DuplicateAddress { .. }));
+    let outcomes: Vec<Outcome> = of_rule.map(|reason| reason.outcome).collect();
+    assert!(!outcomes.is_empty() && outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{rule:?}");
+    outcomes[0]
+}

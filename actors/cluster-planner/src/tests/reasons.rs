@@ -1,0 +1,104 @@
+//! What a plan says about itself, as data, as JSON and as sentences.
+
+use std::net::Ipv4Addr;
+
+use madako_messages::machine::MachineState;
+use madako_messages::plan::{Action, Choice, Outcome, Part, Rival, Source, Why};
+use serde_json::json;
+
+use crate::testing::{Site, machine, reasons_of};
+
+#[test]
+fn a_choice_names_score_share_and_runner_up() {
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let site = Site::new(machines).with_template("", &[("a", "2.5")]);
+    let plan = site.plan().unwrap();
+    let chosen = |reason: &&madako_messages::plan::Reason| matches!(reason.why, Why::Chosen(_));
+    let chosen: Vec<_> = plan.reasons.iter().filter(chosen).collect();
+    let rival = |last, score| Some(Rival { address: Ipv4Addr::new(10, 0, 0, last), score });
+    let choice = |part, role: Option<&str>, weight, considered, runner_up| {
+        let role = role.map(std::sync::Arc::from);
+        Why::Chosen(Choice { part, from: Source::Unused, role, workers: 0, weight, considered, runner_up })
+    };
+    assert_eq!(chosen.len(), 2);
+    assert_eq!((chosen[0].address.as_deref(), chosen[0].score), (Some("10.0.0.1"), Some(1_000)));
+    assert_eq!(chosen[0].why, choice(Part::ControlPlane, None, 0.0, 3, rival(2, 1_000)));
+    assert_eq!(chosen[1].why, choice(Part::Worker, Some("a"), 2.5, 2, rival(3, 1_000)));
+    assert_eq!(
+        chosen[1].why.to_string(),
+        "chosen as worker, the best of 2 unused machines of role \"a\" \
+         (the template's share is the smallest: 0 / 2.5); next was 10.0.0.3 with 1000"
+    );
+}
+
+#[test]
+fn every_rule_says_why_it_did_not_fire_when_nothing_is_to_be_done() {
+    let site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    let plan = site.plan().unwrap();
+    let said: Vec<(Action, String)> =
+        plan.reasons.iter().map(|reason| (reason.rule, reason.why.to_string())).collect();
+    let expected = [
+        "there is a cluster already",
+        "all 2 nodes have a machine in the list",
+        "the control plane has 1 node, control-plane-count is 1",
+        "the control plane has 1 node, control-plane-count is 1",
+        "none of 1 control plane node is in a bad state or has a taint that is not tolerated",
+        "1 of 1 worker is healthy, minimum-workers is 1 and there is no maximum-workers",
+        "no worker is retired",
+        "all 2 nodes have the taint that belongs to their machine's state",
+        "the template has not changed",
+    ];
+    let expected: Vec<(Action, String)> = Action::ALL.into_iter().zip(expected.map(str::to_owned)).collect();
+    assert_eq!(said, expected);
+    assert!(plan.reasons.iter().all(|reason| reason.outcome == Outcome::NotFired));
+}
+
+#[test]
+fn a_plan_in_json_has_the_four_fields_and_sentences_for_reasons() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    let nothing = serde_json::to_value(site.plan().unwrap()).unwrap();
+    assert_eq!(nothing["action"], json!(null));
+    assert_eq!(nothing["cluster"], json!(null));
+    assert_eq!(nothing["changes"], json!([]));
+    assert_eq!(nothing.as_object().unwrap().len(), 4);
+
+    site.machine("10.0.0.1").status.state = MachineState::Retiring;
+    let plan = serde_json::to_value(site.plan().unwrap()).unwrap();
+    assert_eq!(plan["action"], json!("taint-nodes"));
+    assert_eq!(plan["cluster"]["nodes"][0]["taints"][0]["value"], json!("retiring"));
+    assert_eq!(plan["changes"], json!([{"change": "taint", "address": "10.0.0.1", "part": "control-plane"}]));
+    let fired: Vec<_> =
+        plan["reasons"].as_array().unwrap().iter().filter(|reason| reason["outcome"] == "fired").collect();
+    assert_eq!(
+        fired,
+        [&json!({
+            "rule": "taint-nodes",
+            "outcome": "fired",
+            "why": "the machine is RETIRING, but the node's state taint is not retiring:NoExecute",
+            "address": "10.0.0.1",
+        })]
+    );
+    assert_eq!(
+        plan["reasons"][0],
+        json!({"rule": "initialize", "outcome": "not-fired", "why": "there is a cluster already"})
+    );
+}
+
+#[test]
+fn an_error_in_json_has_kind_and_message_and_its_reasons_are_all_there() {
+    let site = Site::new(vec![machine("10.0.0.1", 0, "a")]).with_cluster(&["10.0.0.9"], &["10.0.0.1"]);
+    let error = site.plan().unwrap_err();
+    assert_eq!(
+        serde_json::to_value(&error).unwrap(),
+        json!({"error": {
+            "kind": "too-many-non-existent",
+            "message": "1 of 1 control plane nodes no longer exist; with half or more gone the \
+                        configuration must be repaired by hand",
+        }})
+    );
+    let failed = reasons_of(&error.reasons, Action::RemoveNonExistentNodes);
+    assert!(failed.len() == 2 && failed.iter().all(|reason| reason.outcome == Outcome::Failed));
+    assert!(Action::ALL.into_iter().all(|rule| !reasons_of(&error.reasons, rule).is_empty()));
+}

@@ -1,0 +1,123 @@
+//! Histories of small data centers, told as scripts; what the planner answers is kept as golden output.
+//!
+//! A script is a line a command; `#` starts a remark. Machines of rack 3 have the addresses 10.0.3.1 and so on.
+//! After a wanted change the golden output is written anew by `INSTA_UPDATE=always cargo test`.
+
+use std::fmt::Write as _;
+
+use madako_messages::machine::MachineState;
+use madako_messages::template::Template;
+
+use crate::render::{error_table, plan_table, what_if_table};
+use crate::testing::{Site, machine, template};
+use crate::{Moment, what_if};
+
+/// Plans that `settle` makes at most: a script that needs more is too long to read.
+const MOST_STEPS: usize = 12;
+
+fn run(script: &str) -> String {
+    let mut site = Site::new(Vec::new());
+    let mut text = String::new();
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let _ = writeln!(text, "> {line}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        text.push_str(&command(&mut site, &words));
+        text.push('\n');
+    }
+    text
+}
+
+fn command(site: &mut Site, words: &[&str]) -> String {
+    match words {
+        ["#", ..] => {}
+        ["template", control_plane, workers @ ..] => set_template(site, control_plane, workers),
+        ["constraints", control_plane, minimum, maximum] => {
+            site.constraints.control_plane_count = control_plane.parse().unwrap();
+            site.constraints.minimum_workers = minimum.parse().unwrap();
+            site.constraints.maximum_workers = maximum.parse().unwrap();
+        }
+        ["machines", rack, role, first, last] => {
+            let rack: i64 = rack.parse().unwrap();
+            let numbers = first.parse::<u8>().unwrap()..=last.parse().unwrap();
+            site.machines.extend(numbers.map(|index| machine(&format!("10.0.{rack}.{index}"), rack, role)));
+        }
+        ["state", state, seconds, addresses @ ..] => {
+            let named = |known: &MachineState| known.name() == *state;
+            let state = MachineState::ALL.into_iter().find(named).unwrap();
+            for address in addresses {
+                site.machine(address).status.state = state;
+                site.machine(address).status.duration = seconds.parse().unwrap();
+            }
+        }
+        ["gone", addresses @ ..] => addresses.iter().for_each(|address| site.remove(address)),
+        ["duplicate", address, serial] => {
+            let mut copy = site.machine(address).clone();
+            (*serial).clone_into(&mut copy.spec.serial);
+            site.machines.push(copy);
+        }
+        ["taint", address, key] => site.taint(address, key),
+        ["leader", "starts"] => site.moment = Moment::LeaderStart,
+        ["leader", "runs"] => site.moment = Moment::Running,
+        ["plan"] => {
+            return match site.plan() {
+                Ok(plan) => {
+                    site.commit(&plan);
+                    plan_table(&plan)
+                }
+                Err(error) => error_table(&error),
+            };
+        }
+        ["settle"] => return settle(site),
+        ["what-if", rest @ ..] => {
+            let after = |flag: &str| {
+                let given = rest.chunks(2).filter(|pair| pair[0] == flag);
+                given.map(|pair| pair[1].parse().unwrap()).collect::<Vec<_>>()
+            };
+            return what_if_table(&what_if(&site.input(), &after("--lose"), &after("--remove")));
+        }
+        other => panic!("no such command: {other:?}"),
+    }
+    String::new()
+}
+
+fn set_template(site: &mut Site, control_plane: &str, workers: &[&str]) {
+    let role = |word: &str| if word == "-" { String::new() } else { word.to_owned() };
+    let workers: Vec<(String, &str)> = workers
+        .iter()
+        .map(|worker| worker.split_once(':').unwrap_or((worker, "")))
+        .map(|(name, weight)| (role(name), weight))
+        .collect();
+    let workers: Vec<(&str, &str)> = workers.iter().map(|(role, weight)| (&**role, *weight)).collect();
+    site.template = Template::new(template(&role(control_plane), &workers)).unwrap();
+    site.template_changed = site.current.is_some();
+}
+
+fn settle(site: &mut Site) -> String {
+    // The same clock and the same machines: the answer to "what if nothing more happens".
+    let answer = what_if(&site.input(), &[], &[]);
+    assert!(answer.plans.len() <= MOST_STEPS);
+    if let Some(plan) = answer.plans.last() {
+        site.commit(plan);
+    }
+    what_if_table(&answer)
+}
+
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {$(
+        #[test]
+        fn $name() {
+            let script = include_str!(concat!("scenarios/", stringify!($name), ".txt"));
+            insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+                insta::assert_snapshot!(stringify!($name), run(script));
+            });
+        }
+    )*};
+}
+
+scenarios! {
+    a_site_from_its_first_day_to_its_last_machine,
+    a_rack_is_lost,
+    maintenance_asks_what_if,
+    roles_come_and_go,
+    too_little_is_left,
+}

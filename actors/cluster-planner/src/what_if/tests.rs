@@ -1,0 +1,93 @@
+use madako_messages::plan::{Action, PlanErrorKind};
+use serde_json::json;
+
+use super::*;
+use crate::testing::{MachineWith as _, Site, machine};
+
+fn site() -> Site {
+    let machines = (0..3)
+        .flat_map(|rack| (1..=3).map(move |index| machine(&format!("10.0.{rack}.{index}"), rack, "a")))
+        .collect();
+    Site::new(machines)
+        .with_constraints(3, 3, 0)
+        .with_cluster(&["10.0.0.1", "10.0.1.1", "10.0.2.1"], &["10.0.0.2", "10.0.1.2", "10.0.2.2"])
+}
+
+fn actions(answer: &WhatIf) -> Vec<Action> {
+    answer.plans.iter().map(|plan| plan.action.unwrap()).collect()
+}
+
+#[test]
+fn selectors_are_read_as_people_write_them() {
+    assert_eq!("10.0.0.1".parse(), Ok(Selector::Address(Ipv4Addr::new(10, 0, 0, 1))));
+    assert_eq!("rack=-3".parse(), Ok(Selector::Rack(-3)));
+    assert_eq!("role=a=b".parse(), Ok(Selector::Role("a=b".to_owned())));
+    for text in ["", "rack=", "rack=x", "role=", "zone=3", "10.0.0", "host"] {
+        let error = text.parse::<Selector>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{text:?} does not name machines: expected an IPv4 address, rack=NUMBER or role=ROLE")
+        );
+    }
+    for text in ["10.0.0.1", "rack=3", "role=a"] {
+        assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn with_nothing_lost_there_is_nothing_to_do() {
+    let answer = site().what_if(&[], &[]);
+    assert_eq!(serde_json::to_value(&answer).unwrap(), json!({"plans": [], "end": null}));
+}
+
+#[test]
+fn a_lost_rack_is_replaced_plan_by_plan_until_nothing_is_left_to_do() {
+    let answer = site().what_if(&["rack=1"], &[]);
+    assert_eq!(actions(&answer), [Action::ReplaceControlPlane, Action::IncreaseWorkers]);
+    assert_eq!((answer.end, answer.stopped), (None, None));
+}
+
+#[test]
+fn removed_machines_are_gone_even_when_they_are_lost_too() {
+    let answer = site().what_if(&["rack=1"], &["10.0.1.1", "10.0.1.2"]);
+    assert_eq!(actions(&answer), [Action::RemoveNonExistentNodes]);
+}
+
+#[test]
+fn what_would_be_missing_ends_the_answer() {
+    let answer = site().what_if(&["role=a"], &[]);
+    assert_eq!(actions(&answer), []);
+    let end = serde_json::to_value(&answer).unwrap()["end"].clone();
+    assert_eq!(end["kind"], "not-available");
+    assert!(end["message"].as_str().unwrap().contains("9 machines"), "{end}");
+    let answer = site().what_if(&[], &["rack=0", "rack=1"]);
+    assert_eq!(answer.end.unwrap().kind, PlanErrorKind::TooManyNonExistent);
+}
+
+#[test]
+fn a_changed_template_is_applied_once() {
+    let mut site = site();
+    site.template_changed = true;
+    site.moment = Moment::LeaderStart;
+    assert_eq!(actions(&site.what_if(&[], &[])), [Action::Regenerate]);
+}
+
+#[test]
+fn a_selector_that_no_machine_matches_is_told() {
+    let answer = site().what_if(&["10.0.0.1", "rack=9"], &["role=b"]);
+    assert_eq!(answer.unmatched, [Selector::Rack(9), Selector::Role("b".to_owned())]);
+}
+
+#[test]
+fn plans_are_cut_off_at_the_limit() {
+    let addresses: Vec<String> =
+        (0..=MOST_PLANS + 1).map(|index| format!("10.0.{}.{}", index / 250, index % 250)).collect();
+    let machines = addresses.iter().map(|address| machine(address, 0, "a").state(MachineState::Retired));
+    let mut machines: Vec<Machine> = machines.collect();
+    machines[0].status.state = MachineState::Healthy;
+    let workers: Vec<&str> = addresses[1..].iter().map(String::as_str).collect();
+    let site = Site::new(machines).with_constraints(1, 0, 0).with_cluster(&[&addresses[0]], &workers);
+    let answer = site.what_if(&[], &[]);
+    assert_eq!((answer.plans.len(), answer.stopped), (MOST_PLANS, Some(Stopped::Limit)));
+    assert_eq!(serde_json::to_value(&answer).unwrap()["stopped"], "limit");
+}
