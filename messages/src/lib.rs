@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod constraints;
 pub mod event;
 pub mod feed;
+pub mod found;
 pub mod gate;
 pub mod go;
 pub mod guard;

@@ -42,7 +42,8 @@ static NODE: Schema = Schema {
     ],
 };
 
-static TAINT: Schema = Schema {
+/// A taint of a node.
+pub(crate) static TAINT: Schema = Schema {
     fields: &[("key", Kind::Text), ("value", Kind::Text), ("effect", Kind::Text), ("timeAdded", Kind::Text)],
 };
 
