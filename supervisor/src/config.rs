@@ -57,6 +57,10 @@ pub struct Config {
     /// How a client reaches it: `endpoints`, else the embedded store's address; prefix, time-out,
     /// password and certificates.
     pub clients: StoreConfig,
+    /// Prefix of every key; the same as in `clients`.
+    pub prefix: String,
+    /// Time-out of connecting and of each request; the same as in `clients`.
+    pub timeout: Duration,
     /// What is allowed but unwise: to be logged once by `serve`.
     pub warnings: Vec<String>,
 }
@@ -157,7 +161,7 @@ impl Config {
             problems.add("endpoints and tls-*", "", format!("settings that the store can use: {error}"));
         }
         problems.finish(&format!("configuration file {}", path.display()))?;
-        Ok(Self { store, clients, warnings })
+        Ok(Self { store, prefix: clients.prefix.clone(), timeout: clients.timeout, clients, warnings })
     }
 
     /// What the operator's commands dial: `endpoints`, else the embedded store's address.

@@ -38,8 +38,8 @@ fn without_anything_the_embedded_store_serves_loopback() {
         let config = parse(text).unwrap();
         assert_eq!(config.store, StoreChoice::Embedded(Embedded::by_default()), "{text:?}");
         assert_eq!(config.client_endpoints(), ["http://127.0.0.1:2379"]);
-        assert_eq!(config.clients.prefix, "/cke/");
-        assert_eq!(config.clients.timeout, Duration::from_secs(2));
+        assert_eq!(config.prefix, "/cke/");
+        assert_eq!(config.timeout, Duration::from_secs(2));
         assert!(config.clients.username.is_empty() && config.clients.tls_ca.is_none());
         assert!(config.warnings.is_empty());
     }
@@ -57,13 +57,13 @@ fn a_file_of_cke_means_an_external_store() {
     .unwrap();
     assert_eq!(config.store, StoreChoice::External);
     assert_eq!(config.client_endpoints(), ["http://10.1.2.3:2379", "http://10.11.12.13:2379"]);
-    assert_eq!(config.clients.prefix, "/key-prefix/");
-    assert_eq!(config.clients.timeout, Duration::from_millis(1500));
+    assert_eq!(config.prefix, "/key-prefix/");
+    assert_eq!(config.timeout, Duration::from_millis(1500));
     assert_eq!(config.clients.username, "etcd-user-name");
     assert_eq!(config.clients.password.reveal(), "etcd-password");
     // JSON is YAML, too.
     let config = parse(r#"{"endpoints": ["127.0.0.1:2379"], "prefix": ""}"#).unwrap();
-    assert_eq!((config.client_endpoints().len(), config.clients.prefix.as_str()), (1, ""));
+    assert_eq!((config.client_endpoints().len(), config.prefix.as_str()), (1, ""));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn values_are_read_as_cke_reads_them() {
     // A number where a text is wanted is that text; octal as YAML 1.1 has it; null and "" mean not given.
     let config = parse("username: 42\npassword: 0123\ntls-ca:\ntls-cert-file: ''\nprefix: null\n").unwrap();
     assert_eq!((config.clients.username.as_str(), config.clients.password.reveal()), ("42", "83"));
-    assert_eq!(config.clients.prefix, "/cke/");
+    assert_eq!(config.prefix, "/cke/");
     assert!(parse("username: ''\npassword: ''\n").is_ok());
 }
 
@@ -296,7 +296,7 @@ fn a_missing_file_is_an_error_only_if_it_was_named() {
     assert!(error.to_string().contains("config.yml"));
 
     std::fs::write(&path, "prefix: /x/\n").unwrap();
-    assert_eq!(Config::load(Some(&path)).unwrap().clients.prefix, "/x/");
+    assert_eq!(Config::load(Some(&path)).unwrap().prefix, "/x/");
     std::fs::write(&path, "username: u\npassword: p\n").unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     assert!(Config::load(Some(&path)).unwrap_err().to_string().contains("0644"));
