@@ -111,15 +111,24 @@ impl Index {
 
     /// The revisions that a hash at `main`, with everything before `compacted` compacted, covers: see `HashKV`.
     pub(crate) fn kept_at(&self, main: i64, compacted: i64) -> impl Iterator<Item = Revision> + '_ {
-        self.keys.values().flat_map(move |changes| {
-            changes
-                .iter()
-                .filter(move |change| {
+        // As etcd has it: of what is older than the compaction only what lives at `main` counts, if anything lives.
+        let something_lives = self.keys.values().any(|changes| live_at(changes, main).is_some());
+        self.keys
+            .values()
+            .flat_map(move |changes| {
+                let living = live_at(changes, main).map(|change| change.revision);
+                changes.iter().filter(move |change| {
+                    let old = change.revision.main <= compacted;
                     change.revision.main <= main
-                        && (change.revision.main > compacted || !change.is_tombstone())
+                        && (!old
+                            || if something_lives {
+                                living == Some(change.revision)
+                            } else {
+                                !change.is_tombstone()
+                            })
                 })
-                .map(|change| change.revision)
-        })
+            })
+            .map(|change| change.revision)
     }
 }
 

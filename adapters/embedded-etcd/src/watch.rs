@@ -48,6 +48,8 @@ struct Watch {
     prev_kv: bool,
     fragment: bool,
     progress: bool,
+    /// Ended by a compaction. As in etcd its id stays taken until the client cancels it.
+    ended: bool,
     /// Whether it was sent changes since the last progress interval.
     heard: bool,
 }
@@ -118,6 +120,7 @@ impl WatchStream {
                     prev_kv: create.prev_kv,
                     fragment: create.fragment,
                     progress: create.progress_notify,
+                    ended: false,
                     heard: false,
                 };
                 let (watch_id, cancel_reason) = match self.add(create.watch_id, watch) {
@@ -192,18 +195,21 @@ impl WatchStream {
         removed
     }
 
+    fn living(&self) -> impl Iterator<Item = (i64, &Watch)> {
+        self.watches.iter().filter(|(_, watch)| !watch.ended).map(|(id, watch)| (*id, watch))
+    }
+
     /// Shows every watch what it has not been shown, and says up to which revision that is.
     async fn catch_up(&mut self) -> Result<i64, Gone> {
         loop {
             let view = self.store.state().view;
-            let compacted: Vec<_> = self
-                .watches
-                .iter()
-                .filter(|(_, watch)| watch.next < view.compacted)
-                .map(|(id, _)| *id)
-                .collect();
-            for id in compacted {
-                self.remove(id);
+            let compacted = |watch: &Watch| watch.next < view.compacted;
+            let ending: Vec<_> =
+                self.living().filter(|(_, watch)| compacted(watch)).map(|(id, _)| id).collect();
+            for id in ending {
+                if let Some(watch) = self.watches.get_mut(&id) {
+                    watch.ended = true;
+                }
                 self.send(PbWatchResponse {
                     // As etcd has it: this response speaks of no revision but the compacted one.
                     header: Some(self.store.header(0)),
@@ -215,7 +221,7 @@ impl WatchStream {
                 .await?;
             }
             let behind =
-                self.watches.values().map(|watch| watch.next).filter(|next| *next <= view.current).min();
+                self.living().map(|(_, watch)| watch.next).filter(|next| *next <= view.current).min();
             let Some(from) = behind else { return Ok(view.current) };
             let batch = match self.store.events_since(from) {
                 Ok(batch) => batch,
@@ -227,12 +233,8 @@ impl WatchStream {
                     return Err(Gone);
                 }
             };
-            let ids: Vec<_> = self
-                .watches
-                .iter()
-                .filter(|(_, watch)| watch.next <= batch.upto)
-                .map(|(id, _)| *id)
-                .collect();
+            let ids: Vec<_> =
+                self.living().filter(|(_, watch)| watch.next <= batch.upto).map(|(id, _)| id).collect();
             for id in ids {
                 let Some(watch) = self.watches.get_mut(&id) else { continue };
                 let events = watch.select(&self.store, &batch.revisions);
@@ -263,7 +265,7 @@ impl WatchStream {
         let reached = self.catch_up().await?;
         let mut quiet = Vec::new();
         for (id, watch) in &mut self.watches {
-            if watch.progress && !watch.heard && watch.next <= reached + 1 {
+            if watch.progress && !watch.ended && !watch.heard && watch.next <= reached + 1 {
                 quiet.push(*id);
             }
             watch.heard = false;

@@ -1,0 +1,10 @@
+//! The contract of the embedded store: that it answers as etcd does, and that it keeps what it acknowledged.
+//!
+//! Where a real etcd or etcdctl is missing, a test that needs it fails in CI and says elsewhere that it was skipped.
+
+mod generate;
+mod outcome;
+mod peers;
+mod sequences;
+mod watchers;
+mod wire;

@@ -1,0 +1,109 @@
+//! The two that are compared: a real etcd, and the embedded store.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use etcd_client::proto::PbStatusRequest;
+use madako_embedded_etcd::{AutoCompaction, Backend, Commit, EmbeddedEtcd, Options, ServerHandle};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::wire::Wire;
+
+/// How long anything that was asked for may take before a test fails.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A real etcd on loopback, in a directory of its own; ends with this.
+pub struct RealEtcd {
+    pub address: SocketAddr,
+    pub wire: Wire,
+    _child: Child,
+    _directory: TempDir,
+}
+
+/// Whether a program that a test needs is there. Missing in CI fails; elsewhere the reason is printed.
+pub fn is_there(program: &str) -> bool {
+    if Path::new(program).exists() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "{program} is missing: install Debian's etcd-server and etcd-client"
+    );
+    println!("skipped: {program} is missing (Debian's etcd-server and etcd-client have it)");
+    false
+}
+
+/// A port of loopback that nothing listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.local_addr().expect("bound").port()
+}
+
+impl RealEtcd {
+    /// `None`, with the reason printed, where there is no etcd.
+    pub async fn start() -> Option<Self> {
+        const ETCD: &str = "/usr/bin/etcd";
+        if !is_there(ETCD) {
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let (client, peer) = (free_port(), free_port());
+        let (client_url, peer_url) =
+            (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let child = Command::new(ETCD)
+            .args(["--name", "real", "--log-level", "error", "--logger", "zap"])
+            .arg("--data-dir")
+            .arg(directory.path())
+            .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
+            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &format!("real={peer_url}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("etcd starts");
+        let wire = Wire::to(client_url);
+        until_it_answers(&wire).await;
+        let address = SocketAddr::from(([127, 0, 0, 1], client));
+        Some(Self { address, wire, _child: child, _directory: directory })
+    }
+}
+
+/// Waits until a server answers.
+pub async fn until_it_answers(wire: &Wire) {
+    let start = Instant::now();
+    while let Err(status) = wire.status(PbStatusRequest {}).await {
+        assert!(start.elapsed() < DEADLINE, "the server does not answer: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The embedded store on a file, over TCP, with its thread, as the service runs it.
+pub struct Embedded {
+    pub store: EmbeddedEtcd,
+    pub server: ServerHandle,
+    pub wire: Wire,
+    _directory: TempDir,
+}
+
+impl Embedded {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut options = Options::new(Backend::File(directory.path().join("data")), Commit::Thread, 1);
+        // The sequences say themselves when history is compacted.
+        options.auto_compaction = AutoCompaction { enabled: false, ..AutoCompaction::default() };
+        let store = EmbeddedEtcd::open(options).expect("opens");
+        let server = store.serve(([127, 0, 0, 1], 0).into(), None).await.expect("serves");
+        let wire = Wire::to(format!("http://{}", server.address()));
+        Self { store, server, wire, _directory: directory }
+    }
+
+    pub async fn stop(self) {
+        self.store.shutdown().await;
+        self.server.shutdown().await;
+    }
+}
