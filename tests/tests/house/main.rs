@@ -1,0 +1,31 @@
+//! The house rules that a machine can hold: which crate may use which, what a brain can reach,
+//! what a manifest says, and that the documents are true.
+//!
+//! Each rule is a function from plain data to a list of findings. Its tests run it on the repository, where
+//! it must find nothing, and on a valid example that one line spoils, where it must find that line:
+//! a rule that cannot fail would prove nothing.
+//!
+//! Not here: the format (`cargo fmt`), lints (`cargo clippy`), what comes from outside (`cargo deny`).
+
+mod architecture;
+mod documents;
+mod manifests;
+mod reach;
+mod repository;
+mod settings;
+mod tables;
+
+/// Fails with every finding on a line of its own.
+#[track_caller]
+fn nothing(findings: &[String]) {
+    assert!(findings.is_empty(), "{} finding(s):\n{}\n", findings.len(), findings.join("\n"));
+}
+
+/// Fails unless there is exactly one finding and it names all of `words`.
+#[track_caller]
+fn one(findings: &[String], words: &[&str]) {
+    assert_eq!(findings.len(), 1, "one finding was expected: {findings:?}");
+    for word in words {
+        assert!(findings[0].contains(word), "'{word}' is not in: {}", findings[0]);
+    }
+}

@@ -1,0 +1,167 @@
+//! That the operator's guide tells the settings that the service knows, with their defaults, and that the examples
+//! in the documents are valid: whoever copies one gets what it says.
+//!
+//! An example is a fenced block whose first line names its kind: `yaml config`, `yaml template`,
+//! `yaml constraints` or `json variables`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use madako_messages::constraints::Constraints;
+use madako_messages::machine::QueryVariables;
+use madako_messages::template::Template;
+use madako_supervisor::config::{Config, ConfigError, StoreChoice};
+
+use crate::repository::{text, texts};
+use crate::{nothing, one};
+
+/// Loads a configuration as the service does.
+fn load(config: &str) -> Result<Config, ConfigError> {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    file.write_all(config.as_bytes()).expect("the temporary file can be written");
+    Config::load(Some(file.path()))
+}
+
+/// Every setting that the service knows, by asking for one that it does not.
+fn known_settings() -> BTreeSet<String> {
+    let unknown = "no-such-setting";
+    let Err(ConfigError::Invalid(error)) = load(&format!("{unknown}: 1\nembedded: {{{unknown}: 1}}\n"))
+    else {
+        panic!("an unknown setting was accepted");
+    };
+    let mut known = BTreeSet::new();
+    for problem in error.problems {
+        let section = problem.field.strip_suffix(unknown).expect("nothing else is wrong");
+        let names = problem.expected.strip_prefix("one of ").expect("the message lists the names");
+        known.extend(names.split(", ").map(|name| format!("{section}{name}")));
+    }
+    known.remove("embedded");
+    assert!(known.contains("endpoints") && known.contains("embedded.listen"), "{known:?}");
+    known
+}
+
+/// The defaults that a service without any settings has.
+fn defaults() -> BTreeMap<String, String> {
+    let config = load("").expect("nothing has to be set");
+    let StoreChoice::Embedded(embedded) = &config.store else { panic!("the default is the embedded store") };
+    BTreeMap::from([
+        ("prefix".to_owned(), config.prefix.clone()),
+        ("timeout".to_owned(), format!("{}s", config.timeout.as_secs())),
+        ("embedded.data-dir".to_owned(), embedded.data_dir.display().to_string()),
+        ("embedded.listen".to_owned(), embedded.listen.to_string()),
+    ])
+}
+
+/// Names and defaults in the table below the heading `## Settings`.
+fn table(guide: &str) -> BTreeMap<String, String> {
+    let section =
+        guide.split("\n## ").find_map(|section| section.strip_prefix("Settings\n")).unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    rows.map(|(name, rest)| {
+        let default = rest.split('|').next().unwrap_or_default();
+        (name.to_owned(), default.trim().trim_matches('`').to_owned())
+    })
+    .collect()
+}
+
+/// The differences between the guide's table and the service.
+fn differences(guide: &str, known: &BTreeSet<String>, defaults: &BTreeMap<String, String>) -> Vec<String> {
+    let table = table(guide);
+    let missing = known.iter().filter(|name| !table.contains_key(*name));
+    let mut findings: Vec<String> = missing.map(|name| format!("{name}: not in the table")).collect();
+    for (name, default) in &table {
+        if !known.contains(name) {
+            findings.push(format!("{name}: in the table, unknown to the service"));
+        } else if let Some(real) = defaults.get(name)
+            && real != default
+        {
+            findings.push(format!("{name}: the table says \"{default}\", the default is \"{real}\""));
+        }
+    }
+    findings
+}
+
+/// Kind and text of each example.
+fn examples(document: &str) -> Vec<(&str, String)> {
+    let mut found = Vec::new();
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        if let Some(kind) = line.trim_start().strip_prefix("```") {
+            let body: Vec<&str> =
+                lines.by_ref().take_while(|line| !line.trim_start().starts_with("```")).collect();
+            found.push((kind, body.join("\n")));
+        }
+    }
+    found
+}
+
+/// What is wrong with an example; a kind that nobody checks is fine.
+fn fault(kind: &str, example: &str) -> Option<String> {
+    match kind {
+        "yaml config" => load(example).err().map(|error| error.to_string()),
+        "yaml template" => Template::from_yaml(example).err().map(|error| error.to_string()),
+        "yaml constraints" => Constraints::from_yaml(example).err().map(|error| error.to_string()),
+        "json variables" => QueryVariables::from_json(example).err().map(|error| error.to_string()),
+        _ => None,
+    }
+}
+
+/// Examples that the service would refuse.
+fn invalid_examples(documents: &BTreeMap<String, String>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, document) in documents {
+        for (kind, example) in examples(document) {
+            findings.extend(fault(kind, &example).map(|why| format!("{path}: {kind}: {why}")));
+        }
+    }
+    findings
+}
+
+#[test]
+fn the_guide_tells_every_setting_and_its_default() {
+    nothing(&differences(&text("docs/GUIDE.md"), &known_settings(), &defaults()));
+}
+
+#[test]
+fn a_difference_between_guide_and_service_is_found() {
+    let known = BTreeSet::from(["prefix".to_owned(), "embedded.listen".to_owned()]);
+    let defaults = BTreeMap::from([("prefix".to_owned(), "/cke/".to_owned())]);
+    let guide = "# Guide\n## Settings\n| Key | Default | Meaning |\n|---|---|---|\n| `prefix` | `/cke/` | Keys. |\n\
+        | `embedded.listen` | | Where. |\n## Metrics\n| `other` | x |\n";
+    let find = |guide: &str| differences(guide, &known, &defaults);
+    nothing(&find(guide));
+    one(
+        &find(&guide.replace("| `embedded.listen` | | Where. |\n", "")),
+        &["embedded.listen", "not in the table"],
+    );
+    one(&find(&guide.replace("`/cke/`", "`/madako/`")), &["prefix", "/madako/", "/cke/"]);
+    one(&find(&guide.replace("## Metrics\n", "")), &["other", "unknown"]);
+}
+
+#[test]
+fn examples_in_documents_are_valid() {
+    let documents = texts(".", ".md");
+    let kinds: BTreeSet<&str> =
+        documents.values().flat_map(|document| examples(document)).map(|(kind, _)| kind).collect();
+    for kind in ["yaml config", "yaml template", "yaml constraints", "json variables"] {
+        assert!(kinds.contains(kind), "no document has an example of the kind '{kind}' any more: {kinds:?}");
+    }
+    nothing(&invalid_examples(&documents));
+}
+
+#[test]
+fn an_example_that_the_service_refuses_is_found() {
+    let document = |kind: &str, example: &str| {
+        BTreeMap::from([("docs/GUIDE.md".to_owned(), format!("# Guide\n```{kind}\n{example}\n```\n"))])
+    };
+    nothing(&invalid_examples(&document("yaml config", "endpoints: [http://127.0.0.1:2379]")));
+    nothing(&invalid_examples(&document("yaml", "nonsense: 1")));
+    for (kind, example, found) in [
+        ("yaml config", "endpoint: [http://127.0.0.1:2379]", "endpoint"),
+        ("yaml template", "name: cluster\nnodes: []\nservice_subnet: 10.68.0.0/16", "nodes"),
+        ("yaml constraints", "control-plane-count: many", "control-plane-count"),
+        ("json variables", "{\"having\": {\"role\": [\"cs\"]}}", "role"),
+    ] {
+        one(&invalid_examples(&document(kind, example)), &["docs/GUIDE.md", kind, found]);
+    }
+}

@@ -1,0 +1,186 @@
+//! That the table of docs/METRICS.md says what the code exports: names, kinds and labels.
+//!
+//! Reads the code as text. It understands the macros of the `metrics` crate with the name as a literal or as a
+//! constant of the same file, and labels written as `"label" => value`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::repository::{members, text, texts};
+use crate::{nothing, one};
+
+/// What is known of a metric.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Metric {
+    /// `counter`, `gauge` or `histogram`; more than one is a fault.
+    kinds: BTreeSet<String>,
+    /// Names of its labels.
+    labels: BTreeSet<String>,
+    /// Whether the code says what it is for.
+    described: bool,
+    /// Whether the code sets it anywhere.
+    set: bool,
+}
+
+/// The text of the first string literal in `code`.
+fn literal(code: &str) -> Option<&str> {
+    code.split_once('"')?.1.split_once('"').map(|(literal, _)| literal)
+}
+
+/// The code in front of a file's tests.
+fn without_tests(source: &str) -> &str {
+    source.split("#[cfg(test)]\nmod tests {").next().unwrap_or(source)
+}
+
+/// What stands between the parenthesis at the beginning of `code` and the one that closes it.
+fn arguments(code: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut quoted = false;
+    for (at, character) in code.char_indices() {
+        match character {
+            '"' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => {
+                depth -= 1;
+                if depth == 0 {
+                    return &code[1..at];
+                }
+            }
+            _ => {}
+        }
+    }
+    code
+}
+
+/// Every metric that the code describes or sets.
+fn exported(sources: &BTreeMap<String, String>) -> BTreeMap<String, Metric> {
+    let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+    for source in sources.values() {
+        let code = without_tests(source);
+        for kind in ["counter", "gauge", "histogram"] {
+            let call = format!("{kind}!(");
+            for (at, _) in code.match_indices(&call) {
+                let described = code[..at].ends_with("describe_");
+                let whole_name =
+                    described || !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                let arguments = arguments(&code[at + call.len() - 1..]);
+                let first = arguments.trim_start().split(',').next().unwrap_or(arguments).trim();
+                let name = match literal(first) {
+                    Some(name) => Some(name),
+                    None => code
+                        .split_once(&format!("const {first}: &str ="))
+                        .and_then(|(_, definition)| literal(definition)),
+                };
+                let Some(name) = name.filter(|_| whole_name) else { continue };
+                let metric = metrics.entry(name.to_owned()).or_default();
+                metric.kinds.insert(kind.to_owned());
+                metric.described |= described;
+                metric.set |= !described;
+                let labels = arguments
+                    .match_indices("\" =>")
+                    .filter_map(|(end, _)| arguments[..end].rsplit('"').next());
+                metric.labels.extend(labels.map(str::to_owned));
+            }
+        }
+    }
+    metrics
+}
+
+/// Rows `| name | kind | labels | meaning |` of the tables of a document.
+fn documented(document: &str) -> BTreeMap<String, Metric> {
+    let mut metrics = BTreeMap::new();
+    for line in document.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if let [name, kind, labels, meaning] = cells[..] {
+            let labels = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            let metric = Metric {
+                kinds: BTreeSet::from([kind.to_owned()]),
+                labels,
+                described: !meaning.is_empty(),
+                set: true,
+            };
+            metrics.insert(name.trim_matches('`').to_owned(), metric);
+        }
+    }
+    metrics
+}
+
+/// The differences between the table and the code, and metrics that the code only half has.
+fn differences(document: &str, sources: &BTreeMap<String, String>) -> Vec<String> {
+    let (documented, exported) = (documented(document), exported(sources));
+    let mut findings = Vec::new();
+    for (name, metric) in &exported {
+        if !name.starts_with("madako_") && !name.starts_with("cke_") {
+            findings.push(format!("{name}: begins with neither madako_ nor cke_"));
+        }
+        if !metric.described {
+            findings.push(format!("{name}: set but not described"));
+        }
+        if !metric.set {
+            findings.push(format!("{name}: described but never set"));
+        }
+        match documented.get(name) {
+            None => findings.push(format!("{name}: not in the table")),
+            Some(row) if row.kinds != metric.kinds => {
+                findings.push(format!("{name}: the table says {:?}, the code {:?}", row.kinds, metric.kinds));
+            }
+            Some(row) if row.labels != metric.labels => {
+                findings.push(format!(
+                    "{name}: the table has the labels {:?}, the code {:?}",
+                    row.labels, metric.labels
+                ));
+            }
+            Some(row) if !row.described => findings.push(format!("{name}: no meaning in the table")),
+            Some(_) => {}
+        }
+    }
+    let gone = documented.keys().filter(|name| !exported.contains_key(*name));
+    findings.extend(gone.map(|name| format!("{name}: in the table, not in the code")));
+    findings
+}
+
+fn sources() -> BTreeMap<String, String> {
+    let members = members();
+    let sources = members.iter().filter(|member| member.directory != "tests");
+    sources.flat_map(|member| texts(&format!("{}/src", member.directory), ".rs")).collect()
+}
+
+#[test]
+fn the_table_of_metrics_says_what_the_code_exports() {
+    assert!(exported(&sources()).len() > 10, "the metrics in the code are not recognized any more");
+    nothing(&differences(&text("docs/METRICS.md"), &sources()));
+}
+
+#[test]
+fn a_difference_between_table_and_code_is_found() {
+    let code = "const AGE: &str =\n    \"madako_age_seconds\";\n\
+        describe_counter!(\"madako_polls_total\", \"Polls (all).\");\n\
+        counter!(\"madako_polls_total\", \"outcome\" => name(1)).increment(1);\n\
+        describe_gauge!(AGE, \"Age.\");\ngauge!(AGE).set(1.0);\n\
+        #[cfg(test)]\nmod tests {\n    gauge!(\"other\");\n}\n";
+    let table = "| Name | Kind | Labels | Meaning |\n|---|---|---|---|\n\
+        | `madako_polls_total` | counter | `outcome` | Polls. |\n| `madako_age_seconds` | gauge | | Age. |\n";
+    let find =
+        |table: &str, code: &str| differences(table, &BTreeMap::from([("a.rs".to_owned(), code.to_owned())]));
+    nothing(&find(table, code));
+    one(&find(&table.replace("| counter |", "| gauge |"), code), &["madako_polls_total", "gauge"]);
+    one(&find(&table.replace("`outcome`", ""), code), &["madako_polls_total", "outcome"]);
+    one(&find(&table.replace("Age. |", "|"), code), &["madako_age_seconds", "no meaning"]);
+    one(
+        &find(&table.replace("| `madako_age_seconds` | gauge | | Age. |\n", ""), code),
+        &["madako_age_seconds", "not in the table"],
+    );
+    one(
+        &find(table, &code.replace("gauge!(AGE).set", "drop(AGE).set")),
+        &["madako_age_seconds", "never set"],
+    );
+    one(
+        &find(table, &code.replace("describe_gauge!(AGE", "drop(AGE")),
+        &["madako_age_seconds", "not described"],
+    );
+    one(
+        &find(&format!("{table}| `madako_gone` | gauge | | Gone. |\n"), code),
+        &["madako_gone", "not in the code"],
+    );
+    let renamed = |text: &str| text.replace("madako_polls_total", "polls_total");
+    one(&find(&renamed(table), &renamed(code)), &["polls_total", "begins with neither"]);
+}
