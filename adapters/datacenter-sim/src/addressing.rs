@@ -56,11 +56,11 @@ impl AddressPlan {
     /// The smallest ranges that hold `places_per_rack` machines beside the boot machine, or `None` if all
     /// racks together need more addresses than the pools have.
     pub(crate) fn new(racks: u32, places_per_rack: u32, addresses_per_machine: u32) -> Option<Self> {
-        // The last index, and the broadcast address of its range.
-        let needed = u64::from(BOOT_INDEX) + u64::from(places_per_rack) + 2;
-        let bits = needed.next_power_of_two().trailing_zeros();
-        let node_bits = bits.max(MIN_NODE_BITS);
-        let bmc_bits = bits.max(MIN_BMC_BITS);
+        let bits = |addresses: u64| addresses.next_power_of_two().trailing_zeros();
+        let to_last_index = u64::from(BOOT_INDEX) + u64::from(places_per_rack) + 1;
+        // A range of node addresses is a network, whose last address is for broadcast.
+        let node_bits = bits(to_last_index + 1).max(MIN_NODE_BITS);
+        let bmc_bits = bits(to_last_index).max(MIN_BMC_BITS);
         let fits = |ranges: u64, bits: u32, pool: u32| {
             bits <= pool && ranges.checked_mul(1 << bits).is_some_and(|all| all <= 1 << pool)
         };
@@ -79,5 +79,34 @@ impl AddressPlan {
     /// Interface of its management controller.
     pub(crate) fn bmc(self, rack: u32, index: u32) -> Nic {
         Nic::new(BMC_POOL.0 + (rack << self.bmc_bits) + index, BMC_MASK_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of sabakan's `docs/ipam.md`, with this module's pools.
+    #[test]
+    fn addresses_are_those_of_sabakans_example() {
+        let plan = AddressPlan::new(6, 28, 3).expect("it fits");
+        let nodes =
+            |rack, index| plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect::<Vec<_>>();
+        assert_eq!(nodes(0, 4), ["10.0.0.4", "10.0.0.68", "10.0.0.132"]);
+        assert_eq!(nodes(1, 5), ["10.0.0.197", "10.0.1.5", "10.0.1.69"]);
+        let bmc = plan.bmc(1, 5);
+        assert_eq!(bmc.address.to_string(), "172.16.0.37");
+        assert_eq!(bmc.netmask().to_string(), "255.255.240.0");
+        assert_eq!(bmc.gateway.to_string(), "172.16.0.1");
+        let last = plan.nodes(1, 5).last().expect("there are three");
+        assert_eq!(last.netmask().to_string(), "255.255.255.192");
+        assert_eq!(last.gateway.to_string(), "10.0.1.65");
+    }
+
+    #[test]
+    fn racks_that_do_not_fit_have_no_plan() {
+        assert!(AddressPlan::new(20_000, 28, 3).is_some(), "20,000 ranges of 32 are within 2^20");
+        assert!(AddressPlan::new(40_000, 28, 3).is_none(), "there are only 32,768 BMC ranges of 32");
+        assert!(AddressPlan::new(1, 1 << 25, 1).is_none(), "one range is larger than the pool");
     }
 }

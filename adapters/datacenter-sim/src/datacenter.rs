@@ -380,7 +380,7 @@ impl Datacenter {
     }
 
     /// Ten hexadecimal digits, different for every machine there ever is, in no visible order.
-    fn serial(&self, place: u32, predecessors: u32) -> String {
+    pub(crate) fn serial(&self, place: u32, predecessors: u32) -> String {
         const MASK: u64 = (1 << 40) - 1;
         // Odd, so multiplying by it modulo 2^40 maps different numbers to different ones.
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;

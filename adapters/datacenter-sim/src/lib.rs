@@ -38,3 +38,6 @@ pub use memory::InMemoryHttp;
 pub use server::GRAPHQL_PATH;
 pub use service::SimulatedRegistry;
 pub use transitions::{SetStateError, permitted};
+
+#[cfg(test)]
+mod tests;

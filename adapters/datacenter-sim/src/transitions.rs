@@ -60,3 +60,41 @@ pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetState
 fn lower(state: MachineState) -> String {
     state.name().to_ascii_lowercase()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pair of states, by sabakan's `docs/lifecycle.md`: `+` permitted, `-` forbidden, `=` the same.
+    #[test]
+    fn every_pair_of_states_is_as_sabakan_has_it() {
+        #[rustfmt::skip]
+        let table = [
+            // to:  UNI HEA UNH UNR UPD ING RED
+            ("UNINITIALIZED", "= + - - - + -"),
+            ("HEALTHY",       "- = + + + + -"),
+            ("UNHEALTHY",     "- + = + + + -"),
+            ("UNREACHABLE",   "- + + = + + -"),
+            ("UPDATING",      "+ - - - = - -"),
+            ("RETIRING",      "- - - - - = +"),
+            ("RETIRED",       "+ - - - - - ="),
+        ];
+        let mut pairs = 0;
+        for (from, (name, row)) in MachineState::ALL.into_iter().zip(table) {
+            assert_eq!(from.name(), name, "the table has sabakan's order");
+            for (to, cell) in MachineState::ALL.into_iter().zip(row.split(' ')) {
+                assert_eq!(check(from, to).is_ok(), cell != "-", "{from:?} to {to:?}");
+                assert_eq!(permitted(from).contains(&to), cell == "+", "{from:?} to {to:?}");
+                pairs += 1;
+            }
+        }
+        assert_eq!(pairs, 49);
+    }
+
+    #[test]
+    fn a_forbidden_transition_is_told_in_sabakans_words() {
+        let error = check(MachineState::Healthy, MachineState::Uninitialized).expect_err("forbidden");
+        assert_eq!(error.to_string(), "transition from [ healthy ] to [ uninitialized ] is forbidden");
+        assert_eq!(error.code(), "INVALID_STATE_TRANSITION");
+    }
+}

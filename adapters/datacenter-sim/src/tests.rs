@@ -1,0 +1,42 @@
+//! Tests of the whole crate: the history of a data center, and the registry over HTTP in memory.
+
+mod history;
+mod http;
+
+use std::sync::{Arc, Mutex};
+
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+use crate::{Datacenter, DatacenterConfig, SimulatedRegistry};
+
+pub(crate) const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+
+/// A clock that a test sets.
+#[derive(Debug, Clone)]
+pub(crate) struct HandClock(Arc<Mutex<OffsetDateTime>>);
+
+impl HandClock {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(START)))
+    }
+
+    pub(crate) fn pass(&self, seconds: i64) {
+        *self.0.lock().unwrap() += time::Duration::seconds(seconds);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> OffsetDateTime {
+        *self.0.lock().unwrap()
+    }
+}
+
+/// A quiet registry of two racks: six compute machines and the boot machines.
+pub(crate) fn quiet() -> (SimulatedRegistry, HandClock) {
+    let config = DatacenterConfig::new(1, START, 2, &[("compute", 6)]);
+    let clock = HandClock::new();
+    let datacenter = Datacenter::new(config).unwrap();
+    (SimulatedRegistry::new(datacenter, Arc::new(clock.clone())), clock)
+}
