@@ -39,6 +39,7 @@ impl Operation {
 
     /// Words for an error.
     pub(crate) fn of(self, object: &str) -> String {
+        let object = if object.is_empty() { "every key" } else { object };
         match self {
             Self::List => format!("read of {object}"),
             Self::Commit => format!("transaction on {object}"),

@@ -1,0 +1,353 @@
+//! Leadership: one at a time, given up in time, handed over at once.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use madako_messages::store::{
+    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind,
+    Transaction, Write,
+};
+use madako_store::EtcdStore;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::etcd::{Etcd, config_at, eventually, put, within, write, write_if};
+use crate::proxy::{Proxy, Weather};
+
+/// The shortest lease that makes sense with etcd's expiry in steps of 500 ms.
+const TTL: Duration = Duration::from_secs(2);
+/// What handing over may take (issue: measures).
+const HANDOVER: Duration = Duration::from_millis(200);
+
+fn stand(store: &EtcdStore, host: &str) -> Campaign {
+    store.campaign(CampaignOptions { host: host.into(), ttl: TTL })
+}
+
+async fn next(campaign: &mut Campaign) -> CampaignEvent {
+    within("the campaign tells something", campaign.events.recv()).await.expect("it goes on")
+}
+
+async fn elected(campaign: &mut Campaign) -> Epoch {
+    match next(campaign).await {
+        CampaignEvent::Elected(epoch) => epoch,
+        other => panic!("{other:?} instead of an election"),
+    }
+}
+
+async fn waiting(campaign: &mut Campaign) -> String {
+    match next(campaign).await {
+        CampaignEvent::Waiting { leader } => leader,
+        other => panic!("{other:?} instead of waiting"),
+    }
+}
+
+async fn lost(campaign: &mut Campaign) -> (Epoch, String) {
+    match next(campaign).await {
+        CampaignEvent::Lost { epoch, why } => (epoch, why),
+        other => panic!("{other:?} instead of a loss"),
+    }
+}
+
+async fn stop(campaign: &Campaign) {
+    let (done, stopped) = oneshot::channel();
+    campaign.commands.send(CampaignCommand::Stop { done }).await.unwrap();
+    within("it stops", stopped).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_has_the_key_that_cke_has_and_its_writes_are_fenced() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let mut campaign = stand(&store, "boot-0");
+    let epoch = elected(&mut campaign).await;
+    let held = etcd.by_hand().await.get(format!("/cke/leader//{:x}", epoch.lease), None).await.unwrap();
+    let kv = &held.kvs()[0];
+    assert_eq!((kv.value(), kv.lease()), (&b"boot-0"[..], epoch.lease));
+    assert_eq!(kv.create_revision(), epoch.number);
+    assert_eq!(epoch.key, format!("leader//{:x}", epoch.lease));
+    let until = store.holds_until(&epoch).unwrap();
+    assert!(until > Instant::now() && until < Instant::now() + TTL);
+
+    let status = Write::Put { key: "status".into(), value: "{}".into(), lease: epoch.lease };
+    write_if(&store, vec![epoch.fence()], vec![status]).await;
+    stop(&campaign).await;
+    assert_eq!(store.holds_until(&epoch), None);
+    assert_eq!(lost(&mut campaign).await.0, epoch);
+    assert!(store.list("").await.unwrap().entries.is_empty(), "the lease was not given back");
+    let late = Transaction { conditions: vec![epoch.fence()], writes: vec![put("a", "late")] };
+    assert_eq!(store.commit(late).await.unwrap(), Outcome::Refused { failed: vec![epoch.fence()] });
+}
+
+#[tokio::test]
+async fn leadership_is_kept_for_longer_than_a_lease() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let mut campaign = stand(&store, "boot-0");
+    let epoch = elected(&mut campaign).await;
+    let first = store.holds_until(&epoch).unwrap();
+    let later = within("it is renewed", async {
+        eventually("the lease is renewed", async || {
+            let until = store.holds_until(&epoch).expect("it is kept");
+            (until > first + TTL).then_some(until)
+        })
+        .await
+    })
+    .await;
+    assert!(later > first + TTL);
+    assert!(campaign.events.try_recv().is_err(), "something was told while nothing happened");
+}
+
+#[tokio::test]
+async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let stores = [etcd.store("/cke/"), etcd.store("/cke/")];
+    let mut first = stand(&stores[0], "boot-0");
+    let old = elected(&mut first).await;
+    let mut second = stand(&stores[1], "boot-1");
+    assert_eq!(waiting(&mut second).await, "boot-0");
+
+    // Yielded: the first stays away for its pause, then waits behind the second.
+    let pause = Duration::from_millis(700);
+    let began = Instant::now();
+    first.commands.send(CampaignCommand::Yield { pause }).await.unwrap();
+    let new = elected(&mut second).await;
+    let took = began.elapsed();
+    assert!(took < HANDOVER, "handed over in {took:?}");
+    println!("handed over by yield in {took:?}");
+    assert!(new.number > old.number);
+    assert_eq!(lost(&mut first).await.0, old);
+    assert_eq!(waiting(&mut first).await, "boot-1");
+    assert!(began.elapsed() >= pause, "it did not stay away");
+
+    // Stopped.
+    let began = Instant::now();
+    stop(&second).await;
+    let newest = elected(&mut first).await;
+    let took = began.elapsed();
+    assert!(took < HANDOVER, "handed over in {took:?}");
+    println!("handed over by stop in {took:?}");
+    assert!(newest.number > new.number);
+    assert_eq!(lost(&mut second).await.0, new);
+    assert!(within("it ends", second.events.recv()).await.is_none());
+}
+
+#[tokio::test]
+async fn a_candidate_that_vanished_is_succeeded_when_its_lease_ends() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let stores = [etcd.store("/cke/"), etcd.store("/cke/")];
+    let mut first = stand(&stores[0], "boot-0");
+    let old = elected(&mut first).await;
+    let mut second = stand(&stores[1], "boot-1");
+    waiting(&mut second).await;
+    let until = stores[0].holds_until(&old).unwrap();
+    let began = Instant::now();
+    drop(first);
+    let new = elected(&mut second).await;
+    assert!(Instant::now() > until, "two could have led");
+    let took = began.elapsed();
+    assert!(took < TTL + Duration::from_secs(1), "succeeded after {took:?}");
+    println!("succeeded after a vanished leader in {took:?}, lease {TTL:?}");
+    assert!(new.number > old.number);
+    assert_eq!(stores[0].holds_until(&old), None);
+}
+
+#[tokio::test]
+async fn a_leader_key_that_is_deleted_or_whose_lease_is_revoked_ends_the_term_at_once() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let mut by_hand = etcd.by_hand().await;
+    let mut campaign = stand(&store, "boot-0");
+    let mut last = elected(&mut campaign).await;
+    for revoke in [false, true, false] {
+        let began = Instant::now();
+        if revoke {
+            by_hand.lease_client().revoke(last.lease).await.unwrap();
+        } else {
+            by_hand.delete(format!("/cke/{}", last.key), None).await.unwrap();
+        }
+        let (epoch, why) = lost(&mut campaign).await;
+        let took = began.elapsed();
+        assert!(took < HANDOVER, "noticed after {took:?}");
+        assert_eq!((epoch, why.as_str()), (last.clone(), "the leader key is gone"));
+        let next = elected(&mut campaign).await;
+        assert!(next.number > last.number && next.lease != last.lease);
+        last = next;
+    }
+    let leases = by_hand.lease_client().leases().await.unwrap();
+    assert_eq!(leases.leases().len(), 1, "leases were left behind");
+}
+
+#[tokio::test]
+async fn a_wiped_store_ends_the_term_and_the_next_one_is_held_in_the_new_store() {
+    let Some(mut etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    write(&store, vec![put("a", "1")]).await;
+    let mut campaign = stand(&store, "boot-0");
+    let old = elected(&mut campaign).await;
+    etcd.kill().await;
+    etcd.wipe();
+    etcd.start_again().await;
+    let (epoch, _) = lost(&mut campaign).await;
+    assert_eq!(epoch, old);
+    let new = loop {
+        match next(&mut campaign).await {
+            CampaignEvent::Elected(epoch) => break epoch,
+            CampaignEvent::Unavailable(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    write_if(&store, vec![new.fence()], vec![put("a", "2")]).await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_connection_is_half_open_stops_before_another_leads() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let proxy = Proxy::to(etcd.endpoint()).await;
+    let cut_off = EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap();
+    let mut first = stand(&cut_off, "boot-0");
+    let old = elected(&mut first).await;
+    let mut second = stand(&etcd.store("/cke/"), "boot-1");
+    waiting(&mut second).await;
+
+    let began = Instant::now();
+    proxy.weather(Weather::BlackHole);
+    let (epoch, why) = lost(&mut first).await;
+    let first_stopped = Instant::now();
+    assert_eq!((epoch, why.as_str()), (old.clone(), "the session lease was not renewed in time"));
+    assert!(began.elapsed() < TTL, "lost after {:?}, a lease is {TTL:?}", began.elapsed());
+    assert_eq!(cut_off.holds_until(&old), None);
+    elected(&mut second).await;
+    println!(
+        "half-open: stopped {:?} after the last byte, succeeded {:?} later",
+        first_stopped - began,
+        first_stopped.elapsed()
+    );
+
+    assert!(matches!(next(&mut first).await, CampaignEvent::Unavailable(_)));
+    proxy.weather(Weather::Clear);
+    assert_eq!(waiting(&mut first).await, "boot-1", "it did not come back");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_told_once_and_waited_for() {
+    let Some(mut etcd) = Etcd::start(&[]).await else { return };
+    etcd.kill().await;
+    let store = etcd.store("/cke/");
+    let mut campaign = stand(&store, "boot-0");
+    match next(&mut campaign).await {
+        CampaignEvent::Unavailable(error) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
+        other => panic!("{other:?}"),
+    }
+    let told = timeout(Duration::from_secs(1), campaign.events.recv()).await;
+    assert!(told.is_err(), "told again: {told:?}");
+    etcd.start_again().await;
+    elected(&mut campaign).await;
+    // A store that is stopped for less than a lease ends no term.
+    etcd.kill().await;
+    etcd.start_again().await;
+    let told = timeout(TTL * 2, campaign.events.recv()).await;
+    assert!(told.is_err(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_campaign_can_be_stopped_in_every_state() {
+    let Some(mut etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let mut leader = stand(&store, "boot-0");
+    elected(&mut leader).await;
+    let mut waits = stand(&store, "boot-1");
+    waiting(&mut waits).await;
+    let pauses = stand(&store, "boot-2");
+    pauses.commands.send(CampaignCommand::Yield { pause: Duration::from_secs(3600) }).await.unwrap();
+    stop(&pauses).await;
+    stop(&waits).await;
+    assert_eq!(store.list("leader//").await.unwrap().entries.len(), 1);
+    // Events that nobody takes are in nobody's way.
+    let unread = stand(&store, "boot-3");
+    for _ in 0..40 {
+        unread.commands.send(CampaignCommand::Yield { pause: Duration::ZERO }).await.unwrap();
+    }
+    stop(&unread).await;
+    etcd.kill().await;
+    let began = Instant::now();
+    stop(&leader).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "it waited for a store that is away");
+}
+
+/// The environment variable that tells the other half of the next test where etcd is.
+const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
+
+/// A process of its own: it campaigns and writes, whatever it believes, until it is killed.
+#[tokio::test]
+#[ignore = "the other half of the next test"]
+async fn candidate() {
+    let Ok(endpoint) = std::env::var(CANDIDATE) else { return };
+    let store = EtcdStore::open(&config_at(&endpoint, "/cke/"), 1).unwrap();
+    let mut campaign = stand(&store, "frozen");
+    let epoch = elected(&mut campaign).await;
+    let say = |text: String| {
+        println!("said: {text}");
+        std::io::stdout().flush().unwrap();
+    };
+    say(format!("elected {}", epoch.number));
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        let held = store.holds_until(&epoch).is_some();
+        if !held {
+            // It asks before every effect; this one is done all the same.
+            let write = Transaction { conditions: vec![epoch.fence()], writes: vec![put("late", "write")] };
+            let refused = matches!(store.commit(write).await, Ok(Outcome::Refused { .. }));
+            say(format!("refused {refused}"));
+            say(format!("lost {}", lost(&mut campaign).await.1));
+            return;
+        }
+        tokio::select! {
+            biased;
+            _ = ticks.tick() => {}
+            event = campaign.events.recv() => {
+                say(format!("too early: {event:?}"));
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_was_stopped_for_longer_than_its_lease_does_nothing_more() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let mut frozen = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "campaign::candidate", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(CANDIDATE, etcd.endpoint())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(frozen.stdout.take().unwrap()).lines();
+    let mut said = move || {
+        lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.split_once("said: ").map(|(_, said)| said.to_owned()))
+    };
+    // It is alone on its runtime, so that reading its output may block ours.
+    let number: i64 = said().unwrap().strip_prefix("elected ").unwrap().parse().unwrap();
+    let pid = Pid::from_raw(i32::try_from(frozen.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let mut successor = stand(&store, "boot-1");
+    let epoch = loop {
+        match next(&mut successor).await {
+            CampaignEvent::Elected(epoch) => break epoch,
+            CampaignEvent::Waiting { leader } => assert_eq!(leader, "frozen"),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(epoch.number > number);
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(said().as_deref(), Some("refused true"));
+    let why = said().unwrap();
+    assert_eq!(why, "lost the session lease was not renewed in time");
+    frozen.wait().unwrap();
+    assert!(store.list("late").await.unwrap().entries.is_empty());
+}

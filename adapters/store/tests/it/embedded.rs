@@ -1,0 +1,293 @@
+//! The client on simulated time, over the embedded store and connections in memory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use madako_messages::store::{
+    CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, Transaction, WatchEvent,
+};
+use madako_store::{BoxedStream, EtcdStore, StoreConfig};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::etcd::{put, write};
+use crate::proxy::{Way, Weather};
+
+/// The store that is behind an address now.
+#[derive(Clone)]
+struct Address(Arc<Mutex<Option<EmbeddedEtcd>>>);
+
+impl Address {
+    fn new(seed: u64) -> Self {
+        let address = Self(Arc::new(Mutex::new(None)));
+        address.replace(seed);
+        address
+    }
+
+    /// Another, empty store.
+    fn replace(&self, seed: u64) {
+        let store =
+            EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).expect("it opens");
+        *self.0.lock().expect("not poisoned") = Some(store);
+    }
+
+    /// A client of whatever is there, by a way of its own.
+    fn dial(&self, seed: u64) -> (EtcdStore, Way) {
+        let way = Way::new();
+        let (address, through) = (self.clone(), way.clone());
+        let connect = move || {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let server =
+                address.0.lock().expect("not poisoned").as_ref().map(EmbeddedEtcd::connect_in_memory);
+            if let Some(server) = server {
+                tokio::spawn(through.clone().carry(theirs, server));
+            }
+            async move { Ok(Box::new(ours) as BoxedStream) }
+        };
+        let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
+        (EtcdStore::over(connect, &config, seed).expect("a good configuration"), way)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_open_connection_is_noticed_by_a_watch_that_waits() {
+    let address = Address::new(1);
+    let (store, way) = address.dial(1);
+    let (writer, _) = address.dial(2);
+    let mut events = store.watch("");
+    assert!(matches!(events.recv().await, Some(WatchEvent::Listed(_))));
+    way.weather(Weather::BlackHole);
+    let began = Instant::now();
+    let last = write(&writer, vec![put("a", "1")]).await;
+    assert!(matches!(events.recv().await, Some(WatchEvent::Interrupted(_))));
+    // A ping every 10 s, and 4 s for its answer.
+    assert!(began.elapsed() <= Duration::from_secs(15), "noticed after {:?}", began.elapsed());
+    way.weather(Weather::Clear);
+    way.cut();
+    match events.recv().await {
+        Some(WatchEvent::Changed { revision, .. }) => assert_eq!(revision, last),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_nothing_to_tell_stays() {
+    let address = Address::new(1);
+    let (store, _way) = address.dial(1);
+    let mut events = store.watch("");
+    assert!(matches!(events.recv().await, Some(WatchEvent::Listed(_))));
+    let told = timeout(Duration::from_secs(2 * 3600), events.recv()).await;
+    assert!(told.is_err(), "{told:?}");
+    write(&store, vec![put("a", "1")]).await;
+    assert!(matches!(events.recv().await, Some(WatchEvent::Changed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_stopped_finds_its_term_over_before_anything_else_runs() {
+    let address = Address::new(1);
+    let (store, _way) = address.dial(1);
+    let options = CampaignOptions { host: "boot-0".into(), ttl: Duration::from_secs(60) };
+    let mut campaign = store.campaign(options);
+    let Some(CampaignEvent::Elected(epoch)) = campaign.events.recv().await else { panic!("not elected") };
+    assert!(store.holds_until(&epoch).is_some());
+    // The clock jumps as it does for a process that gets SIGCONT: no task has run in between.
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(store.holds_until(&epoch), None);
+    assert!(
+        matches!(campaign.events.recv().await, Some(CampaignEvent::Lost { epoch: lost, .. }) if lost == epoch)
+    );
+}
+
+/// Instances of the simulation.
+const INSTANCES: usize = 3;
+/// Simulated time of one run.
+const SPAN: Duration = Duration::from_secs(12 * 60);
+
+/// What happened, line by line.
+struct History {
+    lines: String,
+    began: Instant,
+}
+
+impl History {
+    fn add(&mut self, instance: usize, what: impl std::fmt::Display) {
+        let at = self.began.elapsed();
+        writeln!(self.lines, "{at:?} {instance} {what}").expect("a string takes all");
+    }
+}
+
+/// Instances that campaign and write, on ways that break at random, and a store that is replaced.
+async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let address = Address::new(seed);
+    let began = Instant::now();
+    let mut history = History { lines: String::new(), began };
+    let mut counts = BTreeMap::new();
+    let mut count = |what| *counts.entry(what).or_insert(0) += 1;
+    let (stores, ways): (Vec<_>, Vec<_>) =
+        (0..INSTANCES).map(|n| address.dial(seed * 100 + n as u64)).unzip();
+    let mut campaigns: Vec<_> = stores
+        .iter()
+        .enumerate()
+        .map(|(n, store)| {
+            store.campaign(CampaignOptions { host: format!("boot-{n}"), ttl: Duration::from_secs(20) })
+        })
+        .collect();
+    let mut watches: Vec<_> = stores.iter().map(|store| store.watch("")).collect();
+    let mut seen: Vec<BTreeMap<String, Bytes>> = vec![BTreeMap::new(); INSTANCES];
+    let mut epochs: Vec<Option<Epoch>> = vec![None; INSTANCES];
+    // Whose key an operator took while it led: until it hears of it, it believes what it did before.
+    let mut deposed: Vec<bool> = vec![false; INSTANCES];
+    let mut last_committed = 0;
+    let mut written = 0u64;
+    let mut breaks = true;
+    let mut calm_since = None;
+    loop {
+        sleep(Duration::from_millis(rng.random_range(50..1500))).await;
+        if began.elapsed() > SPAN && breaks {
+            // It must come to rest by itself.
+            breaks = false;
+            calm_since = Some(Instant::now());
+            ways.iter().for_each(|way| {
+                way.weather(Weather::Clear);
+                way.cut();
+            });
+        }
+        for n in 0..INSTANCES {
+            while let Ok(event) = watches[n].try_recv() {
+                match event {
+                    WatchEvent::Listed(all) => {
+                        count("listed");
+                        seen[n] = all.entries.into_iter().map(|(key, e)| (key, e.value)).collect();
+                    }
+                    WatchEvent::Changed { revision, changes } => {
+                        history.add(n, format_args!("saw {revision}"));
+                        for change in changes {
+                            match change.entry {
+                                Some(entry) => drop(seen[n].insert(change.key, entry.value)),
+                                None => drop(seen[n].remove(&change.key)),
+                            }
+                        }
+                    }
+                    WatchEvent::Interrupted(_) => count("interrupted"),
+                }
+            }
+            while let Ok(event) = campaigns[n].events.try_recv() {
+                history.add(n, format_args!("{event:?}"));
+                match event {
+                    CampaignEvent::Elected(epoch) => {
+                        count("elected");
+                        assert_eq!(epochs[n].replace(epoch), None, "elected twice");
+                    }
+                    CampaignEvent::Lost { epoch, .. } => {
+                        count("lost");
+                        deposed[n] = false;
+                        assert_eq!(epochs[n].take(), Some(epoch));
+                    }
+                    CampaignEvent::Waiting { .. } => {}
+                    CampaignEvent::Unavailable(_) => count("unavailable"),
+                }
+            }
+        }
+        // I1: of those who may act by their own clock there is one at most.
+        let holds: Vec<_> = (0..INSTANCES)
+            .filter(|&n| epochs[n].as_ref().is_some_and(|e| stores[n].holds_until(e).is_some()))
+            .collect();
+        let undisturbed = holds.iter().filter(|&&n| !deposed[n]).count();
+        assert!(undisturbed <= 1, "{holds:?} lead at {:?}:\n{}", began.elapsed(), history.lines);
+        // At the end nothing is written, so that all can have seen the same.
+        let writes = calm_since.is_none_or(|since: Instant| since.elapsed() < Duration::from_secs(30));
+        if let Some(n) = (writes && !holds.is_empty()).then(|| holds[rng.random_range(0..holds.len())]) {
+            written += 1;
+            let epoch = epochs[n].as_ref().expect("it holds");
+            let (fence, number) = (epoch.fence(), epoch.number);
+            let transaction = Transaction {
+                conditions: vec![fence],
+                writes: vec![put(&format!("k/{}", written % 7), written.to_string())],
+            };
+            let outcome = timeout(Duration::from_millis(500), stores[n].commit(transaction)).await;
+            match outcome {
+                Ok(Ok(Outcome::Committed { revision })) => {
+                    count("committed");
+                    // I1 in the store, where it holds even against operators.
+                    assert!(number >= last_committed, "epoch {number} wrote after {last_committed}");
+                    last_committed = number;
+                    history.add(n, format_args!("committed {written} at {revision}"));
+                }
+                Ok(Ok(Outcome::Refused { .. })) => count("refused"),
+                Ok(Err(_)) | Err(_) => count("uncertain"),
+            }
+        }
+        if let Some(since) = calm_since {
+            let all = stores[0].list("").await.ok().map(|all| {
+                all.entries.into_iter().map(|(key, e)| (key, e.value)).collect::<BTreeMap<_, _>>()
+            });
+            if holds.len() == 1 && all.is_some_and(|all| seen.iter().all(|seen| *seen == all)) {
+                return (history.lines, counts);
+            }
+            assert!(since.elapsed() < Duration::from_secs(120), "no rest:\n{}", history.lines);
+            continue;
+        }
+        let n = rng.random_range(0..INSTANCES);
+        match rng.random_range(0..150) {
+            0..4 => ways[n].cut(),
+            4..7 => ways[n].weather(Weather::BlackHole),
+            7..10 => ways[n].weather(Weather::Deaf),
+            10..24 => ways[n].weather(Weather::Clear),
+            24..26 => {
+                let pause = Duration::from_secs(rng.random_range(0..10));
+                drop(campaigns[n].commands.try_send(CampaignCommand::Yield { pause }));
+            }
+            26 => {
+                count("replaced");
+                history.add(n, "the store is replaced by an empty one");
+                address.replace(rng.random_range(0..1 << 40));
+                last_committed = 0;
+                holds.iter().for_each(|&n| deposed[n] = true);
+            }
+            27..30 => {
+                // An operator deletes the leader's key.
+                let keys = stores[n].list("leader//").await.map(|all| all.entries).unwrap_or_default();
+                let first = keys.iter().min_by_key(|(_, entry)| entry.create_revision);
+                if let Some((key, _)) = first {
+                    let delete = madako_messages::store::Write::Delete { key: key.clone() };
+                    let transaction = Transaction { conditions: vec![], writes: vec![delete] };
+                    drop(stores[n].commit(transaction).await);
+                    count("deleted");
+                    holds.iter().for_each(|&n| deposed[n] = true);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_at_a_time_and_watches_agree_whatever_breaks() {
+    for seed in 1..=2 {
+        let (_, counts) = run(seed).await;
+        println!("seed {seed}: {counts:?}");
+        for what in ["elected", "lost", "committed", "listed", "interrupted", "replaced", "deleted"] {
+            assert!(counts.contains_key(what), "seed {seed} never saw {what}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(run(9)).0
+    };
+    let (one, other) = (history(), history());
+    if let Some((line, other)) = one.lines().zip(other.lines()).find(|(line, other)| line != other) {
+        panic!("the runs part:\n{line}\n{other}");
+    }
+    assert_eq!(one, other);
+}

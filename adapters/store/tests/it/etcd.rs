@@ -1,0 +1,185 @@
+//! A real etcd of one member, and what tests ask of a store.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::Bytes;
+use madako_messages::store::{Condition, Outcome, Store, Transaction, Write};
+use madako_store::{EtcdStore, StoreConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+/// Long enough for a process to start on a machine that does ten other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a state that is waited for is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// An etcd process; killed when dropped.
+pub(crate) struct Etcd {
+    process: Child,
+    directory: tempfile::TempDir,
+    client: u16,
+    peer: u16,
+    flags: Vec<String>,
+    tls: bool,
+}
+
+/// Whether there is an etcd to test against.
+pub(crate) fn installed() -> Option<PathBuf> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&places).map(|place| place.join("etcd")).find(|path| path.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "etcd is not installed, and CI must not skip this test");
+        println!("skipped: etcd is not installed");
+    }
+    found
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+impl Etcd {
+    /// Starts one, and waits until it answers. `None`: not installed.
+    pub(crate) async fn start(flags: &[&str]) -> Option<Self> {
+        let tls = flags.iter().any(|flag| flag.starts_with("--cert-file"));
+        Self::start_in(tempfile::tempdir().expect("a directory"), flags, tls).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir, flags: &[&str], tls: bool) -> Option<Self> {
+        let path = installed()?;
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let (client, peer) = (free_port(), free_port());
+        let process = spawn(&path, directory.path(), client, peer, &flags, tls);
+        let mut etcd = Self { process, directory, client, peer, flags, tls };
+        etcd.ready().await;
+        Some(etcd)
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.client)
+    }
+
+    pub(crate) fn config(&self, prefix: &str) -> StoreConfig {
+        config_at(&self.endpoint(), prefix)
+    }
+
+    pub(crate) fn store(&self, prefix: &str) -> EtcdStore {
+        EtcdStore::open(&self.config(prefix), 1).expect("a good configuration")
+    }
+
+    /// etcd as an operator reaches it, past our own client.
+    pub(crate) async fn by_hand(&self) -> etcd_client::Client {
+        etcd_client::Client::connect([self.endpoint()], None).await.expect("etcd answers")
+    }
+
+    async fn ready(&mut self) {
+        let port = self.client;
+        let tls = self.tls;
+        let probe = self.store("");
+        let process = &mut self.process;
+        eventually("etcd answers", async || {
+            if let Some(status) = process.try_wait().expect("a child") {
+                panic!("etcd ended: {status}");
+            }
+            if tls {
+                // Whoever has no certificate sees only that somebody listens.
+                return tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
+            }
+            match probe.list("ready").await {
+                Ok(_) => Some(()),
+                // With authentication on, a refusal is an answer.
+                Err(error) if error.kind == madako_messages::store::StoreErrorKind::Denied => Some(()),
+                Err(_) => None,
+            }
+        })
+        .await;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.process.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("it runs"), signal).expect("the signal is delivered");
+    }
+
+    /// Ends it at once, as a machine that loses power.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.expect("it ends");
+    }
+
+    /// Starts it again, at the same address, on the same data.
+    pub(crate) async fn start_again(&mut self) {
+        let path = installed().expect("it was there before");
+        self.process = spawn(&path, self.directory.path(), self.client, self.peer, &self.flags, self.tls);
+        self.ready().await;
+    }
+
+    /// Removes its data, while it does not run.
+    pub(crate) fn wipe(&self) {
+        std::fs::remove_dir_all(self.directory.path().join("data")).expect("the data are removed");
+    }
+}
+
+fn spawn(path: &Path, directory: &Path, client: u16, peer: u16, flags: &[String], tls: bool) -> Child {
+    let client = format!("{}://127.0.0.1:{client}", if tls { "https" } else { "http" });
+    let peer = format!("http://127.0.0.1:{peer}");
+    Command::new(path)
+        .arg("--data-dir")
+        .arg(directory.join("data"))
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}")])
+        // The shortest lease is one and a half election times: shorter ones make shorter tests.
+        .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
+        .args(["--log-level", "panic", "--logger", "zap"])
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("etcd starts")
+}
+
+pub(crate) fn config_at(endpoint: &str, prefix: &str) -> StoreConfig {
+    StoreConfig { endpoints: vec![endpoint.to_owned()], prefix: prefix.to_owned(), ..StoreConfig::default() }
+}
+
+/// Looks again and again until there is something.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            sleep(GLANCE).await;
+        }
+    };
+    within(what, looking).await
+}
+
+/// Waits for what must happen.
+pub(crate) async fn within<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+}
+
+pub(crate) fn put(key: &str, value: impl Into<Bytes>) -> Write {
+    Write::Put { key: key.to_owned(), value: value.into(), lease: 0 }
+}
+
+/// Writes, whatever is there.
+pub(crate) async fn write(store: &EtcdStore, writes: Vec<Write>) -> i64 {
+    write_if(store, vec![], writes).await
+}
+
+/// Writes, if the conditions hold, which they must.
+pub(crate) async fn write_if(store: &EtcdStore, conditions: Vec<Condition>, writes: Vec<Write>) -> i64 {
+    match store.commit(Transaction { conditions, writes }).await.expect("the store answers") {
+        Outcome::Committed { revision } => revision,
+        Outcome::Refused { failed } => panic!("{failed:?} did not hold"),
+    }
+}

@@ -1,0 +1,131 @@
+//! Something between a client and its store that breaks connections in the ways that networks do: over
+//! TCP, or in memory.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What happens to bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weather {
+    /// They pass.
+    Clear,
+    /// Connections stand, and new ones are taken, but nothing passes: what is half-open looks like.
+    BlackHole,
+    /// What the store says does not pass; what is said to it does.
+    Deaf,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    weather: Weather,
+    /// Connections of an earlier number are cut.
+    cuts: u64,
+}
+
+/// The way between a client and its store.
+#[derive(Debug, Clone)]
+pub(crate) struct Way(watch::Sender<State>);
+
+impl Way {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(State { weather: Weather::Clear, cuts: 0 }))
+    }
+
+    pub(crate) fn weather(&self, weather: Weather) {
+        self.0.send_modify(|state| state.weather = weather);
+    }
+
+    /// Resets every connection; new ones are taken.
+    pub(crate) fn cut(&self) {
+        self.0.send_modify(|state| state.cuts += 1);
+    }
+
+    /// Carries bytes between the two, until one of them ends or the way is cut.
+    pub(crate) async fn carry<C, S>(self, client: C, server: S)
+    where
+        C: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut state = self.0.subscribe();
+        let born = state.borrow().cuts;
+        let (from_client, to_client) = split(client);
+        let (from_server, to_server) = split(server);
+        let deaf = [Weather::BlackHole, Weather::Deaf];
+        tokio::select! {
+            biased;
+            _ = state.wait_for(|state| state.cuts > born) => {}
+            () = copy(from_client, to_server, self.0.subscribe(), &[Weather::BlackHole]) => {}
+            () = copy(from_server, to_client, self.0.subscribe(), &deaf) => {}
+        }
+    }
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut state: watch::Receiver<State>,
+    held: &[Weather],
+) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut bytes).await {
+        if state.wait_for(|state| !held.contains(&state.weather)).await.is_err() {
+            return;
+        }
+        if to.write_all(&bytes[..n]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A way over TCP; it ends when dropped.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    way: Way,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(upstream: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let way = Way::new();
+        let task = tokio::spawn(accept(listener, upstream, way.clone()));
+        Self { address, way, task }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn weather(&self, weather: Weather) {
+        self.way.weather(weather);
+    }
+
+    pub(crate) fn cut(&self) {
+        self.way.cut();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: String, way: Way) {
+    // Dropped with the task, so that its connections end, too.
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let (upstream, way) = (upstream.clone(), way.clone());
+        connections.spawn(async move {
+            if let Ok(server) = TcpStream::connect(upstream).await {
+                way.carry(client, server).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
