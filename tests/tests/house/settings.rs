@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use madako_messages::constraints::Constraints;
+use madako_messages::event::Blocked;
 use madako_messages::machine::QueryVariables;
 use madako_messages::template::Template;
 use madako_supervisor::config::{Config, ConfigError, StoreChoice};
@@ -52,21 +53,22 @@ fn defaults() -> BTreeMap<String, String> {
     ])
 }
 
-/// Names and defaults in the table below the heading `## Settings`.
-fn table(guide: &str) -> BTreeMap<String, String> {
+/// First and second cells of the table below the heading `## title`, without the marks of code.
+fn table(guide: &str, title: &str) -> BTreeMap<String, String> {
+    let mut sections = guide.split("\n## ");
     let section =
-        guide.split("\n## ").find_map(|section| section.strip_prefix("Settings\n")).unwrap_or_default();
+        sections.find_map(|section| section.strip_prefix(title)?.strip_prefix('\n')).unwrap_or_default();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     rows.map(|(name, rest)| {
-        let default = rest.split('|').next().unwrap_or_default();
-        (name.to_owned(), default.trim().trim_matches('`').to_owned())
+        let second = rest.split('|').next().unwrap_or_default();
+        (name.to_owned(), second.trim().trim_matches('`').to_owned())
     })
     .collect()
 }
 
 /// The differences between the guide's table and the service.
 fn differences(guide: &str, known: &BTreeSet<String>, defaults: &BTreeMap<String, String>) -> Vec<String> {
-    let table = table(guide);
+    let table = table(guide, "Settings");
     let missing = known.iter().filter(|name| !table.contains_key(*name));
     let mut findings: Vec<String> = missing.map(|name| format!("{name}: not in the table")).collect();
     for (name, default) in &table {
@@ -78,6 +80,18 @@ fn differences(guide: &str, known: &BTreeSet<String>, defaults: &BTreeMap<String
             findings.push(format!("{name}: the table says \"{default}\", the default is \"{real}\""));
         }
     }
+    findings
+}
+
+/// The differences between the reasons that the guide explains and those that the planner gives.
+fn unexplained_reasons(guide: &str, reasons: &[&str]) -> Vec<String> {
+    // The first row is the table's head.
+    let mut explained = table(guide, "When nothing happens");
+    explained.remove("reason");
+    let missing = reasons.iter().filter(|reason| !explained.contains_key(**reason));
+    let mut findings: Vec<String> = missing.map(|reason| format!("{reason}: not explained")).collect();
+    let gone = explained.keys().filter(|reason| !reasons.contains(&reason.as_str()));
+    findings.extend(gone.map(|reason| format!("{reason}: explained, never given")));
     findings
 }
 
@@ -136,6 +150,19 @@ fn a_difference_between_guide_and_service_is_found() {
     );
     one(&find(&guide.replace("`/cke/`", "`/madako/`")), &["prefix", "/madako/", "/cke/"]);
     one(&find(&guide.replace("## Metrics\n", "")), &["other", "unknown"]);
+}
+
+#[test]
+fn the_guide_explains_every_reason_why_nothing_is_planned() {
+    nothing(&unexplained_reasons(&text("docs/GUIDE.md"), &Blocked::NAMES));
+}
+
+#[test]
+fn a_reason_that_is_not_explained_is_found() {
+    let guide = "# Guide\n## When nothing happens\n| `reason` | What |\n|---|---|\n| `no-url` | none |\n";
+    nothing(&unexplained_reasons(guide, &["no-url"]));
+    one(&unexplained_reasons(guide, &["no-url", "disabled"]), &["disabled", "not explained"]);
+    one(&unexplained_reasons(guide, &[]), &["no-url", "never given"]);
 }
 
 #[test]

@@ -138,6 +138,22 @@ fn differences(document: &str, sources: &BTreeMap<String, String>) -> Vec<String
     findings
 }
 
+/// Names of metrics that documents mention and the table does not have.
+fn unknown_mentions(documents: &BTreeMap<String, String>, table: &str) -> Vec<String> {
+    let known = documented(table);
+    let mut findings = Vec::new();
+    for (path, document) in documents {
+        for word in document.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_') {
+            let is_name = word.starts_with("madako_") || word.starts_with("cke_");
+            // A name that ends so is a prefix, such as all of `madako_`.
+            if is_name && !word.ends_with('_') && !known.contains_key(word) {
+                findings.push(format!("{path}: no such metric: {word}"));
+            }
+        }
+    }
+    findings
+}
+
 fn sources() -> BTreeMap<String, String> {
     let members = members();
     let sources = members.iter().filter(|member| member.directory != "tests");
@@ -148,6 +164,19 @@ fn sources() -> BTreeMap<String, String> {
 fn the_table_of_metrics_says_what_the_code_exports() {
     assert!(exported(&sources()).len() > 10, "the metrics in the code are not recognized any more");
     nothing(&differences(&text("docs/METRICS.md"), &sources()));
+}
+
+#[test]
+fn metrics_that_documents_mention_exist() {
+    nothing(&unknown_mentions(&texts("docs", ".md"), &text("docs/METRICS.md")));
+}
+
+#[test]
+fn a_mention_of_a_metric_that_is_gone_is_found() {
+    let table = "| `madako_leader` | gauge | | Leads. |\n";
+    let mention = |text: &str| BTreeMap::from([("docs/GUIDE.md".to_owned(), text.to_owned())]);
+    nothing(&unknown_mentions(&mention("`sum(madako_leader)`, all of `madako_*` and cke_"), table));
+    one(&unknown_mentions(&mention("watch `cke_leader`"), table), &["docs/GUIDE.md", "cke_leader"]);
 }
 
 #[test]
