@@ -99,7 +99,7 @@ impl Cluster {
     /// # Errors
     /// Names each wrong field and what was expected there.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        Self::typed("cluster", text, Form::Cluster, |_, _| {})
+        Self::typed("cluster", text, Form::Cluster, |_, _, _| {})
     }
 
     /// Checks a configuration whole, but for fields that are not known.
@@ -126,12 +126,13 @@ impl Cluster {
         crate::go::to_yaml(self)
     }
 
-    /// Reads a configuration that somebody typed; `more` are rules beyond those of every configuration.
+    /// Reads a configuration that somebody typed; `more` are rules beyond those of every configuration, and get
+    /// to see what of it has the wrong shape.
     pub(crate) fn typed(
         subject: &str,
         text: &str,
         form: Form,
-        more: impl FnOnce(&Self, &mut Problems),
+        more: impl FnOnce(&Self, &Problems, &mut Problems),
     ) -> Result<Self, InputError> {
         let tree = yaml::read(subject, text)?;
         let mut problems = Problems::default();
@@ -144,7 +145,7 @@ impl Cluster {
             serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
         };
         let mut broken = Problems::default();
-        more(&cluster, &mut broken);
+        more(&cluster, &problems, &mut broken);
         rules::check(&cluster, form, &mut broken);
         problems.add_unrelated(broken);
         problems.finish(subject)?;

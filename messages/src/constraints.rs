@@ -84,10 +84,9 @@ impl Constraints {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), InputError> {
         let mut problems = Problems::default();
         let Some((_, kind)) = schema::CONSTRAINTS.fields.iter().find(|(known, _)| *known == name) else {
-            let all = Self::names().collect::<Vec<_>>().join(", ");
             let expected = match nearest(name, Self::names()) {
-                Some(near) => format!("{near:?}, perhaps, or another of {all}"),
-                None => format!("one of {all}"),
+                Some(near) => format!("a known one: {near:?}, perhaps"),
+                None => format!("one of {}", Self::names().collect::<Vec<_>>().join(", ")),
             };
             problems.add("", format!("the unknown constraint {}", shown_text(name)), expected);
             return problems.finish(SUBJECT);

@@ -93,6 +93,11 @@ impl Problems {
         self.0.is_empty()
     }
 
+    /// Whether a problem with some field was noted.
+    pub(crate) fn any(&self, field: impl Fn(&str) -> bool) -> bool {
+        self.0.iter().any(|problem| field(&problem.field))
+    }
+
     /// Takes over what another collection noted about fields that this one does not speak of: a field with
     /// the wrong shape breaks rules, too, and those would only repeat it.
     pub(crate) fn add_unrelated(&mut self, others: Problems) {

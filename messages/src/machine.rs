@@ -248,3 +248,6 @@ where
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

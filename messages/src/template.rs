@@ -43,6 +43,7 @@ impl Template {
     pub fn new(mut cluster: Cluster) -> Result<Self, InputError> {
         let mut problems = Problems::default();
         let parts = Parts::read(&cluster, &mut problems);
+        parts.check(&mut problems);
         rules::check(&cluster, Form::Template, &mut problems);
         problems.finish(SUBJECT)?;
         cluster.fill_defaults();
@@ -55,8 +56,15 @@ impl Template {
     /// Names each wrong field and what was expected there.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let mut parts = Parts::default();
-        let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, problems| {
+        let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, shape, problems| {
+            // Where it is not known what a node is, there is nothing to count.
+            let unclear = |field: &str| {
+                field.starts_with("nodes[") && (!field.contains('.') || field.ends_with("].control_plane"))
+            };
             parts = Parts::read(cluster, problems);
+            if !shape.any(unclear) {
+                parts.check(problems);
+            }
         })?;
         Ok(Self::with(cluster, parts))
     }
@@ -134,7 +142,6 @@ impl Parts {
             let role = node.labels.get(LABEL_ROLE).filter(|role| !role.is_empty()).cloned();
             parts.workers.push(WorkerTemplate { index, role, weight });
         }
-        parts.check(problems);
         parts
     }
 

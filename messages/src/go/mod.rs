@@ -19,3 +19,6 @@ pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
 pub(crate) use scalar::{Decimal, OptionalTime, Time};
+
+#[cfg(test)]
+mod tests;

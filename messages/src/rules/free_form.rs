@@ -1,15 +1,17 @@
-//! The components' own configurations: free-form, but of one kind and version, with the few values that CKE
-//! looks at.
+//! The components' own configurations: of one kind and version, with the types that CKE reads them with and
+//! the few values that it looks at. Names that are not known are left alone.
 
 use crate::input::Problems;
 use crate::rules::names;
+use crate::strict::components;
 use crate::strict::tree::{Tree, shown_text};
-use crate::strict::walk::Path;
+use crate::strict::walk::{Path, Schema, Unknown, Walk};
 
 /// What a component's configuration must be.
 pub(super) struct ConfigKind {
     api_version: &'static str,
-    kind: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) schema: &'static Schema,
     checked: Option<Checked>,
 }
 
@@ -21,15 +23,21 @@ struct Checked {
     expected: &'static str,
 }
 
-pub(super) static SCHEDULER: ConfigKind = ConfigKind {
+/// The components that have one.
+pub(super) static COMPONENTS: [(&str, &ConfigKind); 3] =
+    [("kube-scheduler", &SCHEDULER), ("kube-proxy", &PROXY), ("kubelet", &KUBELET)];
+
+static SCHEDULER: ConfigKind = ConfigKind {
     api_version: "kubescheduler.config.k8s.io/v1",
     kind: "KubeSchedulerConfiguration",
+    schema: &components::KUBE_SCHEDULER_CONFIGURATION,
     checked: None,
 };
 
-pub(super) static PROXY: ConfigKind = ConfigKind {
+static PROXY: ConfigKind = ConfigKind {
     api_version: "kubeproxy.config.k8s.io/v1alpha1",
     kind: "KubeProxyConfiguration",
+    schema: &components::KUBE_PROXY_CONFIGURATION,
     checked: Some(Checked {
         name: "mode",
         valid: |mode| matches!(mode, "" | "userspace" | "iptables" | "ipvs"),
@@ -37,9 +45,10 @@ pub(super) static PROXY: ConfigKind = ConfigKind {
     }),
 };
 
-pub(super) static KUBELET: ConfigKind = ConfigKind {
+static KUBELET: ConfigKind = ConfigKind {
     api_version: "kubelet.config.k8s.io/v1beta1",
     kind: "KubeletConfiguration",
+    schema: &components::KUBELET_CONFIGURATION,
     checked: Some(Checked {
         name: "clusterDomain",
         valid: |domain| domain.is_empty() || names::is_dns_subdomain(domain),
@@ -57,14 +66,15 @@ impl ConfigKind {
                 problems.add(path.field(name), given.map_or_else(String::new, Tree::shown), expected);
             }
         }
+        // The two above were looked at; elsewhere they would be of the wrong type only if they are no texts.
+        let rest = config.fields().iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind"));
+        let mut walk = Walk { root: self.schema, unknown: Unknown::Keep, problems };
+        let good = walk.object(Tree::Object(rest.cloned().collect()), self.schema, *path);
         if let Some(Checked { name, valid, expected }) = self.checked
-            && let Some(value) = config.get(name)
+            && let Some(text) = good.get(name).and_then(Tree::text)
+            && !valid(text)
         {
-            match value.text() {
-                Some(text) if valid(text) => {}
-                Some(text) => problems.add(path.field(name), shown_text(text), expected),
-                None => problems.add(path.field(name), value.shown(), expected),
-            }
+            problems.add(path.field(name), shown_text(text), expected);
         }
     }
 }

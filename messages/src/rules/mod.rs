@@ -1,8 +1,8 @@
 //! What makes a cluster configuration valid: the rules of CKE's `Cluster.Validate` (release line 1.30) and of
 //! its `docs/cluster.md`, whole, with every breach named.
 //!
-//! Guarantees: what passes here is accepted by CKE 1.30, except where its types look into the free-form
-//! `config` of a component (see `docs/decisions/strict-input.md`).
+//! Guarantees: what passes here is accepted by CKE 1.30 (`docs/decisions/strict-input.md` says where we are
+//! stricter).
 //! Does not: enforce the documents' rule on reserved names, as CKE does not either.
 
 mod cni;
@@ -92,7 +92,7 @@ pub(crate) fn check(cluster: &Cluster, form: Form, problems: &mut Problems) {
 
 /// A part that is kept as text: its shape, with unknown fields left alone, and what of it has the right shape.
 fn section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &mut Problems) -> Tree {
-    let tree = match raw.text().map_or(Ok(Tree::Null), Tree::from_json) {
+    let tree = match raw.text().map_or(Ok(Tree::Null), Tree::from_stored) {
         Ok(Tree::Null) => return Tree::Object(Vec::new()),
         Ok(tree) => tree,
         Err(error) => {

@@ -35,11 +35,7 @@ pub(super) fn check(options: &Tree, problems: &mut Problems) {
     if let Some(api_server) = options.get("kube-api") {
         check_api_server(api_server, &root.field("kube-api"), problems);
     }
-    for (component, kind) in [
-        ("kube-scheduler", &free_form::SCHEDULER),
-        ("kube-proxy", &free_form::PROXY),
-        ("kubelet", &free_form::KUBELET),
-    ] {
+    for (component, kind) in free_form::COMPONENTS {
         if let Some(config) = options.get(component).and_then(|parameters| parameters.get("config")) {
             kind.check(config, &root.field(component).field("config"), problems);
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::cluster::{Cluster, LABEL_WEIGHT};
 use crate::input::Warning;
-use crate::rules::Form;
+use crate::rules::{Form, free_form};
 use crate::strict::tree::{Tree, shown_text};
-use crate::strict::walk::Path;
+use crate::strict::walk::{Path, unknown_names};
 
 /// Ways in which a mount can be propagated (container engines).
 const PROPAGATIONS: [&str; 7] = ["", "shared", "slave", "private", "rshared", "rslave", "rprivate"];
@@ -16,7 +16,7 @@ pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !cluster.dns_servers.is_empty() && !cluster.dns_service.is_empty() {
         warnings
-            .push(Warning::new("dns_service", "dns_servers is given too; upstream DNS is one of the two"));
+            .push(Warning::new("dns_service", "dns_servers is given too; the documents want one of the two"));
     }
     for (index, node) in cluster.nodes.iter().enumerate() {
         let path = Path::Root.field("nodes");
@@ -40,7 +40,7 @@ pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
         }
     }
     // What is valid can be read; anything else was refused before.
-    let read = |text: Option<&str>| text.and_then(|text| Tree::from_json(text).ok()).unwrap_or(Tree::Null);
+    let read = |text: Option<&str>| text.and_then(|text| Tree::from_stored(text).ok()).unwrap_or(Tree::Null);
     repair(&read(cluster.repair.text()), &mut warnings);
     options(&read(cluster.options.text()), &mut warnings);
     warnings
@@ -79,6 +79,17 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
                 }
             }
         }
+    }
+    for (component, kind) in free_form::COMPONENTS {
+        let Some(config) = options.get(component).and_then(|parameters| parameters.get("config")) else {
+            continue;
+        };
+        let path = root.field(component);
+        unknown_names(config, kind.schema, path.field("config"), &mut |path, near| {
+            let perhaps = near.map_or_else(String::new, |near| format!(": {near}, perhaps"));
+            let message = format!("{} of Kubernetes 1.30 has no such field{perhaps}", kind.kind);
+            warnings.push(Warning::new(path, message));
+        });
     }
     let file = options.get("kubelet").and_then(|kubelet| kubelet.get("cni_conf_file"));
     if let Some(name) = file.and_then(|file| file.get("name")).and_then(Tree::text)

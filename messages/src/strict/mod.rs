@@ -5,7 +5,9 @@
 //! Assumes: the text is in memory already, so whoever reads a file bounds it by [`MAX_TEXT_BYTES`].
 //! Does not: know what values mean; the `rules` of a cluster do.
 
+pub(crate) mod components;
 mod hint;
+mod quantity;
 pub(crate) mod schema;
 pub(crate) mod tree;
 pub(crate) mod walk;
@@ -13,3 +15,6 @@ pub(crate) mod yaml;
 
 pub(crate) use hint::nearest;
 pub use yaml::MAX_TEXT_BYTES;
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! An untyped value in the order of the input: what YAML and JSON have in common.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::value::RawValue;
 
 /// An untyped value.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +35,37 @@ impl Tree {
     /// Reads JSON.
     pub(crate) fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
+    }
+
+    /// Reads JSON that was stored, where a number may be larger than any float: it becomes an infinite one,
+    /// which is wrong wherever a number is expected and no matter anywhere else.
+    pub(crate) fn from_stored(text: &str) -> Result<Self, serde_json::Error> {
+        Self::from_raw(serde_json::from_str(text)?, 0)
+    }
+
+    fn from_raw(raw: &RawValue, depth: usize) -> Result<Self, serde_json::Error> {
+        /// Levels; what [`Tree::from_json`] reads has as many.
+        const MAX_DEPTH: usize = 128;
+        if depth > MAX_DEPTH {
+            return Err(serde_json::Error::custom(format_args!("more than {MAX_DEPTH} levels of nesting")));
+        }
+        let text = raw.get();
+        Ok(match text.as_bytes().first() {
+            Some(b'{') => {
+                let fields: RawFields<'_> = serde_json::from_str(text)?;
+                let read = |(name, value)| Ok((name, Self::from_raw(value, depth + 1)?));
+                Self::Object(fields.0.into_iter().map(read).collect::<Result<_, serde_json::Error>>()?)
+            }
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(text)?;
+                let read = |value| Self::from_raw(value, depth + 1);
+                Self::List(items.into_iter().map(read).collect::<Result<_, _>>()?)
+            }
+            Some(b'-' | b'0'..=b'9') => {
+                Self::from_json(text).unwrap_or(Self::Number(Number::Float(f64::INFINITY)))
+            }
+            _ => Self::from_json(text)?,
+        })
     }
 
     /// The fields of an object; none for any other value.
@@ -88,6 +121,8 @@ impl Tree {
         match self {
             Self::Null | Self::List(_) | Self::Object(_) => self.kind().to_owned(),
             Self::Bool(value) => value.to_string(),
+            // A whole float keeps its point, which may be what is wrong with it.
+            Self::Number(Number::Float(value)) => format!("the number {value:?}"),
             Self::Number(number) => format!("the number {number}"),
             Self::Text(text) => shown_text(text),
         }
@@ -99,6 +134,13 @@ pub(crate) fn shown_text(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+impl Number {
+    /// Whether it is not beyond every float.
+    pub(crate) fn is_finite(self) -> bool {
+        !matches!(self, Self::Float(value) if !value.is_finite())
     }
 }
 
@@ -185,6 +227,38 @@ impl<'de> Deserialize<'de> for Tree {
     }
 }
 
+/// The fields of an object, unread. Of two with the same name the last one counts, as in Go.
+struct RawFields<'de>(Vec<(String, &'de RawValue)>);
+
+impl<'de> Deserialize<'de> for RawFields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = RawFields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields: Vec<(String, &RawValue)> = Vec::new();
+                let mut places = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    match places.get(&name) {
+                        Some(&place) => fields[place] = (name, value),
+                        None => {
+                            places.insert(name.clone(), fields.len());
+                            fields.push((name, value));
+                        }
+                    }
+                }
+                Ok(RawFields(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
@@ -243,7 +317,7 @@ impl<'de> Visitor<'de> for AnyValue {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
         let mut fields: Vec<(String, Tree)> = Vec::new();
-        let mut names = std::collections::BTreeSet::new();
+        let mut names = BTreeSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
                 return Err(A::Error::custom(format_args!("the field {} is there twice", shown_text(&name))));

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::input::Problems;
-use crate::strict::hint;
 use crate::strict::tree::{Number, Tree};
+use crate::strict::{hint, quantity};
 
 /// What a value may be. `null` stands for an absent value of any kind, as in Kubernetes and Go, but not
 /// for an item of a list or a value of a map.
@@ -14,6 +14,13 @@ pub(crate) enum Kind {
     /// A text that must not be shown.
     Secret,
     Bool,
+    Number,
+    /// A text such as `1m30s` (Go).
+    Duration,
+    /// A duration, or a whole number of nanoseconds (Kubernetes' logging options).
+    LogDuration,
+    /// A number, or a text such as `100Mi` (Kubernetes).
+    Quantity,
     /// A whole number from the first to the second, both included.
     Whole(i64, i64),
     List(&'static Kind),
@@ -22,6 +29,19 @@ pub(crate) enum Kind {
     Object(&'static Schema),
     /// An object of somebody else's shape.
     FreeForm,
+    /// Anything of somebody else's shape.
+    Any,
+}
+
+impl Kind {
+    fn is_secret(&self) -> bool {
+        match self {
+            Kind::Secret => true,
+            Kind::List(item) => item.is_secret(),
+            Kind::Map(entry) => entry.is_secret(),
+            _ => false,
+        }
+    }
 }
 
 /// The fields of an object.
@@ -37,6 +57,31 @@ pub(crate) enum Unknown {
     Refuse,
     /// They were stored: a newer version may know them. Names match in any case, as Go has it.
     Keep,
+}
+
+/// Reports the names in a value that a schema does not know: their path, and the known name that is near.
+pub(crate) fn unknown_names<'s>(
+    tree: &Tree,
+    schema: &'s Schema,
+    path: Path<'_>,
+    report: &mut impl FnMut(Path<'_>, Option<&'s str>),
+) {
+    for (name, value) in tree.fields() {
+        let known = schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        match known.map(|(_, kind)| kind) {
+            None => {
+                let near = hint::nearest(name, schema.fields.iter().map(|(known, _)| *known));
+                report(path.field(&shortened(name)), near);
+            }
+            Some(Kind::Object(schema)) => unknown_names(value, schema, path.field(name), report),
+            Some(Kind::List(Kind::Object(schema))) => {
+                for (index, item) in value.items().iter().enumerate() {
+                    unknown_names(item, schema, path.field(name).item(index), report);
+                }
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 /// Where a value is, from the outside in.
@@ -139,6 +184,14 @@ impl Walk<'_> {
             {
                 Some(Tree::Number(Number::Integer(value)))
             }
+            (Kind::Duration | Kind::LogDuration, Tree::Text(text)) if quantity::is_duration(&text) => {
+                Some(Tree::Text(text))
+            }
+            (Kind::Quantity, Tree::Text(text)) if quantity::is_quantity(&text) => Some(Tree::Text(text)),
+            (Kind::LogDuration, value @ Tree::Number(Number::Integer(_))) | (Kind::Any, value) => Some(value),
+            (Kind::Number | Kind::Quantity, Tree::Number(number)) if number.is_finite() => {
+                Some(Tree::Number(number))
+            }
             (Kind::List(item), Tree::List(items)) => {
                 let items = items.into_iter().enumerate();
                 // A wrong item leaves its place to an empty one: the indices of the others stay.
@@ -162,26 +215,27 @@ impl Walk<'_> {
             (Kind::Object(schema), value @ Tree::Object(_)) => Some(self.object(value, schema, path)),
             (Kind::FreeForm, value @ Tree::Object(_)) => Some(value),
             (kind, value) => {
-                let got = if matches!(kind, Kind::Secret) { value.kind().to_owned() } else { value.shown() };
+                let got = if kind.is_secret() { value.kind().to_owned() } else { value.shown() };
                 self.problems.add(path, got, expected(kind, &value));
                 None
             }
         }
     }
 
-    /// Which names there are, and which one may have been meant.
+    /// Which name may have been meant, where it belongs, or which names there are.
     fn hint(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
         let names = || schema.fields.iter().map(|(known, _)| *known);
-        let all = names().collect::<Vec<_>>().join(", ");
-        if let Some(near) = hint::nearest(name, names()) {
-            return format!("{near:?}, perhaps, or another of {all}");
-        }
         let mut places = Vec::new();
         find(self.root, name, String::new(), &mut places);
-        places.retain(|place| *place != String::from(path.field(name)));
-        match places.first() {
-            Some(place) => format!("one of {all} ({name:?} belongs to {place})"),
-            None => format!("one of {all}"),
+        let own = path.to_string();
+        let place = places.iter().find(|place| **place != own);
+        match (hint::nearest(name, names()), place) {
+            (Some(near), None) => format!("a known one: {near:?}, perhaps"),
+            (Some(near), Some(place)) => {
+                format!("a known one: {near:?}, perhaps, since this one belongs to {place}")
+            }
+            (None, Some(place)) => format!("it in {place}"),
+            (None, None) => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
         }
     }
 }
@@ -209,10 +263,15 @@ fn expected(kind: &Kind, value: &Tree) -> String {
             _ => "a text".to_owned(),
         },
         Kind::Bool => "true or false, without quotes".to_owned(),
+        Kind::Number => "a number".to_owned(),
+        Kind::Duration => "a duration such as 1m30s".to_owned(),
+        Kind::LogDuration => "a duration such as 1m30s, or whole nanoseconds".to_owned(),
+        Kind::Quantity => "a quantity such as 100Mi".to_owned(),
         Kind::Whole(least, greatest) => format!("a whole number from {least} to {greatest}"),
         Kind::List(item) => format!("a list of {}", plural(item)),
         Kind::Map(entry) => format!("an object of {}", plural(entry)),
         Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
+        Kind::Any => "a value".to_owned(),
     }
 }
 
@@ -220,15 +279,23 @@ fn plural(kind: &Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::Secret => "texts",
         Kind::Bool => "booleans",
+        Kind::Number => "numbers",
+        Kind::Duration | Kind::LogDuration => "durations",
+        Kind::Quantity => "quantities",
         Kind::Whole(..) => "whole numbers",
         Kind::List(_) => "lists",
+        Kind::Any => "values",
         Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => "objects",
     }
 }
 
 fn empty(kind: &Kind) -> Tree {
     match kind {
-        Kind::Text | Kind::Secret => Tree::Text(String::new()),
+        Kind::Text | Kind::Secret | Kind::Duration | Kind::LogDuration | Kind::Quantity => {
+            Tree::Text(String::new())
+        }
+        Kind::Number => Tree::Number(Number::Integer(0)),
+        Kind::Any => Tree::Null,
         Kind::Bool => Tree::Bool(false),
         Kind::Whole(least, _) => Tree::Number(Number::Integer(*least)),
         Kind::List(_) => Tree::List(Vec::new()),

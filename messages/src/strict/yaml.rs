@@ -84,12 +84,12 @@ fn explain(error: &Error) -> String {
     match error {
         Error::DuplicateMappingKey { key, location } => {
             let key = key.as_deref().map_or_else(|| "a key".to_owned(), shown_text);
-            format!("{key} for the second time in {}", place(location))
+            format!("{key} for the second time at {}", place(location))
         }
         Error::Budget { breach: BudgetBreach::Documents { .. }, location }
-        | Error::MultipleDocuments { location, .. } => format!("a second document in {}", place(location)),
+        | Error::MultipleDocuments { location, .. } => format!("a second document at {}", place(location)),
         Error::Budget { breach: BudgetBreach::Depth { .. }, location } => {
-            format!("more than {MAX_DEPTH} levels of nesting in {}", place(location))
+            format!("more than {MAX_DEPTH} levels of nesting at {}", place(location))
         }
         Error::Budget { location, .. }
         | Error::AliasReplayLimitExceeded { location, .. }
@@ -98,10 +98,10 @@ fn explain(error: &Error) -> String {
             format!("more content, or more by aliases, than is read ({})", place(location))
         }
         Error::RecursiveReferencesRequireWeakTypes { location } => {
-            format!("an alias within what it stands for in {}", place(location))
+            format!("an alias within what it stands for at {}", place(location))
         }
         Error::NonFiniteFloat { value, location } => {
-            format!("{value}, which JSON cannot hold, in {}", place(location))
+            format!("{value}, which JSON cannot hold, at {}", place(location))
         }
         Error::AliasError { error, .. } => explain(error),
         other => {
