@@ -1,0 +1,167 @@
+//! One connection: its requests with their deadline and log, and a limit on how long it may not be read.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use tower::ServiceExt;
+
+use crate::routes::problem;
+use crate::server::{Limits, REQUESTS};
+
+/// Longest path that is logged, in bytes.
+const LOGGED_PATH_MAX_BYTES: usize = 200;
+
+/// Answers the requests of a connection until it ends, or until `closing` and the request under way is answered.
+pub(crate) async fn answer<Io>(
+    io: Io,
+    peer: String,
+    router: Router,
+    limits: Limits,
+    mut closing: watch::Receiver<bool>,
+) where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(Stalls::new(io, limits.write_stall));
+    let service = service_fn(|request: Request<Incoming>| {
+        answer_one(&peer, router.clone(), limits.request, request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read)
+        .max_buf_size(limits.header_bytes)
+        .serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Some(ended),
+        // An error means that the server is gone, which closes as well.
+        _ = closing.wait_for(|closing| *closing) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        // A client that goes away or is too slow is no event for an operator.
+        tracing::debug!(%peer, %error, "a connection ended early");
+    }
+}
+
+async fn answer_one(
+    peer: &str,
+    router: Router,
+    deadline: Duration,
+    request: Request,
+) -> Result<Response, Infallible> {
+    let began = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let id = request.headers().get(HeaderName::from_static("x-cybozu-request-id")).cloned();
+    let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
+        Ok(Ok(response)) => response,
+        Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
+    };
+    let status = response.status().as_u16();
+    metrics::counter!(REQUESTS, "endpoint" => endpoint(&path), "code" => status.to_string()).increment(1);
+    let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
+    let took = began.elapsed();
+    match status {
+        // Debug, so that control characters of a path are escaped.
+        500.. => tracing::warn!(peer, %method, path = ?shown, status, ?took, request_id = ?id, "answered"),
+        _ => tracing::debug!(peer, %method, path = ?shown, status, ?took, request_id = ?id, "answered"),
+    }
+    Ok(response)
+}
+
+/// Few values whatever is asked for: each value of a label is a series of its own.
+fn endpoint(path: &str) -> &'static str {
+    match path {
+        "/health" => "/health",
+        "/version" => "/version",
+        "/metrics" => "/metrics",
+        _ => "other",
+    }
+}
+
+/// Fails a write that the other side does not let on for too long. hyper bounds only reads.
+struct Stalls<Io> {
+    io: Io,
+    limit: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<Io> Stalls<Io> {
+    fn new(io: Io, limit: Duration) -> Self {
+        Self { io, limit, stalled: None }
+    }
+
+    /// `Pending` becomes an error when there was nothing else for the whole limit.
+    fn bound<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if poll.is_ready() {
+            self.stalled = None;
+            return poll;
+        }
+        let limit = self.limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(stalled.as_mut().poll(cx));
+        self.stalled = None;
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Stalls<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for Stalls<Io> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.bound(cx, poll)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.bound(cx, poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_flush(cx);
+        self.bound(cx, poll)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.bound(cx, poll)
+    }
+}

@@ -1,0 +1,56 @@
+//! Connections without a network, for the simulation and tests.
+
+use std::io;
+
+use axum::serve::Listener;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+/// Bytes that may be under way in each direction of a connection; a socket's buffers hold about as many.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Connections that may wait to be accepted, as a kernel's backlog.
+const BACKLOG: usize = 128;
+
+/// Accepts what its [`Dialer`] connects.
+#[derive(Debug)]
+pub struct MemoryListener(mpsc::Receiver<DuplexStream>);
+
+/// Connects to a [`MemoryListener`].
+#[derive(Debug, Clone)]
+pub struct Dialer(mpsc::Sender<DuplexStream>);
+
+/// A listener and who connects to it.
+#[must_use]
+pub fn listener() -> (Dialer, MemoryListener) {
+    let (dialer, accepts) = mpsc::channel(BACKLOG);
+    (Dialer(dialer), MemoryListener(accepts))
+}
+
+impl Dialer {
+    /// Connects, as soon as the backlog has room.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] when the listener is gone.
+    pub async fn connect(&self) -> io::Result<DuplexStream> {
+        let (here, there) = tokio::io::duplex(BUFFER_BYTES);
+        self.0.send(there).await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        Ok(here)
+    }
+}
+
+impl Listener for MemoryListener {
+    type Io = DuplexStream;
+    type Addr = &'static str;
+
+    async fn accept(&mut self) -> (DuplexStream, &'static str) {
+        match self.0.recv().await {
+            Some(io) => (io, "memory"),
+            // Every dialer is gone: nobody will ever connect.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<&'static str> {
+        Ok("memory")
+    }
+}

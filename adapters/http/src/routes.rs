@@ -1,0 +1,124 @@
+//! The pages: shapes, status codes and content types as CKE has them.
+//!
+//! CKE knows no 405: what is not exactly a page under its one method is "not found", in JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::any;
+use serde::Serialize;
+
+/// The header by which cybozu-go's programs follow a request; errors repeat it.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-cybozu-request-id");
+/// A longer request id is not repeated, in bytes. One of cybozu-go's has 36.
+const REQUEST_ID_MAX_BYTES: usize = 128;
+/// The text format of Prometheus.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the pages show.
+#[async_trait]
+pub trait Service: Send + Sync + 'static {
+    /// Whether the instance is healthy: it can read its store, and its reign has not melted down.
+    async fn healthy(&self) -> bool;
+
+    /// The version of the program.
+    fn version(&self) -> String;
+
+    /// All metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
+    fn metrics(&self) -> String;
+}
+
+#[derive(Serialize)]
+struct Health {
+    health: &'static str,
+}
+
+#[derive(Serialize)]
+struct Version {
+    version: String,
+}
+
+/// Fields in the order of their names, as Go writes a map.
+#[derive(Serialize)]
+struct Problem<'a> {
+    error: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    status: u16,
+}
+
+#[derive(Clone)]
+struct Pages {
+    service: Arc<dyn Service>,
+    health_deadline: Duration,
+}
+
+/// The pages of an instance. A health that takes longer than `health_deadline` (CKE: the `timeout` of its
+/// configuration) is unhealthy.
+pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
+    Router::new()
+        .route("/", any(overview))
+        .route("/health", any(health))
+        .route("/version", any(version))
+        // Any method, as the handler of Prometheus' library takes it.
+        .route("/metrics", any(metrics))
+        .fallback(not_found)
+        .with_state(Pages { service, health_deadline })
+}
+
+async fn overview(request: Request) -> Response {
+    if request.method() != Method::GET {
+        return not_found(request).await;
+    }
+    Html(concat!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Madako</title></head>\n",
+        "<body><h1>Madako</h1><ul>\n",
+        "<li><a href=\"/health\">/health</a>: whether this instance is healthy</li>\n",
+        "<li><a href=\"/version\">/version</a>: its version</li>\n",
+        "<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus</li>\n",
+        "</ul></body></html>\n",
+    ))
+    .into_response()
+}
+
+async fn health(State(pages): State<Pages>, request: Request) -> Response {
+    if request.method() != Method::GET {
+        return not_found(request).await;
+    }
+    match tokio::time::timeout(pages.health_deadline, pages.service.healthy()).await {
+        Ok(true) => json(StatusCode::OK, &Health { health: "healthy" }),
+        Ok(false) | Err(_) => json(StatusCode::INTERNAL_SERVER_ERROR, &Health { health: "unhealthy" }),
+    }
+}
+
+async fn version(State(pages): State<Pages>, request: Request) -> Response {
+    if request.method() != Method::GET {
+        return not_found(request).await;
+    }
+    json(StatusCode::OK, &Version { version: pages.service.version() })
+}
+
+async fn metrics(State(pages): State<Pages>) -> Response {
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.service.metrics()).into_response()
+}
+
+async fn not_found(request: Request) -> Response {
+    problem(StatusCode::NOT_FOUND, "requested resource is not found", request.headers().get(REQUEST_ID))
+}
+
+/// An error as CKE writes it.
+pub(crate) fn problem(status: StatusCode, error: &str, request_id: Option<&HeaderValue>) -> Response {
+    let request_id = request_id.and_then(|id| id.to_str().ok()).filter(|id| id.len() <= REQUEST_ID_MAX_BYTES);
+    json(status, &Problem { error, request_id, status: status.as_u16() })
+}
+
+/// JSON with a line feed behind it, as Go's encoder leaves it.
+fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    let text = serde_json::to_string(body).expect("structures of texts and numbers are JSON");
+    (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}

@@ -1,0 +1,166 @@
+//! Accepting, limiting and draining connections.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::Listener;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::connection::answer;
+
+pub(crate) const REQUESTS: &str = "madako_http_requests_total";
+const CONNECTIONS: &str = "madako_http_connections";
+
+/// Describes this crate's metrics to the recorder.
+pub fn describe_metrics() {
+    metrics::describe_counter!(REQUESTS, "HTTP requests answered.");
+    metrics::describe_gauge!(CONNECTIONS, "Open HTTP connections.");
+}
+
+/// What a client may use up.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Open connections; more wait in the listener's backlog.
+    pub connections: usize,
+    /// Time for the head of a request, from the end of the one before: it bounds idle connections as well.
+    pub header_read: Duration,
+    /// Size of the head of a request, in bytes.
+    pub header_bytes: usize,
+    /// Time for the answer to a request, until its body begins.
+    pub request: Duration,
+    /// Time that an answer may not be read for.
+    pub write_stall: Duration,
+    /// Time for the answers under way after the shutdown signal.
+    pub drain: Duration,
+}
+
+impl Limits {
+    /// For the few clients of an instance: probes, Prometheus, a browser. CKE reads for 30 s as well.
+    pub const DEFAULT: Self = Self {
+        connections: 256,
+        header_read: Duration::from_secs(30),
+        header_bytes: 16 * 1024,
+        request: Duration::from_secs(10),
+        write_stall: Duration::from_secs(10),
+        drain: Duration::from_secs(2),
+    };
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}")]
+pub struct BindError {
+    /// The address as it was given.
+    pub address: String,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Listens on `host:port`; without a host on every address, as Go's programs take it.
+///
+/// # Errors
+/// [`BindError`] names the address.
+pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
+    let listener = if address.starts_with(':') {
+        // The first takes IPv4 too; where IPv6 is switched off only the second is possible.
+        match TcpListener::bind(format!("[::]{address}")).await {
+            Ok(listener) => Ok(listener),
+            Err(_) => TcpListener::bind(format!("0.0.0.0{address}")).await,
+        }
+    } else {
+        TcpListener::bind(address).await
+    };
+    listener.map_err(|source| BindError { address: address.to_owned(), source })
+}
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// Connections that were cut off because they did not end within the drain time.
+    pub cut_off: usize,
+}
+
+/// Answers the listener's connections with `router` until `shutdown` is ready.
+///
+/// Dropping the future cuts off every connection.
+pub async fn serve<L>(
+    mut listener: L,
+    router: Router,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) -> Served
+where
+    L: Listener,
+    L::Addr: Display,
+{
+    let mut shutdown = std::pin::pin!(shutdown);
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let closing = watch::Sender::new(false);
+    // Ends its tasks when it is dropped.
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            // Before the accept: what has no place stays in the backlog.
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            Some((place, listener.accept().await))
+        };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => report(ended),
+            Some((place, (io, peer))) = accepted => {
+                let serving = answer(io, peer.to_string(), router.clone(), limits, closing.subscribe());
+                connections.spawn(async move {
+                    let _place = place;
+                    let _open = Open::new();
+                    serving.await;
+                });
+            }
+            else => break,
+        }
+    }
+    drop(listener);
+    closing.send_replace(true);
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    };
+    // What is left is counted and cut off below.
+    let _ = tokio::time::timeout(limits.drain, drained).await;
+    let cut_off = connections.len();
+    connections.shutdown().await;
+    Served { cut_off }
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "answering a connection panicked");
+    }
+}
+
+/// Counts an open connection for as long as it lives.
+struct Open(metrics::Gauge);
+
+impl Open {
+    fn new() -> Self {
+        let gauge = metrics::gauge!(CONNECTIONS);
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
