@@ -7,6 +7,11 @@ LOCKED := --locked
 # Always the whole workspace: one choice of features, so that nothing is compiled twice.
 NEXTEST := $(TOOLS)/cargo-nextest nextest run $(LOCKED) --workspace
 
+# What cargo-deny judges: the crates of the systems that Madako runs on, so that no others have to be fetched.
+PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch64-unknown-linux-gnu
+# An exception in deny.toml that is not needed any more is an error.
+OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
+
 .PHONY: help run test check test-long bench fmt
 .DEFAULT_GOAL := help
 
@@ -25,13 +30,15 @@ test: ## Every test, those against a real etcd included
 check: ## What a machine can judge without running the service; CI does the same
 	@scripts/set-up build check
 	$(CARGO) fmt --all --check
-	$(TOOLS)/cargo-deny --locked --log-level error check --show-stats bans licenses sources
+	$(CARGO) metadata $(LOCKED) --format-version 1 $(PLATFORMS) >$(TOOLS)/metadata.json
+	$(TOOLS)/cargo-deny $(LOCKED) --metadata-path $(TOOLS)/metadata.json --log-level error \
+		check --hide-inclusion-graph $(OUTDATED) --show-stats bans licenses sources
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(NEXTEST) --test house
 
 test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	@scripts/set-up build test
-	MADAKO_TEST_LONG=1 $(NEXTEST) --profile long --release
+	$(NEXTEST) --profile long --release --run-ignored only
 
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test
