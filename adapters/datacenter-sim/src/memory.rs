@@ -58,16 +58,17 @@ impl InMemoryHttp {
         let server =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service);
         let answer = talk(ours, request, limit, shown);
-        tokio::pin!(server, answer);
+        tokio::pin!(answer);
         // Either side may end first: the server when it cuts the answer off, the client when it has enough.
-        let mut serving = true;
+        let mut server = Some(Box::pin(server));
         loop {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
                 () = self.registry.until_refusing(true) => return Err(cut(shown, "connection reset")),
                 () = self.link.until_refusing(true) => return Err(cut(shown, "connection reset")),
-                _ = &mut server, if serving => serving = false,
+                // Its half of the pipe goes with it, so the client sees the end.
+                () = finish(&mut server), if server.is_some() => server = None,
             }
         }
     }
@@ -83,6 +84,13 @@ impl HttpTransport for InMemoryHttp {
             Ok(result) => result,
             Err(_) => Err(HttpError::Deadline { url: shown, deadline }),
         }
+    }
+}
+
+/// Runs the server's side to its end; how it ends is for the client to notice.
+async fn finish<E>(server: &mut Option<impl Future<Output = Result<(), E>> + Unpin>) {
+    if let Some(server) = server {
+        let _ = server.await;
     }
 }
 

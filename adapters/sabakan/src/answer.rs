@@ -2,6 +2,7 @@
 
 use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
 use madako_messages::ports::RegistryError;
+use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
@@ -16,16 +17,24 @@ const MAX_TEXT: usize = 300;
 /// The date that Go's encoders write as `null`: its zero time.
 pub(crate) const ZERO_DATE: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
 
+/// The data of an answer. In the derived type a list that is missing would pass for one that is `null`, and
+/// every machine for gone.
+#[derive(Deserialize)]
+struct Data {
+    #[serde(rename = "searchMachines", deserialize_with = "Option::deserialize")]
+    machines: Option<Vec<wire::CkeSearchSearchMachines>>,
+}
+
 /// Reads the answer to the query.
 ///
 /// # Errors
 /// [`RegistryError::GraphQl`] if it carries errors, beside data too; [`RegistryError::Malformed`] if it is
 /// not JSON or not what was asked for.
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
-    let deserializer = &mut serde_json::Deserializer::from_slice(body);
-    let response: graphql_client::Response<wire::ResponseData> =
-        serde_path_to_error::deserialize(deserializer)
-            .map_err(|error| malformed(format!("{} at {}", error.inner(), error.path())))?;
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| malformed(format!("{} at {}", error.inner(), error.path())))?;
+    deserializer.end().map_err(|error| malformed(error.to_string()))?;
     if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
         let mut messages: Vec<String> =
             errors.iter().take(MAX_MESSAGES).map(|error| shorten(&error.message)).collect();
@@ -38,7 +47,7 @@ pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
         return Err(malformed("neither data nor errors; expected data.searchMachines".to_owned()));
     };
     // `null` is how Go writes an empty list.
-    data.search_machines.unwrap_or_default().into_iter().map(machine).collect()
+    data.machines.unwrap_or_default().into_iter().map(machine).collect()
 }
 
 fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError> {

@@ -72,11 +72,28 @@ fn machine_problem(
     let spec = value.get("spec");
     let from_rest = spec.is_some_and(|spec| spec.get("index-in-rack").is_some());
     let hint = if from_rest { "; this is a machine of sabakan's REST API, not of its GraphQL" } else { "" };
-    problem(
-        &format!("{prefix}[{index}]{within}{told}"),
-        shorten(&error.inner().to_string()),
-        &format!("a machine as sabakan's GraphQL returns it{hint}"),
-    )
+    let (got, expected) = got_and_expected(&error.inner().to_string());
+    problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
+}
+
+/// The two halves of what serde says, in words of the input.
+fn got_and_expected(message: &str) -> (String, String) {
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return (String::new(), format!("the field {field}"));
+    }
+    let Some((got, expected)) = message.split_once(", expected ") else {
+        return (shorten(message), "what sabakan's GraphQL writes there".to_owned());
+    };
+    let got =
+        got.strip_prefix("invalid type: ").or_else(|| got.strip_prefix("invalid value: ")).unwrap_or(got);
+    let expected = match expected {
+        "i64" => "an integer",
+        "f64" => "a number",
+        "a sequence" => "a list",
+        _ if expected.starts_with("struct ") => "an object",
+        _ => expected,
+    };
+    (shorten(got), shorten(expected))
 }
 
 fn kind(value: &Value) -> String {

@@ -26,3 +26,6 @@ pub use query::{query_text, request_body};
 pub use registry::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE, SabakanRegistry, leave_out_without_address};
 pub use telemetry::describe_metrics;
 pub use transport::{ReqwestTransport, TransportError};
+
+#[cfg(test)]
+mod tests;

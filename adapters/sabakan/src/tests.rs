@@ -1,0 +1,29 @@
+//! Tests of the whole crate: what is sent, what is made of answers, and every way to fail.
+
+mod faults;
+mod reading;
+mod sending;
+mod wire;
+
+use std::sync::Arc;
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> OffsetDateTime {
+        START
+    }
+}
+
+/// A quiet registry with so many compute machines, and a boot machine in each of its 2 racks.
+fn registry(machines: u32) -> SimulatedRegistry {
+    let config = DatacenterConfig::new(1, START, 2, &[("compute", machines)]);
+    SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Stopped))
+}
