@@ -38,7 +38,7 @@ check: ## What a machine can judge without running the service; CI does the same
 
 test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	@scripts/set-up build test
-	$(NEXTEST) --profile long --release --run-ignored only
+	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
 
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test
