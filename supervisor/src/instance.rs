@@ -115,14 +115,14 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Starts the tree. `http` is started before the leader.
+    /// Starts the tree. The child that `http` makes, if it makes one, is started before the leader.
     ///
     /// # Errors
     /// The id is taken in this process.
     pub async fn start(
         options: InstanceOptions,
         ports: Ports,
-        http: Option<ChildSpec>,
+        http: impl FnOnce(&InstanceView) -> Option<ChildSpec>,
     ) -> Result<Self, InstanceError> {
         let (wanted, reign) = watch::channel(None);
         let (state_sender, state) = watch::channel(None);
@@ -140,7 +140,8 @@ impl Instance {
         };
         let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
-        if let Some(http) = http {
+        let view = InstanceView { state: state.clone(), reign: reign.clone(), melted };
+        if let Some(http) = http(&view) {
             root = root.child(http);
         }
         root = root.child(ChildSpec::actor(&options.id, LEADER, move || (Leader, leader.clone())));
@@ -151,14 +152,14 @@ impl Instance {
             root: tree.root().clone(),
             options,
             ports,
-            state: state.clone(),
-            wanted: reign.clone(),
+            state,
+            wanted: reign,
             melted: melted_sender,
             given_up,
             sink,
         };
         let director = madako_messages::feed::Task::start(director.run(gave_up));
-        Ok(Self { tree, view: InstanceView { state, reign, melted }, director })
+        Ok(Self { tree, view, director })
     }
 
     /// What it tells about itself.

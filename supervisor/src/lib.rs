@@ -1,6 +1,20 @@
 //! The supervisor: the tree, restart policy, configuration and wiring of one instance.
 
+pub mod clock;
 pub mod config;
+pub mod http;
 pub mod instance;
 pub mod journal;
+pub mod service;
 pub mod tree;
+
+/// Registers the help texts of every metric of the service.
+pub fn describe_metrics() {
+    madako_cluster_planner::describe_metrics();
+    madako_http::describe_metrics();
+    madako_leader::describe_metrics();
+    madako_sabakan::describe_metrics();
+    madako_sabakan_poller::describe_metrics();
+    madako_store::describe_metrics();
+    tree::describe_metrics();
+}

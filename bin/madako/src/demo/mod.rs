@@ -1,0 +1,181 @@
+//! `madako demo`: the whole service on the embedded store, with a simulated data center behind real HTTP.
+//!
+//! For: seeing what Madako does without any machine. Everything but the machines is real: the store's
+//! file (in a directory that goes with the demo), etcd's API and HTTP on loopback, GraphQL, the actors.
+
+mod picture;
+mod summary;
+mod tell;
+mod view;
+mod world;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use madako_messages::event::Event;
+use madako_supervisor::tree::{ChildState, TreeStatus};
+use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyModifiers};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use picture::{ActorLine, Picture};
+use summary::Summary;
+use world::World;
+
+/// Time between two pictures.
+const FRAME: Duration = Duration::from_millis(250);
+
+/// How a demo runs.
+#[derive(Debug, Clone)]
+pub(crate) struct DemoOptions {
+    /// Ends by itself after this.
+    pub(crate) length: Option<Duration>,
+    /// Seed of the data center and of every chance.
+    pub(crate) seed: u64,
+    /// Where HTTP is served.
+    pub(crate) http: std::net::SocketAddr,
+    /// Where etcd's API is served; another port of loopback when it is taken.
+    pub(crate) etcd: std::net::SocketAddr,
+    /// Print the summary as JSON and nothing else.
+    pub(crate) json: bool,
+}
+
+/// How the demo shows what happens.
+enum Screen {
+    Live(Box<ratatui::DefaultTerminal>),
+    Lines,
+    Nothing,
+}
+
+/// Runs a demo. The answer is whether no invariant was violated.
+pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
+    let world = World::start(&options).await?;
+    let mut screen = if options.json {
+        Screen::Nothing
+    } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        Screen::Live(Box::new(ratatui::try_init().context("the terminal cannot be taken over")?))
+    } else {
+        Screen::Lines
+    };
+    let mut picture = Picture {
+        http: world.service.http().to_string(),
+        etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
+        ..Picture::default()
+    };
+    let shown = show(&world, &options, &mut picture, &mut screen).await;
+    if let Screen::Live(_) = screen {
+        ratatui::restore();
+    }
+    shown?;
+    world.stop().await;
+    let summary = Summary::new(&picture, options.seed);
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        serde_json::to_writer(&mut out, &summary)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", summary.text())?;
+    }
+    Ok(summary.invariant_violations == 0)
+}
+
+/// Shows what happens until the time is over or somebody ends it.
+async fn show(
+    world: &World,
+    options: &DemoOptions,
+    picture: &mut Picture,
+    screen: &mut Screen,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let end = options.length.map(|length| began + length);
+    let mut events = world.events.resubscribe();
+    let mut stop = std::pin::pin!(crate::signals::stop());
+    let mut frames = tokio::time::interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
+            event = events.recv() => take(picture, screen, began, event)?,
+            _ = frames.tick() => {
+                if matches!(screen, Screen::Live(_)) && asked_to_end()? {
+                    break;
+                }
+                refresh(world, picture, began).await;
+                if let Screen::Live(terminal) = screen {
+                    terminal.draw(|frame| view::draw(frame, picture)).context("drawing failed")?;
+                }
+            }
+        }
+    }
+    refresh(world, picture, began).await;
+    Ok(())
+}
+
+fn take(
+    picture: &mut Picture,
+    screen: &Screen,
+    began: Instant,
+    event: Result<Arc<Event>, RecvError>,
+) -> anyhow::Result<()> {
+    picture.elapsed = began.elapsed();
+    match event {
+        Ok(event) => {
+            if let (Some(line), Screen::Lines) = (picture.take(&event), screen) {
+                writeln!(std::io::stdout().lock(), "{:>7.1} s  {line}", picture.elapsed.as_secs_f64())?;
+            }
+            Ok(())
+        }
+        // The summary counts events: one that was missed would make it wrong.
+        Err(error @ broadcast::error::RecvError::Lagged(_)) => {
+            Err(anyhow::Error::new(error).context("the demo is too slow to count what happens"))
+        }
+        Err(RecvError::Closed) => anyhow::bail!("the service ended"),
+    }
+}
+
+async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
+    picture.elapsed = began.elapsed();
+    let view = world.service.instance().view();
+    picture.epoch = view.reign.borrow().as_ref().map(|epoch| epoch.number);
+    let state = view.state.borrow().clone();
+    picture.revision = state.as_ref().map_or(0, |state| state.revision);
+    let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
+    picture.show(&world.registry.machines(), cluster);
+    // A tree that has ended shows no actors.
+    picture.actors = world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+}
+
+fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
+    let mut lines = Vec::new();
+    for child in &tree.children {
+        let state = match child.state {
+            ChildState::Waiting => "waits".to_owned(),
+            ChildState::Starting => "starts".to_owned(),
+            ChildState::Running => "running".to_owned(),
+            ChildState::Backoff(pause) => format!("back in {:.1} s", pause.as_secs_f64()),
+            ChildState::Stopping => "stops".to_owned(),
+        };
+        lines.push(ActorLine { name: child.id.to_string(), depth, state, restarts: child.restarts });
+        lines.extend(child.below.iter().flat_map(|below| actors(below, depth + 1)));
+    }
+    lines
+}
+
+/// Whether Ctrl-C, q or Escape was typed. A terminal in raw mode sends no signal.
+fn asked_to_end() -> anyhow::Result<bool> {
+    while event::poll(Duration::ZERO)? {
+        if let Input::Key(key) = event::read()? {
+            let control_c =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

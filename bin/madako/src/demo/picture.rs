@@ -1,0 +1,128 @@
+//! What the live view shows, as plain data: built from the registry, the store's state and events.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::cluster::Cluster;
+use madako_messages::event::Event;
+use madako_messages::machine::{Machine, MachineState};
+use madako_messages::plan::{Part, Plan};
+
+use super::tell::tell;
+
+/// Events that are kept to be shown: more than any screen has lines.
+const EVENTS: usize = 100;
+
+/// A machine in its rack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) role: String,
+    pub(crate) state: MachineState,
+    /// Its part in the cluster, when it is a node.
+    pub(crate) part: Option<Part>,
+}
+
+/// An actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ActorLine {
+    pub(crate) name: String,
+    pub(crate) depth: usize,
+    pub(crate) state: String,
+    pub(crate) restarts: u64,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pub(crate) elapsed: Duration,
+    pub(crate) http: String,
+    pub(crate) etcd: String,
+    /// The epoch, while the instance leads.
+    pub(crate) epoch: Option<i64>,
+    pub(crate) revision: i64,
+    /// Machines of each rack, by their index in it.
+    pub(crate) racks: BTreeMap<i64, Vec<Cell>>,
+    pub(crate) control_plane: usize,
+    pub(crate) workers: usize,
+    pub(crate) last_plan: Option<Arc<Plan>>,
+    pub(crate) actors: Vec<ActorLine>,
+    pub(crate) events: VecDeque<(Duration, String)>,
+    pub(crate) tally: Tally,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    pub(crate) machines: usize,
+    pub(crate) commits: u64,
+    pub(crate) plans: BTreeMap<&'static str, u64>,
+    pub(crate) elections: u64,
+    pub(crate) actor_restarts: u64,
+    pub(crate) violations: u64,
+}
+
+impl Tally {
+    /// Counts an event.
+    pub(crate) fn count(&mut self, event: &Event) {
+        match event {
+            Event::Observed { machines, .. } => self.machines = *machines,
+            Event::Committed { what: "cluster", .. } => self.commits += 1,
+            Event::Planned { plan, .. } => {
+                if let Some(action) = plan.action {
+                    *self.plans.entry(action.name()).or_default() += 1;
+                }
+            }
+            Event::Elected { .. } => self.elections += 1,
+            Event::ActorRestarted { .. } => self.actor_restarts += 1,
+            Event::Violated(violations) => self.violations += violations.len() as u64,
+            _ => {}
+        }
+    }
+}
+
+impl Picture {
+    /// Takes an event up. Returns how it is told, when it is worth telling.
+    pub(crate) fn take(&mut self, event: &Event) -> Option<String> {
+        self.tally.count(event);
+        if let Event::Planned { plan, .. } = event {
+            self.last_plan = Some(Arc::clone(plan));
+        }
+        let told = tell(event)?;
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back((self.elapsed, told.clone()));
+        Some(told)
+    }
+
+    /// Shows these machines with the parts that a cluster gives them.
+    pub(crate) fn show(&mut self, machines: &[Machine], cluster: Option<&Cluster>) {
+        let parts: BTreeMap<&str, Part> = cluster
+            .into_iter()
+            .flat_map(|cluster| &cluster.nodes)
+            .map(|node| {
+                let part = if node.control_plane { Part::ControlPlane } else { Part::Worker };
+                (node.address.as_str(), part)
+            })
+            .collect();
+        self.control_plane = parts.values().filter(|part| **part == Part::ControlPlane).count();
+        self.workers = parts.len() - self.control_plane;
+        let mut racks: BTreeMap<i64, Vec<(i64, Cell)>> = BTreeMap::new();
+        for machine in machines {
+            let cell = Cell {
+                role: machine.spec.role.clone(),
+                state: machine.status.state,
+                part: machine.address().and_then(|address| parts.get(address).copied()),
+            };
+            racks.entry(machine.spec.rack).or_default().push((machine.spec.index_in_rack, cell));
+        }
+        self.racks = racks
+            .into_iter()
+            .map(|(rack, mut cells)| {
+                cells.sort_by_key(|(index, _)| *index);
+                (rack, cells.into_iter().map(|(_, cell)| cell).collect())
+            })
+            .collect();
+    }
+}

@@ -1,0 +1,71 @@
+//! Events as lines for people.
+
+use std::time::Duration;
+
+use madako_messages::event::Event;
+use madako_messages::plan::{Change, ChangeKind};
+
+/// Changes that one line names.
+const NAMED: usize = 6;
+
+/// How an event is told; `None` for what happens all the time.
+pub(crate) fn tell(event: &Event) -> Option<String> {
+    let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
+    Some(match event {
+        Event::Observed { .. } => return None,
+        Event::Waiting { leader } => format!("waits as a candidate behind {leader}"),
+        Event::Elected { epoch } => format!("leads (epoch {epoch})"),
+        Event::Lost { epoch, why } => format!("leads no longer (epoch {epoch}): {why}"),
+        Event::StoreInterrupted { why } => format!("the store cannot be reached: {why}"),
+        Event::StoreBack => "the store answers again".to_owned(),
+        Event::StateFaults { faults } => match faults.first() {
+            None => "every stored value can be used again".to_owned(),
+            Some(fault) => format!("cannot use {}: {}", fault.key, fault.why),
+        },
+        Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
+        Event::PollFailed { why } => why.clone(),
+        Event::Held(guard) => {
+            format!("removal guard: holds back that {} nodes vanished", guard.vanished.len())
+        }
+        Event::Released { why } => format!("removal guard: {why}"),
+        Event::Blocked(why) => format!("nothing is planned: {why}"),
+        Event::Calm { .. } => "nothing to do".to_owned(),
+        Event::Planned { plan, took } => format!(
+            "planned {} in {:.1} ms: {}",
+            plan.action.map_or("nothing", |action| action.name()),
+            took.as_secs_f64() * 1e3,
+            changes(&plan.changes)
+        ),
+        Event::PlanFailed(error) => format!("no plan ({}): {}", error.kind.name(), error.message),
+        Event::Committed { what, revision, .. } => format!("committed {what} at revision {revision}"),
+        Event::CommitFailed { what, why } => format!("not committed: {what}: {why}"),
+        Event::Violated(violations) => match violations.first() {
+            None => return None,
+            Some(first) => format!("refused, it breaks {first}"),
+        },
+        Event::ActorFailed { actor, why, restart_in: Some(pause) } => {
+            format!("{actor} {why}; back in {}", seconds(pause))
+        }
+        Event::ActorFailed { actor, why, restart_in: None } => format!("{actor} {why}"),
+        Event::ActorRestarted { actor, restarts } => format!("{actor} runs again (restart {restarts})"),
+        Event::Meltdown { pause } => {
+            format!("the reign failed too often: gives up leadership for {}", seconds(pause))
+        }
+    })
+}
+
+/// The changes that say most first, and how many there are beside.
+fn changes(changes: &[Change]) -> String {
+    let mut told: Vec<&Change> =
+        changes.iter().filter(|change| change.change != ChangeKind::Update).collect();
+    if told.is_empty() {
+        told = changes.iter().collect();
+    }
+    let named: Vec<String> = told
+        .iter()
+        .take(NAMED)
+        .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
+        .collect();
+    let rest = changes.len() - named.len();
+    if rest == 0 { named.join(", ") } else { format!("{} and {rest} more", named.join(", ")) }
+}

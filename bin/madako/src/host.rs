@@ -1,0 +1,19 @@
+//! What only the machine knows: its name, and chance for the seed of a process.
+
+use std::io::Read as _;
+
+use anyhow::Context as _;
+
+/// The host name, as CKE stores it in the leader key.
+pub(crate) fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A seed for this process: every random choice of the service comes from it.
+pub(crate) fn seed() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("no random seed can be read from /dev/urandom")?;
+    Ok(u64::from_le_bytes(bytes))
+}

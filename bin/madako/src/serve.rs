@@ -1,0 +1,49 @@
+//! `madako serve`: runs the service until a signal ends it.
+
+use anyhow::Context as _;
+use madako_supervisor::instance::InstanceOptions;
+use madako_supervisor::service::{Service, ServiceOptions};
+
+use crate::failure::Failure;
+use crate::serve_args::ServeOptions;
+use crate::{VERSION, host, recorder, signals};
+
+/// Runs the service. A clean end gives leadership back.
+pub(crate) async fn run(options: Result<ServeOptions, Failure>) -> Result<(), Failure> {
+    let options = options?;
+    for warning in &options.warnings {
+        tracing::warn!("{warning}");
+    }
+    let host = host::name();
+    let service_options = ServiceOptions {
+        instance: InstanceOptions {
+            id: "madako".to_owned(),
+            host,
+            interval: options.interval,
+            session_ttl: options.session_ttl,
+            retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
+            seed: host::seed().map_err(Failure::Failed)?,
+        },
+        http: options.http.to_string(),
+        metrics: recorder::install().map_err(Failure::Failed)?,
+        version: VERSION,
+    };
+    let service = Service::start(&options.config, service_options)
+        .await
+        .context("the service does not start")
+        .map_err(Failure::Failed)?;
+    tracing::info!(http = %service.http(), version = VERSION, "started");
+    tokio::select! {
+        biased;
+        () = signals::stop() => {
+            tracing::info!("stops");
+            service.stop().await;
+            Ok(())
+        }
+        why = service.instance().ended() => {
+            let why = why.unwrap_or_else(|| "it was stopped".to_owned());
+            service.stop().await;
+            Err(Failure::failed(format!("the service ended: {why}")))
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The `http` actor: it serves health, version and metrics on every instance, leader or not.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_http::{BindError, Limits, bind, router, serve};
+use madako_messages::feed::Task;
+use madako_messages::store::Store;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::instance::InstanceView;
+use crate::tree::ChildSpec;
+
+/// Its id in the tree.
+pub const HTTP: &str = "http";
+
+/// A prefix that nothing is stored below: a read of it shows that the store answers.
+const NOTHING: &str = "madako/health";
+
+/// Renders the metrics of the process.
+pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// What is served.
+#[derive(Clone)]
+pub struct HttpSettings {
+    /// The store whose health is told.
+    pub store: Arc<dyn Store>,
+    /// A read of the store that takes longer is unhealthy (CKE: the `timeout` of its configuration).
+    pub timeout: Duration,
+    /// Renders the metrics.
+    pub metrics: MetricsText,
+    /// The version.
+    pub version: &'static str,
+}
+
+/// A listener that is bound before the tree starts, so that an address that is taken is told at once.
+/// A restart binds the same address anew.
+#[derive(Clone)]
+pub struct Bound {
+    address: SocketAddr,
+    first: Arc<Mutex<Option<TcpListener>>>,
+}
+
+impl Bound {
+    /// Binds an address; `:PORT` means every address, as Go has it.
+    ///
+    /// # Errors
+    /// The address is taken, or is none of this machine's.
+    pub async fn new(address: &str) -> Result<Self, BindError> {
+        let listener = bind(address).await?;
+        let bound =
+            listener.local_addr().map_err(|source| BindError { address: address.to_owned(), source })?;
+        Ok(Self { address: bound, first: Arc::new(Mutex::new(Some(listener))) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    async fn listener(&self) -> Result<TcpListener, BindError> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match first {
+            Some(listener) => Ok(listener),
+            None => bind(&self.address.to_string()).await,
+        }
+    }
+}
+
+/// The child that serves.
+pub(crate) fn child(instance: &str, bound: Bound, settings: HttpSettings, view: &InstanceView) -> ChildSpec {
+    let service = Arc::new(Pages { settings, view: view.clone() });
+    ChildSpec::actor(instance, HTTP, move || (Http, (bound.clone(), Arc::clone(&service))))
+}
+
+/// The actor.
+struct Http;
+
+/// The server's task, and what ends it in order.
+struct Serving {
+    shutdown: watch::Sender<bool>,
+    done: Option<tokio::sync::oneshot::Receiver<()>>,
+    _task: Task,
+}
+
+/// The server ended by itself.
+#[derive(Debug)]
+struct Ended;
+
+impl Actor for Http {
+    type Msg = Ended;
+    type State = Serving;
+    type Arguments = (Bound, Arc<Pages>);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Ended>,
+        (bound, pages): Self::Arguments,
+    ) -> Result<Serving, ActorProcessingErr> {
+        let listener = bound.listener().await?;
+        let health_deadline = pages.settings.timeout;
+        let router = router(pages as Arc<dyn madako_http::Service>, health_deadline);
+        let (shutdown, mut asked) = watch::channel(false);
+        let (ended, done) = tokio::sync::oneshot::channel();
+        let task = Task::start(async move {
+            let stop = async move {
+                // An error means that the actor is gone.
+                let _ = asked.wait_for(|asked| *asked).await;
+            };
+            serve(listener, router, Limits::DEFAULT, stop).await;
+            // Whoever waits may have given up; and an actor that stops takes no more messages.
+            let _ = ended.send(());
+            let _ = myself.cast(Ended);
+        });
+        Ok(Serving { shutdown, done: Some(done), _task: task })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Ended>,
+        Ended: Ended,
+        _: &mut Serving,
+    ) -> Result<(), ActorProcessingErr> {
+        Err("the HTTP server ended".into())
+    }
+
+    async fn post_stop(&self, _: ActorRef<Ended>, serving: &mut Serving) -> Result<(), ActorProcessingErr> {
+        serving.shutdown.send_replace(true);
+        if let Some(done) = serving.done.take() {
+            // Bounded by the server's own drain time; an error means that it was ended already.
+            let _ = done.await;
+        }
+        Ok(())
+    }
+}
+
+/// What the pages show.
+struct Pages {
+    settings: HttpSettings,
+    view: InstanceView,
+}
+
+#[async_trait]
+impl madako_http::Service for Pages {
+    async fn healthy(&self) -> bool {
+        if *self.view.melted.borrow() {
+            return false;
+        }
+        match self.settings.store.list(NOTHING).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(%error, "unhealthy");
+                false
+            }
+        }
+    }
+
+    fn version(&self) -> String {
+        self.settings.version.to_owned()
+    }
+
+    fn metrics(&self) -> String {
+        let text = (self.settings.metrics)();
+        if self.view.reign.borrow().is_some() { text } else { without_leaders(&text) }
+    }
+}
+
+/// CKE shows all its metrics but `leader` only while it leads; what was measured then is stale now.
+fn without_leaders(text: &str) -> String {
+    let kept = |line: &&str| {
+        let name = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
+        !name.starts_with("cke_") || name.starts_with("cke_leader")
+    };
+    let mut text: String = text.lines().filter(kept).collect::<Vec<_>>().join("\n");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_lead_shows_no_metrics_of_a_leader() {
+        let text = "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\n\
+                    # HELP cke_sabakan_workers Workers\n# TYPE cke_sabakan_workers gauge\n\
+                    cke_sabakan_workers{role=\"cs\"} 3\nmadako_leader 0\n";
+        assert_eq!(
+            without_leaders(text),
+            "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\nmadako_leader 0\n"
+        );
+    }
+}

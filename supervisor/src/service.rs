@@ -1,0 +1,237 @@
+//! The service as a process runs it: an instance on the real adapters.
+//!
+//! The store is an etcd elsewhere, or the embedded one, which this then also serves to others. The
+//! embedded store outlives the instance, so that leadership can be given back when the service stops.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
+use madako_http::BindError;
+use madako_messages::event::EventSink;
+use madako_messages::ports::Clock;
+use madako_messages::store::Store;
+use madako_sabakan::{ReqwestTransport, SabakanRegistry, TransportError};
+use madako_store::{ConfigError, EtcdStore, StoreConfig};
+
+use crate::clock::SystemClock;
+use crate::config::{Config, Embedded, StoreChoice};
+use crate::http::{self, Bound, HttpSettings, MetricsText};
+use crate::instance::{Instance, InstanceError, InstanceOptions, Ports};
+use crate::journal::Journal;
+
+/// How the service works, beside its configuration file.
+#[derive(Clone)]
+pub struct ServiceOptions {
+    /// How the instance works.
+    pub instance: InstanceOptions,
+    /// Where health, version and metrics are served.
+    pub http: String,
+    /// Renders the metrics of the process.
+    pub metrics: MetricsText,
+    /// What `/version` tells.
+    pub version: &'static str,
+}
+
+/// Why the service did not start. Nothing of it runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The embedded store's file.
+    #[error("the embedded store cannot be opened: {0}")]
+    Open(OpenError),
+    /// The embedded store's address is taken.
+    #[error("{0}")]
+    Taken(String),
+    /// The embedded store's listener.
+    #[error("the embedded store cannot be served: {0}")]
+    Serve(ServeError),
+    /// The embedded store gave no client.
+    #[error("the embedded store gave no client: {0}")]
+    Client(String),
+    /// How to reach the store.
+    #[error("the store cannot be reached so: {0}")]
+    Store(ConfigError),
+    /// The way to the registry.
+    #[error("the registry's client cannot be set up: {0}")]
+    Transport(TransportError),
+    /// The address of HTTP.
+    #[error("HTTP {0}")]
+    Http(#[source] BindError),
+    /// The tree.
+    #[error(transparent)]
+    Instance(InstanceError),
+}
+
+/// An embedded store that is open and served.
+pub struct ServedStore {
+    etcd: EmbeddedEtcd,
+    server: Option<ServerHandle>,
+}
+
+/// Opens the embedded store and serves it on its address.
+///
+/// # Errors
+/// See [`ServiceError`].
+pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore, ServiceError> {
+    // The address first: whoever holds it may be the etcd that was meant, and no file is to be made then.
+    let listener = tokio::net::TcpListener::bind(embedded.listen).await.map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            ServiceError::Taken(embedded.explain_taken())
+        } else {
+            ServiceError::Serve(ServeError::Listen { address: embedded.listen, source })
+        }
+    })?;
+    let mut options = Options::new(Backend::File(embedded.data_dir.clone()), Commit::Thread, seed);
+    options.advertise_client_urls = vec![embedded.client_endpoint()];
+    let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
+    let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
+        certificate: tls.certificate.clone().into_bytes(),
+        key: tls.key.reveal().to_owned().into_bytes(),
+        client_ca: tls.client_ca.clone().map(String::into_bytes),
+    });
+    let server = etcd.serve_on(listener, tls.as_ref()).map_err(ServiceError::Serve)?;
+    Ok(ServedStore { etcd, server: Some(server) })
+}
+
+impl ServedStore {
+    /// A store that is not served to others.
+    #[must_use]
+    pub fn unserved(etcd: EmbeddedEtcd) -> Self {
+        Self { etcd, server: None }
+    }
+
+    /// Where it is served.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(ServerHandle::address)
+    }
+
+    /// The store behind a direct client.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub async fn client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
+        let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.to_string()))?;
+        EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
+    }
+
+    /// Ends streams and closes the file.
+    pub async fn shutdown(self) {
+        let Self { etcd, server } = self;
+        // Watches of others end with the store, and the listener waits for them.
+        tokio::join!(etcd.shutdown(), async {
+            if let Some(server) = server {
+                server.shutdown().await;
+            }
+        });
+    }
+}
+
+/// A running service.
+pub struct Service {
+    instance: Instance,
+    journal: Journal,
+    embedded: Option<ServedStore>,
+    store: Arc<EtcdStore>,
+    http: SocketAddr,
+}
+
+impl Service {
+    /// Starts the service: the store first, then the instance.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub async fn start(config: &Config, options: ServiceOptions) -> Result<Self, ServiceError> {
+        let seed = options.instance.seed;
+        match &config.store {
+            StoreChoice::External => {
+                let store = EtcdStore::open(&config.clients, seed).map_err(ServiceError::Store)?;
+                Self::on(store, None, config.clients.timeout, options).await
+            }
+            StoreChoice::Embedded(embedded) => {
+                let served = open_embedded(embedded, seed).await?;
+                Self::on_embedded(served, &config.clients, options).await
+            }
+        }
+    }
+
+    /// Starts the service on an embedded store that is open.
+    ///
+    /// # Errors
+    /// See [`ServiceError`].
+    pub async fn on_embedded(
+        served: ServedStore,
+        clients: &StoreConfig,
+        options: ServiceOptions,
+    ) -> Result<Self, ServiceError> {
+        let store = served.client(clients, options.instance.seed).await?;
+        Self::on(store, Some(served), clients.timeout, options).await
+    }
+
+    async fn on(
+        store: EtcdStore,
+        embedded: Option<ServedStore>,
+        timeout: Duration,
+        options: ServiceOptions,
+    ) -> Result<Self, ServiceError> {
+        let store = Arc::new(store);
+        let journal = Journal::new(&options.instance.id);
+        let transport = ReqwestTransport::new().map_err(ServiceError::Transport)?;
+        let ports = Ports {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            registry: Arc::new(SabakanRegistry::new(Arc::new(transport))),
+            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            events: Arc::new(journal.clone()) as Arc<dyn EventSink>,
+        };
+        let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
+        let http = bound.address();
+        let settings = HttpSettings {
+            store: Arc::clone(&ports.store),
+            timeout,
+            metrics: options.metrics,
+            version: options.version,
+        };
+        let id = options.instance.id.clone();
+        let instance =
+            Instance::start(options.instance, ports, |view| Some(http::child(&id, bound, settings, view)))
+                .await
+                .map_err(ServiceError::Instance)?;
+        Ok(Self { instance, journal, embedded, store, http })
+    }
+
+    /// The instance.
+    #[must_use]
+    pub fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    /// Its events.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Its store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<EtcdStore> {
+        &self.store
+    }
+
+    /// Where HTTP is served.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Stops the instance, which gives leadership back, and then the embedded store.
+    pub async fn stop(self) {
+        let Self { instance, embedded, store, .. } = self;
+        instance.stop().await;
+        drop(store);
+        if let Some(embedded) = embedded {
+            embedded.shutdown().await;
+        }
+    }
+}
