@@ -8,8 +8,8 @@ use crate::input::{InputError, Problems};
 use crate::strict::tree::{Tree, shown_text};
 
 /// Bytes of a typed text. etcd takes 1.5 MiB a request; a cluster that is only looked at offline may have
-/// 100,000 nodes of about 600 bytes.
-pub const MAX_TEXT_BYTES: usize = 64 * 1024 * 1024;
+/// 100,000 nodes of about 700 bytes.
+pub const MAX_TEXT_BYTES: usize = 128 * 1024 * 1024;
 /// Levels of nesting. CKE's deepest structure has 9; free-form parts get the rest.
 const MAX_DEPTH: usize = 64;
 /// Parser events: a node of a cluster has about 60, so 100,000 nodes fit.
