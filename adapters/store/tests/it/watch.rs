@@ -214,8 +214,8 @@ async fn a_watch_that_missed_a_compaction_lists_everything_again() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let store = etcd.store("/cke/");
-    let mut watched = Watched::new(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap(), "");
     write(&store, vec![put("old", "1")]).await;
+    let mut watched = Watched::new(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap(), "");
     watched.until_listed(1).await;
     proxy.weather(Weather::BlackHole);
     proxy.cut();
