@@ -5,8 +5,10 @@
 //! with its handle or with the actor.
 
 use ractor::{ActorRef, Message};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::latest::Subscriber;
 
 /// Travels with a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
@@ -36,9 +38,9 @@ impl Drop for Task {
     }
 }
 
-/// Forwards every newest value of a channel to an actor, the present one first.
+/// Forwards every newest value to an actor, the present one first.
 pub fn forward<T, M>(
-    mut values: watch::Receiver<Option<T>>,
+    mut values: Subscriber<T>,
     actor: ActorRef<M>,
     wrap: impl Fn(T, Handled) -> M + Send + 'static,
 ) -> Task
@@ -48,18 +50,13 @@ where
 {
     Task::start(async move {
         loop {
-            let value = values.borrow_and_update().clone();
-            if let Some(value) = value {
-                let (mark, done) = handled();
-                if actor.cast(wrap(value, mark)).is_err() {
-                    return;
-                }
-                // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
-                let _ = done.await;
-            }
-            if values.changed().await.is_err() {
+            let value = values.next().await;
+            let (mark, done) = handled();
+            if actor.cast(wrap(value, mark)).is_err() {
                 return;
             }
+            // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
+            let _ = done.await;
         }
     })
 }

@@ -15,6 +15,7 @@ pub mod guard;
 pub mod input;
 pub mod invariants;
 pub mod keys;
+pub mod latest;
 pub mod machine;
 pub mod observation;
 pub mod plan;

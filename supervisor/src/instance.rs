@@ -21,6 +21,7 @@ use madako_cluster_planner::{Planner, PlannerArguments};
 use madako_leader::{Leader, LeaderArguments, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
+use madako_messages::latest::{self, Subscriber};
 use madako_messages::ports::{Clock, Registry};
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
@@ -100,7 +101,7 @@ pub enum InstanceError {
 #[derive(Clone)]
 pub struct InstanceView {
     /// The store's state; `None` before it was read.
-    pub state: watch::Receiver<Option<Arc<ClusterState>>>,
+    pub state: Subscriber<Arc<ClusterState>>,
     /// The epoch while this instance leads.
     pub reign: watch::Receiver<Option<Epoch>>,
     /// Whether its reign failed too often and has not begun again.
@@ -125,7 +126,7 @@ impl Instance {
         http: impl FnOnce(&InstanceView) -> Option<ChildSpec>,
     ) -> Result<Self, InstanceError> {
         let (wanted, reign) = watch::channel(None);
-        let (state_sender, state) = watch::channel(None);
+        let (state_sender, state) = latest::channel();
         let (melted_sender, melted) = watch::channel(false);
         let (given_up, gave_up) = mpsc::channel(1);
         let wanted = Arc::new(Wanted(wanted));
@@ -249,7 +250,7 @@ struct Director {
     root: SupervisorRef,
     options: InstanceOptions,
     ports: Ports,
-    state: watch::Receiver<Option<Arc<ClusterState>>>,
+    state: Subscriber<Arc<ClusterState>>,
     wanted: watch::Receiver<Option<Epoch>>,
     melted: watch::Sender<bool>,
     given_up: mpsc::Sender<()>,
@@ -311,7 +312,7 @@ impl Director {
     }
 
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
-        let (observations, observed) = watch::channel(None);
+        let (observations, observed) = latest::channel();
         let (begun, _) = watch::channel(false);
         let leader = actor_name(&self.options.id, LEADER);
         let poller = PollerArguments {

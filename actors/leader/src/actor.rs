@@ -8,6 +8,7 @@ use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::{Task, handled};
 use madako_messages::keys;
+use madako_messages::latest::Publisher;
 use madako_messages::plan::Action;
 use madako_messages::ports::Clock;
 use madako_messages::state::{ClusterState, Fault};
@@ -18,7 +19,7 @@ use madako_messages::store::{
 };
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::transaction::{Orphan, orphan, status_transaction, transaction};
@@ -49,7 +50,7 @@ pub struct LeaderArguments {
     /// Where events go.
     pub events: Arc<dyn EventSink>,
     /// Where the store's state goes.
-    pub state: watch::Sender<Option<Arc<ClusterState>>>,
+    pub state: Publisher<Arc<ClusterState>>,
     /// Who starts and ends reigns.
     pub reign: Arc<dyn ReignControl>,
 }
@@ -269,7 +270,7 @@ impl LeaderState {
 
     #[allow(clippy::cast_precision_loss, reason = "revisions and counts stay far below 2^52")]
     fn publish(&mut self) {
-        let last = self.given.state.borrow().clone();
+        let last = self.given.state.newest();
         let state = ClusterState::decode(self.revision, &self.entries, last.as_deref());
         gauge!("madako_store_revision").set(self.revision as f64);
         gauge!("madako_state_faults").set(state.faults.len() as f64);
@@ -277,7 +278,7 @@ impl LeaderState {
             self.faults.clone_from(&state.faults);
             self.given.events.emit(Event::StateFaults { faults: state.faults.clone() });
         }
-        self.given.state.send_replace(Some(Arc::new(state)));
+        self.given.state.publish(Arc::new(state));
     }
 
     fn commit(

@@ -9,12 +9,12 @@ use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::{Task, forward};
 use madako_messages::gate::commit;
 use madako_messages::guard::GuardState;
+use madako_messages::latest::{Publisher, Subscriber};
 use madako_messages::observation::{Observation, Query};
 use madako_messages::ports::{Clock, Fetched, Registry};
 use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::guard::{Verdict, judge};
@@ -35,9 +35,9 @@ pub struct PollerArguments {
     /// Where events go.
     pub events: Arc<dyn EventSink>,
     /// The store's state.
-    pub state: watch::Receiver<Option<Arc<ClusterState>>>,
+    pub state: Subscriber<Arc<ClusterState>>,
     /// Where observations go.
-    pub observations: watch::Sender<Option<Arc<Observation>>>,
+    pub observations: Publisher<Arc<Observation>>,
 }
 
 /// SabakanPoller.
@@ -198,7 +198,7 @@ impl PollerState {
         if held.is_none() {
             self.baseline = Some(addresses.clone());
         }
-        self.given.observations.send_replace(Some(Arc::new(Observation {
+        self.given.observations.publish(Arc::new(Observation {
             machines: Arc::new(fetched.machines),
             addresses: Arc::new(addresses),
             left_out: fetched.left_out,
@@ -206,7 +206,7 @@ impl PollerState {
             seen: Instant::now(),
             query: self.asked,
             held,
-        })));
+        }));
     }
 
     /// Judges an answer and keeps the guard's state in the store. Returns what is held back.

@@ -16,6 +16,7 @@
 
 mod auto_compaction;
 mod batch;
+mod bell;
 mod check;
 mod crc32c;
 mod embedded;
@@ -31,6 +32,7 @@ mod recent;
 mod record;
 mod refusal;
 mod services;
+mod snapshot;
 mod span;
 mod store;
 mod txn;

@@ -16,6 +16,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::bell::{Bell, Listener};
 use crate::file::{Disk, Identity, REVISIONS, StoredValues};
 use crate::index::Index;
 use crate::leases::{Renewal, TimedLeases};
@@ -109,7 +110,7 @@ pub(crate) struct Store {
     database: RwLock<Option<Database>>,
     failure: Mutex<Option<String>>,
     jobs: mpsc::Sender<Job>,
-    published: watch::Sender<i64>,
+    published: Arc<Bell>,
     stopping: watch::Sender<bool>,
 }
 
@@ -128,7 +129,7 @@ impl Store {
             data_bytes: AtomicU64::new(data_bytes),
             watches: AtomicUsize::new(0),
             lease_granted: Notify::new(),
-            published: watch::Sender::new(state.view.current),
+            published: Arc::new(Bell::new(state.view.current)),
             state: RwLock::new(state),
             database: RwLock::new(Some(database)),
             failure: Mutex::new(None),
@@ -156,11 +157,11 @@ impl Store {
 
     /// Tells watches how far they may read.
     pub(crate) fn publish(&self, current: i64) {
-        self.published.send_replace(current);
+        self.published.publish(current);
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<i64> {
-        self.published.subscribe()
+    pub(crate) fn subscribe(&self) -> Listener {
+        Listener::new(&self.published)
     }
 
     pub(crate) fn stop(&self) {

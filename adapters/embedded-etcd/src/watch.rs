@@ -77,7 +77,7 @@ impl WatchStream {
         let mut progress = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            published.mark_unchanged();
+            published.mark_seen();
             if self.catch_up().await.is_err() {
                 return;
             }
@@ -93,7 +93,7 @@ impl WatchStream {
                     Ok(Some(request)) => self.handle(request).await,
                     Ok(None) | Err(_) => return,
                 },
-                changed = published.changed() => changed.map_err(|_| Gone),
+                () = published.changed() => Ok(()),
                 _ = progress.tick() => self.tell_progress().await,
             };
             if outcome.is_err() {

@@ -24,11 +24,16 @@ use driver::{Report, simulate};
 /// Simulated time of the run that every change goes through.
 const THOUSAND_MINUTES: Duration = Duration::from_secs(1000 * 60);
 
-fn passes(seed: u64, length: Duration) -> Report {
+fn run(seed: u64, length: Duration) -> Report {
     let report = simulate(seed, length);
     if let Ok(file) = std::env::var("MADAKO_SIMULATE_HISTORY") {
         std::fs::write(file, report.history.last(usize::MAX)).unwrap();
     }
+    report
+}
+
+fn passes(seed: u64, length: Duration) -> Report {
+    let report = run(seed, length);
     assert!(
         report.violations.is_empty(),
         "seed {seed}: {:#?}\nlast of the history:\n{}",
@@ -70,11 +75,11 @@ fn other_seeds_pass_as_well() {
 #[test]
 fn the_same_seed_gives_the_same_history_in_two_processes() {
     if let Ok(seed) = std::env::var("MADAKO_SIMULATE_SEED") {
-        let report = simulate(seed.parse().unwrap(), THOUSAND_MINUTES / 5);
+        let report = run(seed.parse().unwrap(), THOUSAND_MINUTES / 5);
         println!("history {:016x} of {} lines", report.history.hash(), report.history.len());
         return;
     }
-    let run = || {
+    let in_a_process = || {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["the_same_seed_gives_the_same_history_in_two_processes", "--exact", "--nocapture"])
             .env("MADAKO_SIMULATE_SEED", "7")
@@ -84,8 +89,8 @@ fn the_same_seed_gives_the_same_history_in_two_processes() {
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().find(|line| line.contains("history ")).unwrap().to_owned()
     };
-    let first = run();
-    assert_eq!(first, run());
+    let first = in_a_process();
+    assert_eq!(first, in_a_process());
     assert!(!first.contains(" of 0 lines"), "{first}");
 }
 

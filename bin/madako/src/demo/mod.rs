@@ -142,7 +142,7 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     picture.elapsed = began.elapsed();
     let view = world.service.instance().view();
     picture.epoch = view.reign.borrow().as_ref().map(|epoch| epoch.number);
-    let state = view.state.borrow().clone();
+    let state = view.state.newest();
     picture.revision = state.as_ref().map_or(0, |state| state.revision);
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
     picture.show(&world.registry.machines(), cluster);

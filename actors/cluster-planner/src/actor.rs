@@ -1,0 +1,375 @@
+//! The planner's shell: it waits for state and observations, plans when both allow it, and asks the
+//! leader to commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::{CommitError, Evidence, Mutation, PlannerMessage};
+use madako_messages::cluster::Taint;
+use madako_messages::event::{Blocked, Event, EventSink};
+use madako_messages::feed::{Task, forward};
+use madako_messages::gate::commit;
+use madako_messages::keys;
+use madako_messages::latest::Subscriber;
+use madako_messages::observation::Observation;
+use madako_messages::plan::{Plan, PlanError};
+use madako_messages::ports::Clock;
+use madako_messages::state::ClusterState;
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::{Moment, PlanInput, plan};
+
+/// An observation older than this many poll intervals is not planned on (design, section 5).
+const STALE_AFTER_POLLS: u32 = 3;
+
+/// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+
+/// Longest pause between tries. The next poll tries anyway.
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
+/// What the planner is given.
+#[derive(Clone)]
+pub struct PlannerArguments {
+    /// Number of the epoch that it works in.
+    pub epoch: i64,
+    /// Registered name of the leader.
+    pub leader: String,
+    /// Time between polls of the registry.
+    pub interval: Duration,
+    /// How long a worker must have been retired before it is removed.
+    pub retire_wait: Duration,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// The store's state.
+    pub state: Subscriber<Arc<ClusterState>>,
+    /// What polls of the registry returned.
+    pub observations: Subscriber<Arc<Observation>>,
+    /// Whether this epoch's first plan, which only applies a changed template, was made already.
+    pub begun: watch::Sender<bool>,
+}
+
+/// ClusterPlanner.
+pub struct Planner;
+
+/// What the planner knows. All of it can be rebuilt.
+pub struct PlannerState {
+    given: PlannerArguments,
+    state: Option<Arc<ClusterState>>,
+    observation: Option<Arc<Observation>>,
+    /// Revision of the last commit: an older state is not planned on.
+    committed: i64,
+    /// Pause before the next try of a commit, and the timer of that try.
+    retry: Option<(Duration, Task)>,
+    told: Option<Told>,
+    _feeds: [Task; 2],
+}
+
+/// What was told last, so that each thing is told once and not at every poll.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Blocked(Blocked),
+    Calm,
+    Failed(String),
+}
+
+/// What a look at the inputs led to.
+enum Considered {
+    Blocked(Blocked),
+    /// The state is older than the last commit; a newer one is on its way.
+    Behind,
+    Planned(Box<Inputs>, Result<Plan, PlanError>, Duration),
+}
+
+/// The inputs that a plan was made from.
+struct Inputs {
+    state: Arc<ClusterState>,
+    observation: Arc<Observation>,
+    /// Whether the plan only applies the changed template that this epoch found.
+    first: bool,
+}
+
+/// Registers the help texts of the planner's metrics.
+pub fn describe_metrics() {
+    describe_counter!(
+        "madako_plans_total",
+        "Plans by action; nothing to do is \"none\", a failure \"failed\"."
+    );
+    describe_histogram!("madako_plan_seconds", "Time to make a plan.");
+    describe_gauge!("madako_planner_blocked", "1 for the reason why nothing is planned at the moment.");
+    describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan that was made.");
+    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines of the registry claim.");
+    describe_gauge!("cke_sabakan_integration_successful", "1 if the last plan satisfies the constraints.");
+    describe_gauge!(
+        "cke_sabakan_integration_timestamp_seconds",
+        "Unix time at which sabakan_integration_successful was last set."
+    );
+    describe_gauge!("cke_sabakan_workers", "Workers of each role.");
+    describe_gauge!("cke_sabakan_unused_machines", "Healthy machines that are not part of the cluster.");
+}
+
+impl Actor for Planner {
+    type Msg = PlannerMessage;
+    type State = PlannerState;
+    type Arguments = PlannerArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<PlannerMessage>,
+        given: PlannerArguments,
+    ) -> Result<PlannerState, ActorProcessingErr> {
+        let feeds = [
+            forward(given.state.clone(), myself.clone(), PlannerMessage::State),
+            forward(given.observations.clone(), myself, PlannerMessage::Observed),
+        ];
+        Ok(PlannerState {
+            given,
+            state: None,
+            observation: None,
+            committed: 0,
+            retry: None,
+            told: None,
+            _feeds: feeds,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<PlannerMessage>,
+        message: PlannerMessage,
+        state: &mut PlannerState,
+    ) -> Result<(), ActorProcessingErr> {
+        // The mark is dropped when this handler ends: the feed brings the next value after that.
+        let _handled = match message {
+            PlannerMessage::State(new, handled) => {
+                state.state = Some(new);
+                Some(handled)
+            }
+            PlannerMessage::Observed(new, handled) => {
+                state.observation = Some(new);
+                Some(handled)
+            }
+            PlannerMessage::Retry => None,
+        };
+        state.plan(&myself).await;
+        Ok(())
+    }
+}
+
+impl PlannerState {
+    async fn plan(&mut self, myself: &ActorRef<PlannerMessage>) {
+        match self.consider() {
+            Considered::Behind => {}
+            Considered::Blocked(why) => {
+                show_blocked(Some(&why));
+                self.tell(Told::Blocked(why.clone()), || Event::Blocked(why));
+            }
+            Considered::Planned(inputs, result, took) => {
+                show_blocked(None);
+                if !inputs.first {
+                    self.given.begun.send_replace(true);
+                }
+                self.show(&result, took);
+                match result {
+                    Err(error) => {
+                        let text = error.to_string();
+                        self.tell(Told::Failed(text), || Event::PlanFailed(Arc::new(error)));
+                    }
+                    Ok(plan) if plan.action.is_none() => {
+                        let plan = Arc::new(plan);
+                        self.tell(Told::Calm, || Event::Calm { plan });
+                    }
+                    Ok(plan) => {
+                        self.told = None;
+                        let plan = Arc::new(plan);
+                        self.given.events.emit(Event::Planned { plan: Arc::clone(&plan), took });
+                        self.commit(myself, &inputs, plan).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at the inputs and plans when they allow it.
+    fn consider(&self) -> Considered {
+        let Some(state) = &self.state else { return Considered::Blocked(Blocked::NoState) };
+        if state.revision < self.committed {
+            return Considered::Behind;
+        }
+        if let Some(blocked) = blocked_by_state(state) {
+            return Considered::Blocked(blocked);
+        }
+        let Some(observation) = &self.observation else {
+            return Considered::Blocked(Blocked::NoObservation);
+        };
+        if let Some(blocked) = self.blocked_by_observation(state, observation) {
+            return Considered::Blocked(blocked);
+        }
+        let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
+            return Considered::Blocked(Blocked::NoTemplate);
+        };
+        let input = |moment, node_taints| PlanInput {
+            template: &template.value,
+            constraints: &constraints.value,
+            machines: &observation.machines,
+            current: state.cluster.as_ref().map(|cluster| &*cluster.value),
+            node_taints,
+            now: self.given.clock.now(),
+            retire_wait: self.given.retire_wait,
+            template_changed: state.template_changed(),
+            moment,
+        };
+        // The taints of Kubernetes nodes: their source comes with the Kubernetes adapter.
+        let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
+        let started = Instant::now();
+        let begun = *self.given.begun.borrow();
+        // As CKE does, a failure of the first plan does not keep the rules from being tried.
+        let regenerated = (!begun && state.cluster.is_some())
+            .then(|| plan(&input(Moment::LeaderStart, &node_taints)).ok())
+            .flatten()
+            .filter(|plan| plan.action.is_some());
+        let first = regenerated.is_some();
+        let result = match regenerated {
+            Some(plan) => Ok(plan),
+            None => plan(&input(Moment::Running, &node_taints)),
+        };
+        let inputs = Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first };
+        Considered::Planned(Box::new(inputs), result, started.elapsed())
+    }
+
+    fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<Blocked> {
+        let asked = observation.query;
+        if state.revision_of(keys::SABAKAN_URL) != asked.url
+            || state.revision_of(keys::SABAKAN_VARIABLES) != asked.variables
+        {
+            return Some(Blocked::OtherQuery);
+        }
+        if let Some(guard) = &observation.held {
+            return Some(Blocked::Held(guard.clone()));
+        }
+        let age = observation.seen.elapsed();
+        (age > self.given.interval * STALE_AFTER_POLLS).then_some(Blocked::Stale { age })
+    }
+
+    async fn commit(&mut self, myself: &ActorRef<PlannerMessage>, inputs: &Inputs, plan: Arc<Plan>) {
+        let (Some(template), Some(constraints)) = (&inputs.state.template, &inputs.state.constraints) else {
+            return;
+        };
+        let mutation = Mutation::Cluster {
+            plan,
+            template_revision: template.revision,
+            basis: inputs.state.plan_basis(),
+            evidence: Evidence {
+                before: inputs.state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value)),
+                constraints: Arc::clone(&constraints.value),
+                observed: Arc::clone(&inputs.observation.addresses),
+                template_changed: inputs.state.template_changed(),
+            },
+        };
+        match commit(&self.given.leader, self.given.epoch, mutation).await {
+            Ok(committed) => {
+                self.committed = committed.revision;
+                self.given.begun.send_replace(true);
+                self.retry = None;
+            }
+            Err(error) => {
+                self.given.events.emit(Event::CommitFailed { what: "cluster", why: error.to_string() });
+                match error {
+                    // The state that the watch brings leads to the next plan; or this reign is over.
+                    CommitError::Conflict { .. } | CommitError::NotLeader { .. } => {}
+                    // The same inputs would break it again: wait for others.
+                    CommitError::Invariant { .. } | CommitError::Encoding { .. } => {}
+                    CommitError::Unanswered { .. } | CommitError::Store(_) => self.retry_later(myself),
+                }
+            }
+        }
+    }
+
+    fn retry_later(&mut self, myself: &ActorRef<PlannerMessage>) {
+        let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
+        let actor = myself.clone();
+        let timer = Task::start(async move {
+            tokio::time::sleep(pause).await;
+            // The actor is gone: nobody is left to try.
+            let _ = actor.cast(PlannerMessage::Retry);
+        });
+        self.retry = Some((pause, timer));
+    }
+
+    /// Emits an event unless the same was told last.
+    fn tell(&mut self, told: Told, event: impl FnOnce() -> Event) {
+        if !self.told.as_ref().is_some_and(|last| last.says_the_same(&told)) {
+            self.given.events.emit(event());
+        }
+        self.told = Some(told);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
+    fn show(&self, result: &Result<Plan, PlanError>, took: Duration) {
+        let action = match result {
+            Ok(plan) => plan.action.map_or("none", |action| action.name()),
+            Err(_) => "failed",
+        };
+        counter!("madako_plans_total", "action" => action).increment(1);
+        histogram!("madako_plan_seconds").record(took.as_secs_f64());
+        let now = self.given.clock.now().unix_timestamp() as f64;
+        gauge!("madako_plan_timestamp_seconds").set(now);
+        gauge!("cke_sabakan_integration_successful").set(if result.is_ok() { 1.0 } else { 0.0 });
+        gauge!("cke_sabakan_integration_timestamp_seconds").set(now);
+        if let Ok(plan) = result {
+            gauge!("madako_duplicate_addresses").set(plan.duplicates.len() as f64);
+            gauge!("cke_sabakan_unused_machines").set(plan.unused_machines as f64);
+            for (role, workers) in &plan.workers_by_role {
+                gauge!("cke_sabakan_workers", "role" => role.clone()).set(*workers as f64);
+            }
+        }
+    }
+}
+
+impl Told {
+    fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            // An age that grows says nothing new.
+            (Self::Blocked(Blocked::Stale { .. }), Self::Blocked(Blocked::Stale { .. })) => true,
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// What keeps a state from being planned on, whatever the registry says.
+fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
+    if state.disabled {
+        return Some(Blocked::Disabled);
+    }
+    // Values that cannot be read must never be taken for absent ones: those mean something else.
+    for key in [
+        keys::SABAKAN_TEMPLATE,
+        keys::CLUSTER,
+        keys::CLUSTER_REVISION,
+        keys::CONSTRAINTS,
+        keys::SABAKAN_URL,
+        keys::SABAKAN_VARIABLES,
+        keys::REMOVAL_GUARD,
+    ] {
+        if let Some(why) = state.fault(key) {
+            return Some(Blocked::Unusable { key: key.to_owned(), why: why.to_owned() });
+        }
+    }
+    if state.template.is_none() {
+        return Some(Blocked::NoTemplate);
+    }
+    state.url.is_none().then_some(Blocked::NoUrl)
+}
+
+fn show_blocked(blocked: Option<&Blocked>) {
+    for name in Blocked::NAMES {
+        let set = blocked.is_some_and(|blocked| blocked.name() == name);
+        gauge!("madako_planner_blocked", "reason" => name).set(if set { 1.0 } else { 0.0 });
+    }
+}

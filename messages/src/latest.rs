@@ -1,0 +1,146 @@
+//! The newest value of something, for several who wait: latest wins, nothing is queued.
+//!
+//! Guarantees: who waits is woken in the order in which they began to, so that simulations repeat
+//! (`tokio::sync::watch` draws that order by itself); a value that is replaced before it was read is
+//! never seen. Assumes: values are cheap to clone.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+struct Shared<T> {
+    newest: Mutex<(u64, Option<T>)>,
+    ring: Notify,
+}
+
+impl<T> Shared<T> {
+    // Nothing panics while it holds the lock half done.
+    fn lock(&self) -> MutexGuard<'_, (u64, Option<T>)> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sets the value. Clones set the same one.
+pub struct Publisher<T>(Arc<Shared<T>>);
+
+/// Reads the value and waits for another. Each clone remembers for itself what it saw.
+pub struct Subscriber<T> {
+    shared: Arc<Shared<T>>,
+    seen: u64,
+}
+
+impl<T> Clone for Publisher<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Clone for Subscriber<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), seen: self.seen }
+    }
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Subscriber<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+/// A value that is not there yet.
+#[must_use]
+pub fn channel<T: Clone>() -> (Publisher<T>, Subscriber<T>) {
+    let shared = Arc::new(Shared { newest: Mutex::new((0, None)), ring: Notify::new() });
+    (Publisher(Arc::clone(&shared)), Subscriber { shared, seen: 0 })
+}
+
+impl<T: Clone> Publisher<T> {
+    /// Sets the value.
+    pub fn publish(&self, value: T) {
+        {
+            let mut newest = self.0.lock();
+            newest.0 += 1;
+            newest.1 = Some(value);
+        }
+        self.0.ring.notify_waiters();
+    }
+
+    /// The value that was set last.
+    #[must_use]
+    pub fn newest(&self) -> Option<T> {
+        self.0.lock().1.clone()
+    }
+}
+
+impl<T: Clone> Subscriber<T> {
+    /// The value that was set last.
+    #[must_use]
+    pub fn newest(&self) -> Option<T> {
+        self.shared.lock().1.clone()
+    }
+
+    /// Waits for a value that this subscriber did not see. Without a publisher it waits for ever.
+    pub async fn next(&mut self) -> T {
+        loop {
+            let mut rung = pin!(self.shared.ring.notified());
+            // From here on no ring is missed.
+            rung.as_mut().enable();
+            {
+                let newest = self.shared.lock();
+                if let (version, Some(value)) = &*newest
+                    && *version != self.seen
+                {
+                    self.seen = *version;
+                    return value.clone();
+                }
+            }
+            rung.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_that_was_replaced_is_never_seen() {
+        let (publisher, mut subscriber) = channel();
+        publisher.publish(1);
+        publisher.publish(2);
+        assert_eq!(subscriber.next().await, 2);
+        let waits = tokio::spawn(async move { subscriber.next().await });
+        tokio::task::yield_now().await;
+        publisher.publish(3);
+        assert_eq!(waits.await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_in_the_order_of_waiting() {
+        let (publisher, subscriber) = channel();
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let waiters: Vec<_> = (0..20)
+            .map(|number| {
+                let (mut subscriber, woken) = (subscriber.clone(), Arc::clone(&woken));
+                tokio::spawn(async move {
+                    subscriber.next().await;
+                    woken.lock().unwrap().push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        publisher.publish(());
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*woken.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    }
+}
