@@ -109,14 +109,15 @@ impl Planner<'_> {
 
     /// Makes a former control plane node a worker if its role and `maximum-workers` allow that.
     fn demote_or_let_go(&mut self, rule: Action, id: Id) {
-        let why = match self.why_no_worker(id) {
-            Some(leaving) => Why::Leaves(leaving),
-            None => {
-                self.draft.add_worker(id, &self.templates);
-                Why::BecomesWorker
-            }
-        };
-        self.fired_about(rule, why, id);
+        match self.why_no_worker(id) {
+            Some(leaving) => self.fired_about(rule, Why::Leaves(leaving), id),
+            None => self.demote(rule, id),
+        }
+    }
+
+    fn demote(&mut self, rule: Action, id: Id) {
+        self.draft.add_worker(id, &self.templates);
+        self.fired_about(rule, Why::BecomesWorker, id);
     }
 
     fn why_no_worker(&self, id: Id) -> Option<Leaving> {
@@ -144,14 +145,18 @@ impl Planner<'_> {
         }
         self.fired_about(rule, why, bad);
         self.draft.remove_control_plane(&BTreeSet::from([bad]));
-        if let Some(Leaving::NoRoom { .. }) = self.why_no_worker(bad)
-            && let Some(pick) = self.control_plane_picker(Source::Workers).pick()
-        {
-            // In exchange with a worker: their number stays.
+        let exchange = match self.why_no_worker(bad) {
+            Some(Leaving::NoRoom { .. }) => self.control_plane_picker(Source::Workers).pick(),
+            Some(Leaving::RoleWithoutTemplate { .. }) | None => None,
+        };
+        if let Some(pick) = exchange {
             self.join_control_plane(rule, pick, Source::Workers);
             self.remove_workers(&BTreeSet::from([pick.id]));
+            // The number of workers stays, even when it is above the maximum already.
+            self.demote(rule, bad);
+        } else {
+            self.demote_or_let_go(rule, bad);
         }
-        self.demote_or_let_go(rule, bad);
         Tried::Fired
     }
 

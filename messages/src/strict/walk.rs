@@ -15,8 +15,10 @@ pub(crate) enum Kind {
     Secret,
     Bool,
     Number,
-    /// A text such as `1m30s` (Go).
+    /// A text such as `1m30s` (Go). CKE's reader does not take `null` for one.
     Duration,
+    /// The same, or `null`.
+    OptionalDuration,
     /// A duration, or a whole number of nanoseconds (Kubernetes' logging options).
     LogDuration,
     /// A number, or a text such as `100Mi` (Kubernetes).
@@ -145,7 +147,7 @@ impl Walk<'_> {
         for (name, value) in fields {
             match self.known(schema, &name) {
                 Some((known, kind)) => {
-                    if value == Tree::Null {
+                    if value == Tree::Null && !matches!(kind, Kind::Duration) {
                         continue;
                     }
                     if let Some(value) = self.value(value, kind, path.field(known)) {
@@ -184,7 +186,9 @@ impl Walk<'_> {
             {
                 Some(Tree::Number(Number::Integer(value)))
             }
-            (Kind::Duration | Kind::LogDuration, Tree::Text(text)) if quantity::is_duration(&text) => {
+            (Kind::Duration | Kind::OptionalDuration | Kind::LogDuration, Tree::Text(text))
+                if quantity::is_duration(&text) =>
+            {
                 Some(Tree::Text(text))
             }
             (Kind::Quantity, Tree::Text(text)) if quantity::is_quantity(&text) => Some(Tree::Text(text)),
@@ -264,7 +268,7 @@ fn expected(kind: &Kind, value: &Tree) -> String {
         },
         Kind::Bool => "true or false, without quotes".to_owned(),
         Kind::Number => "a number".to_owned(),
-        Kind::Duration => "a duration such as 1m30s".to_owned(),
+        Kind::Duration | Kind::OptionalDuration => "a duration such as 1m30s".to_owned(),
         Kind::LogDuration => "a duration such as 1m30s, or whole nanoseconds".to_owned(),
         Kind::Quantity => "a quantity such as 100Mi".to_owned(),
         Kind::Whole(least, greatest) => format!("a whole number from {least} to {greatest}"),
@@ -280,7 +284,7 @@ fn plural(kind: &Kind) -> &'static str {
         Kind::Text | Kind::Secret => "texts",
         Kind::Bool => "booleans",
         Kind::Number => "numbers",
-        Kind::Duration | Kind::LogDuration => "durations",
+        Kind::Duration | Kind::OptionalDuration | Kind::LogDuration => "durations",
         Kind::Quantity => "quantities",
         Kind::Whole(..) => "whole numbers",
         Kind::List(_) => "lists",
@@ -291,9 +295,12 @@ fn plural(kind: &Kind) -> &'static str {
 
 fn empty(kind: &Kind) -> Tree {
     match kind {
-        Kind::Text | Kind::Secret | Kind::Duration | Kind::LogDuration | Kind::Quantity => {
-            Tree::Text(String::new())
-        }
+        Kind::Text
+        | Kind::Secret
+        | Kind::Duration
+        | Kind::OptionalDuration
+        | Kind::LogDuration
+        | Kind::Quantity => Tree::Text(String::new()),
         Kind::Number => Tree::Number(Number::Integer(0)),
         Kind::Any => Tree::Null,
         Kind::Bool => Tree::Bool(false),

@@ -252,8 +252,8 @@ impl State {
             if let Ok(live) = &result {
                 control.insert(order, live.clone());
                 if live.cell.get_status() >= ActorStatus::Stopping {
-                    // So that its end is in the mailbox before its start is.
-                    live.gone().await;
+                    // So that its end is in the mailbox before its start is. Without a time limit this cannot fail.
+                    let _ = live.cell.wait(None).await;
                 }
             }
             drop(in_flight);
@@ -455,10 +455,6 @@ impl State {
         slot.stopped.extend(reply);
         if mode == Mode::Now {
             slot.hurry.send_replace(true);
-            // At once, not when the task that waits for its end comes to run.
-            if let Some(live) = &slot.live {
-                live.halt();
-            }
         }
         match slot.phase {
             Phase::Waiting => self.remove(order, StopOutcome::Stopped),

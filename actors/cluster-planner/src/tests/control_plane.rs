@@ -281,6 +281,9 @@ fn at_the_maximum_of_workers_a_healthy_untainted_worker_is_promoted_in_exchange(
             vec!["10.0.3.1", "10.0.3.2", "10.0.0.1"]
         )
     );
+    // Also when the maximum was lowered below the number of workers.
+    site.constraints.maximum_workers = 2;
+    assert_eq!(outcome(&site.plan().unwrap()).2, ["10.0.3.1", "10.0.3.2", "10.0.0.1"]);
 }
 
 #[test]

@@ -182,6 +182,7 @@ fn random_histories_leave_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_histories_on_threads_leave_nothing_behind() {
     for seed in 1000..1020 {
-        history("chance-threads", seed).await;
+        let done = tokio::time::timeout(REAL_PATIENCE, history("chance-threads", seed)).await;
+        assert!(done.is_ok(), "seed {seed} hangs");
     }
 }

@@ -20,6 +20,8 @@ use super::*;
 
 /// Far beyond what any test waits for; paused time makes it free.
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// The same for tests in real time, which must fail in the end.
+const REAL_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits without chance, so that traces can be written down.
 const EXACT: Backoff =
@@ -77,6 +79,15 @@ struct Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         self.stage.write(format!("{} gone", self.id));
+    }
+}
+
+/// Writes its line when it is dropped.
+struct OnDrop(Stage, &'static str);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.write(self.1.to_owned());
     }
 }
 
@@ -138,6 +149,7 @@ impl Actor for Worker {
 #[derive(Clone)]
 struct Stage {
     instance: &'static str,
+    real_time: bool,
     began: Instant,
     log: Arc<Mutex<Vec<String>>>,
     events: watch::Sender<Vec<TreeEvent>>,
@@ -146,6 +158,10 @@ struct Stage {
 impl Stage {
     fn new(instance: &'static str) -> Self {
         Self { instance, began: Instant::now(), log: Arc::default(), events: watch::Sender::new(Vec::new()) }
+    }
+
+    fn in_real_time(self) -> Self {
+        Self { real_time: true, ..self }
     }
 
     fn write(&self, line: String) {
@@ -192,7 +208,8 @@ impl Stage {
     /// Waits until the events so far satisfy `is`.
     async fn until(&self, is: impl Fn(&[TreeEvent]) -> bool) {
         let mut events = self.events.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, events.wait_for(|events| is(events))).await;
+        let patience = if self.real_time { REAL_PATIENCE } else { PATIENCE };
+        let waited = tokio::time::timeout(patience, events.wait_for(|events| is(events))).await;
         assert!(waited.is_ok(), "did not happen; log: {:#?}", self.lines());
     }
 
@@ -201,10 +218,15 @@ impl Stage {
         self.until(|events| events.iter().any(|e| tell(e) == line)).await;
     }
 
-    /// Gives others a turn; true once the worker blocks its thread.
-    async fn blocked(&self, id: &str) -> bool {
-        tokio::task::yield_now().await;
-        self.lines().iter().any(|line| line.ends_with(&format!("{id} blocks")))
+    /// Waits until the worker blocks its thread; polls, as it tells nobody.
+    async fn until_blocked(&self, id: &str) {
+        let line = format!("{id} blocks");
+        let blocked = async {
+            while !self.lines().iter().any(|l| l.ends_with(&line)) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(REAL_PATIENCE, blocked).await.expect("it blocks");
     }
 
     /// The log so far.

@@ -172,12 +172,12 @@ async fn an_inner_supervisor_that_is_killed_is_restarted_after_its_children_are_
 /// On threads, in real time. The name of the blocked child stays taken: a restart before it is gone would fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() {
-    let stage = Stage::new("nest-wait");
+    let stage = Stage::new("nest-wait").in_real_time();
     let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
     SupervisorRef::find("nest-wait", "reign").unwrap().ready().await.unwrap();
     let (unblock, until) = std::sync::mpsc::channel();
     stage.say("planner", Say::Block(until));
-    while !stage.blocked("planner").await {}
+    stage.until_blocked("planner").await;
     stage.cell("reign").kill();
     stage.until_told("reign killed; again in 100").await;
     // Longer than the backoff: only the child that still runs keeps it from being started.
@@ -187,7 +187,38 @@ async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() 
     stage.until_told("restarted reign #1").await;
     SupervisorRef::find("nest-wait", "reign").unwrap().ready().await.unwrap();
     assert!(!stage.lines().iter().any(|l| l.contains("not started")), "{:?}", stage.lines());
-    tree.stop(PATIENCE).await;
+    tree.stop(REAL_PATIENCE).await;
+}
+
+/// On threads, in real time: a start that blocks its thread cannot be cancelled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() {
+    let stage = Stage::new("nest-start").in_real_time();
+    let (unblock, until) = std::sync::mpsc::channel::<()>();
+    let (until, starting) = (Mutex::new(Some(until)), stage.clone());
+    let blocks = ChildSpec::new("blocks", move |_| {
+        let (until, stage) = (until.lock().unwrap().take(), starting.clone());
+        async move {
+            // The second start finds nothing to wait for.
+            if let Some(until) = until {
+                stage.write("blocks blocks".into());
+                let _ = until.recv();
+                stage.write("blocks no more".into());
+            }
+            Err(StartError::Cancelled)
+        }
+    });
+    let reign = ChildSpec::supervisor(stage.supervisor("reign").child(blocks));
+    let tree = start(stage.supervisor("root").child(reign)).await;
+    stage.until_blocked("blocks").await;
+    stage.cell("reign").kill();
+    stage.until_told("reign killed; again in 100").await;
+    // Longer than the backoff: only the start that still runs keeps it from being started.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(SupervisorRef::find("nest-start", "reign").is_none());
+    drop(unblock);
+    stage.until_told("restarted reign #1").await;
+    tree.stop(REAL_PATIENCE).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,4 +247,23 @@ async fn two_instances_live_side_by_side() {
     assert!(ractor::registry::where_is("nest-one/planner").is_none());
     assert!(ractor::registry::where_is("nest-two/planner").is_some());
     second.stop(PATIENCE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inner_supervisor_that_is_killed_while_it_stops_takes_its_children_along() {
+    let stage = Stage::new("nest-kill-stop");
+    let slow = stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
+    let spec = stage.supervisor("reign").child(stage.worker("planner")).child(slow);
+    let reign = ChildSpec::supervisor(spec).stop_deadline(PATIENCE);
+    let tree = start(stage.supervisor("root").child(reign)).await;
+    let inner = SupervisorRef::find("nest-kill-stop", "reign").unwrap();
+    inner.ready().await.unwrap();
+    let root = tree.root().clone();
+    let graceful = tokio::spawn(async move { root.stop_child("reign", Mode::Graceful).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    inner.cell().kill();
+    assert_eq!(graceful.await.unwrap(), Ok(StopOutcome::Stopped));
+    assert_eq!(stage.began.elapsed(), Duration::from_secs(1));
+    assert!(stage.lines().contains(&"1000 slow gone".to_string()), "{:?}", stage.lines());
+    tree.stop(PATIENCE).await;
 }
