@@ -8,12 +8,17 @@ use etcd_client::proto::{
     PbHashResponse, PbMaintenanceService, PbMoveLeaderRequest, PbMoveLeaderResponse, PbSnapshotRequest,
     PbSnapshotResponse, PbStatusRequest, PbStatusResponse,
 };
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{Answers, Api, ETCD_VERSION, respond};
 use crate::hash::hash_kv;
 use crate::refusal::Refusal;
 use crate::store::Operation;
+
+/// Parts of a snapshot that may wait for a client.
+const MAX_WAITING_PARTS: usize = 4;
 
 /// `AlarmAction` and `AlarmType` of the protocol.
 const GET: i32 = 0;
@@ -110,7 +115,15 @@ impl PbMaintenanceService for Api {
         &self,
         _: Request<PbSnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(Refusal::Unsupported("snapshots are not there yet").into())
+        let snapshot = self.store.snapshot()?;
+        let (parts, receiver) = mpsc::channel(MAX_WAITING_PARTS);
+        tokio::spawn(async move {
+            if let Err(refusal) = crate::snapshot::send(snapshot, &parts).await {
+                // The client may have gone: that is what ends most snapshots early.
+                let _ = parts.send(Err(refusal.into())).await;
+            }
+        });
+        respond(Box::pin(ReceiverStream::new(receiver)))
     }
 
     async fn move_leader(

@@ -2,9 +2,16 @@
 //!
 //! Where a real etcd or etcdctl is missing, a test that needs it fails in CI and says elsewhere that it was skipped.
 
+mod connections;
+mod crash;
+mod disk;
+mod edges;
+mod etcdctl;
+mod faults;
 mod generate;
 mod outcome;
 mod peers;
 mod sequences;
+mod time;
 mod watchers;
 mod wire;

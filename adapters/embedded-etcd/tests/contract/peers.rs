@@ -46,20 +46,25 @@ pub fn free_port() -> u16 {
 impl RealEtcd {
     /// `None`, with the reason printed, where there is no etcd.
     pub async fn start() -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let peer_url = format!("http://127.0.0.1:{}", free_port());
+        Self::start_in(directory, &peer_url).await
+    }
+
+    /// On a directory that may have data in `data`, as the member `real` with the given peer URL.
+    pub async fn start_in(directory: TempDir, peer_url: &str) -> Option<Self> {
         const ETCD: &str = "/usr/bin/etcd";
         if !is_there(ETCD) {
             return None;
         }
-        let directory = tempfile::tempdir().expect("a directory");
-        let (client, peer) = (free_port(), free_port());
-        let (client_url, peer_url) =
-            (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let client = free_port();
+        let client_url = format!("http://127.0.0.1:{client}");
         let child = Command::new(ETCD)
             .args(["--name", "real", "--log-level", "error", "--logger", "zap"])
             .arg("--data-dir")
-            .arg(directory.path())
+            .arg(directory.path().join("data"))
             .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
             .args(["--initial-cluster", &format!("real={peer_url}")])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -103,3 +103,17 @@ impl Watchers {
         response
     }
 }
+
+impl Watchers {
+    /// Reads until the first watch was shown so many events.
+    pub async fn until_events(&mut self, count: usize) -> Vec<PbEvent> {
+        loop {
+            if let Some(shown) = self.shown.values().next()
+                && shown.events.len() >= count
+            {
+                return shown.events.clone();
+            }
+            self.next().await;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Snapshots in etcd's own file format, so that `etcdctl snapshot status` and `snapshot restore` work on them and a real
+//! etcd can go on where this store was.
+//!
+//! Two passes over one read transaction: the first finds out where each page will be, the second makes the pages. Memory
+//! is bounded by a page of changes and one small entry for each such page, however large the store is.
+
+mod bolt;
+
+use std::ops::Bound;
+
+use etcd_client::proto::PbSnapshotResponse;
+use prost::Message;
+use redb::{ReadTransaction, ReadableTable};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::file::{LEASES, META, meta};
+use crate::hash::etcd_key;
+use crate::record::{REVISION_BYTES, Record, Revision};
+use crate::refusal::Refusal;
+use crate::store::{StoredRevisions, open_revisions};
+use bolt::{Bucket, Entry, LeafBuilder, Plan};
+
+/// Bytes of one message: etcd's own size for it.
+const PART_BYTES: usize = 32 * 1024;
+
+/// A lease as etcd stores it (its `leasepb.Lease`).
+#[derive(Clone, PartialEq, Message)]
+struct StoredLease {
+    #[prost(int64, tag = "1")]
+    id: i64,
+    #[prost(int64, tag = "2")]
+    ttl: i64,
+}
+
+/// Sends the snapshot, and its SHA-256 after it, as etcd does.
+pub(crate) async fn send(
+    snapshot: ReadTransaction,
+    parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
+) -> Result<(), Refusal> {
+    let revisions = open_revisions(&snapshot)?;
+    let mut plan = Plan::new(small_buckets(&snapshot, &revisions)?);
+    let mut next = Some(Revision::first_of(0));
+    while let Some(from) = next {
+        let (leaf, rest) = leaf(&revisions, from)?;
+        if let Some(first_key) = leaf.first_key() {
+            plan.add_leaf(first_key.to_vec(), leaf.pages());
+        }
+        next = rest;
+        tokio::task::yield_now().await;
+    }
+    let mut sender = Sender {
+        parts,
+        remaining: plan.bytes(),
+        buffer: Vec::with_capacity(PART_BYTES),
+        digest: ring::digest::Context::new(&ring::digest::SHA256),
+    };
+    sender.push(&plan.head()).await?;
+    let mut next = Some(Revision::first_of(0));
+    let mut pages = plan.leaf_pages();
+    while let Some(from) = next {
+        let (leaf, rest) = leaf(&revisions, from)?;
+        if leaf.first_key().is_some() {
+            let page = pages.next().ok_or_else(|| failed(&"it changed while it was read"))?;
+            sender.push(&leaf.build(page)).await?;
+        }
+        next = rest;
+    }
+    sender.push(&plan.branches()).await?;
+    sender.finish().await
+}
+
+/// The changes from `from` on that fit a leaf, and where the next leaf begins.
+fn leaf(revisions: &StoredRevisions, from: Revision) -> Result<(LeafBuilder, Option<Revision>), Refusal> {
+    let start = from.to_bytes();
+    let bounds = (Bound::Included(&start), Bound::Unbounded);
+    let mut leaf = LeafBuilder::default();
+    for entry in revisions.range::<&[u8; REVISION_BYTES]>(bounds).map_err(|error| failed(&error))? {
+        let (revision, stored) = entry.map_err(|error| failed(&error))?;
+        let revision = Revision::from_bytes(revision.value());
+        if leaf.is_full() {
+            return Ok((leaf, Some(revision)));
+        }
+        let record = Record::decode(revision, stored.value()).ok_or(Refusal::Corrupt)?;
+        leaf.push(etcd_entry(revision, record));
+    }
+    Ok((leaf, None))
+}
+
+/// A change as etcd stores it: of a deletion only the key.
+fn etcd_entry(revision: Revision, record: Record<'_>) -> Entry {
+    let tombstone = record.is_tombstone();
+    let mut pair = record.to_key_value(revision);
+    if tombstone {
+        pair.mod_revision = 0;
+    }
+    Entry { key: etcd_key(revision, tombstone), value: pair.encode_to_vec() }
+}
+
+/// Everything but the changes. The names are etcd's; those that stay empty are expected to be there.
+fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Result<Vec<Bucket>, Refusal> {
+    let mut leases = Vec::new();
+    let stored = snapshot.open_table(LEASES).map_err(|error| failed(&error))?;
+    for lease in stored.iter().map_err(|error| failed(&error))? {
+        let (id, ttl) = lease.map_err(|error| failed(&error))?;
+        let (id, ttl) = (id.value(), ttl.value());
+        leases.push(Entry { key: id.to_be_bytes().to_vec(), value: StoredLease { id, ttl }.encode_to_vec() });
+    }
+    // Ids below zero come after the others as bytes.
+    leases.sort_by(|a, b| a.key.cmp(&b.key));
+    let numbers = snapshot.open_table(META).map_err(|error| failed(&error))?;
+    let compacted = numbers
+        .get(meta::COMPACTED_PLUS_ONE)
+        .map_err(|error| failed(&error))?
+        .map_or(-1, |number| number.value() as i64 - 1);
+    let current = match revisions.last().map_err(|error| failed(&error))? {
+        Some((revision, _)) => Revision::from_bytes(revision.value()).main,
+        None => 1,
+    };
+    let mut counters =
+        vec![Entry { key: b"consistent_index".to_vec(), value: current.to_be_bytes().to_vec() }];
+    if compacted > 0 {
+        let revision = etcd_key(Revision::first_of(compacted), false);
+        counters.push(Entry { key: b"finishedCompactRev".to_vec(), value: revision.clone() });
+        counters.push(Entry { key: b"scheduledCompactRev".to_vec(), value: revision });
+    }
+    let empty = |name: &'static str| Bucket { name, entries: Vec::new() };
+    Ok(vec![
+        empty("alarm"),
+        empty("auth"),
+        empty("authRoles"),
+        empty("authUsers"),
+        empty("cluster"),
+        // The changes; filled in by the plan.
+        empty(bolt::CHANGES),
+        Bucket { name: "lease", entries: leases },
+        empty("members"),
+        empty("members_removed"),
+        Bucket { name: "meta", entries: counters },
+    ])
+}
+
+/// Cuts what is pushed into messages.
+struct Sender<'a> {
+    parts: &'a mpsc::Sender<Result<PbSnapshotResponse, Status>>,
+    remaining: u64,
+    buffer: Vec<u8>,
+    digest: ring::digest::Context,
+}
+
+impl Sender<'_> {
+    async fn push(&mut self, mut bytes: &[u8]) -> Result<(), Refusal> {
+        self.digest.update(bytes);
+        while !bytes.is_empty() {
+            let take = bytes.len().min(PART_BYTES - self.buffer.len());
+            let (part, rest) = bytes.split_at(take);
+            self.buffer.extend_from_slice(part);
+            bytes = rest;
+            if self.buffer.len() == PART_BYTES {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Refusal> {
+        let blob = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        self.remaining = self.remaining.saturating_sub(blob.len() as u64);
+        self.send(blob).await
+    }
+
+    async fn send(&self, blob: Vec<u8>) -> Result<(), Refusal> {
+        let part =
+            PbSnapshotResponse { remaining_bytes: self.remaining, blob, ..PbSnapshotResponse::default() };
+        self.parts.send(Ok(part)).await.map_err(|_| Refusal::Stopped)
+    }
+
+    async fn finish(mut self) -> Result<(), Refusal> {
+        if !self.buffer.is_empty() {
+            self.flush().await?;
+        }
+        let digest = self.digest.clone().finish();
+        self.send(digest.as_ref().to_vec()).await
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::Failed(format!("making a snapshot: {error}"))
+}

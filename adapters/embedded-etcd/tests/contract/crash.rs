@@ -1,0 +1,197 @@
+//! What was acknowledged is there after any crash.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+
+use etcd_client::{Client, GetOptions, PutOptions};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::disk::UnsafeDisk;
+use crate::generate::Dice;
+use crate::peers::DEADLINE;
+
+/// Tells the child that is killed where to write.
+const DIRECTORY: &str = "MADAKO_CRASH_DIRECTORY";
+const KILLS: usize = 50;
+const WRITERS: usize = 8;
+
+/// Not a test: what the next one kills.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "started and killed by nothing_acknowledged_is_lost_when_the_process_is_killed"]
+async fn child_that_writes_until_it_is_killed() {
+    let directory = std::env::var_os(DIRECTORY).expect("started by the other test");
+    let store =
+        EmbeddedEtcd::open(Options::new(Backend::File(directory.into()), Commit::Thread, 1)).expect("opens");
+    let client = store.client().await.expect("a client");
+    let writers =
+        (0..WRITERS).map(|writer| tokio::spawn(write_forever(client.clone(), writer))).collect::<Vec<_>>();
+    for writer in writers {
+        writer.await.expect("it goes on until it is killed");
+    }
+}
+
+async fn write_forever(mut client: Client, writer: usize) {
+    let key = format!("writer/{writer}");
+    let mut number: u64 = match client.get(key.clone(), None).await.expect("a get").kvs().first() {
+        Some(kv) => {
+            kv.value_str().expect("text").split(' ').next().and_then(|n| n.parse().ok()).expect("a number")
+        }
+        None => 0,
+    };
+    loop {
+        number += 1;
+        let value = format!("{number} {}", "x".repeat((number % 7 * 400) as usize));
+        let response = client.put(key.clone(), value, None).await.expect("a put");
+        let revision = response.header().expect("a header").revision();
+        println!("acknowledged {writer} {number} {revision}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut dice = Dice::new(50);
+    // Newest acknowledged number, and its revision, by writer.
+    let mut acknowledged: BTreeMap<usize, (u64, i64)> = BTreeMap::new();
+    for kill in 0..KILLS {
+        let before_kill = dice.below(60) + 1;
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "crash::child_that_writes_until_it_is_killed", "--ignored", "--nocapture"])
+            .env(DIRECTORY, directory.path())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the child starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut seen = 0;
+        while let Some(line) = timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("a line") {
+            // Whole lines only: the last one may have been cut off by the kill.
+            let words: Vec<_> = line.split(' ').collect();
+            if let ["acknowledged", writer, number, revision] = words[..]
+                && let (Ok(writer), Ok(number), Ok(revision)) =
+                    (writer.parse(), number.parse(), revision.parse())
+            {
+                acknowledged.insert(writer, (number, revision));
+                seen += 1;
+                if seen == before_kill {
+                    child.start_kill().expect("kill -9");
+                }
+            }
+        }
+        child.wait().await.expect("it is gone");
+        assert!(seen >= before_kill, "the child ended by itself");
+        check(directory.path(), &acknowledged, kill).await;
+    }
+}
+
+async fn check(directory: &Path, acknowledged: &BTreeMap<usize, (u64, i64)>, kill: usize) {
+    let store =
+        EmbeddedEtcd::open(Options::new(Backend::File(directory.into()), Commit::Thread, 1)).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    for (writer, (number, revision)) in acknowledged {
+        let at_revision = GetOptions::new().with_revision(*revision);
+        let then = client.get(format!("writer/{writer}"), Some(at_revision)).await.expect("a get");
+        let value = then.kvs()[0].value_str().expect("text");
+        assert!(value.starts_with(&format!("{number} ")), "kill {kill}: writer {writer} has {value:.20}");
+    }
+    store.shutdown().await;
+}
+
+/// A disk that keeps what was synced, and of the rest any part, torn at sectors and in any order.
+#[test]
+fn nothing_acknowledged_is_lost_when_the_disk_forgets_what_was_not_synced() {
+    for seed in 0..150 {
+        // One thread and the store's own commits inline: a seed is one history.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(lose_power(seed));
+    }
+}
+
+async fn lose_power(seed: u64) {
+    let mut dice = Dice::new(seed);
+    let disk = UnsafeDisk::new();
+    let mut model: BTreeMap<String, String> = BTreeMap::new();
+    let mut revision = 1;
+    let mut lease = None;
+    for life in 0..4 {
+        let label = format!("seed {seed}, life {life}");
+        disk.fail_after(None);
+        let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, seed);
+        let store = match EmbeddedEtcd::open(options) {
+            Ok(store) => store,
+            Err(error) => panic!("{label}: {error}"),
+        };
+        let mut client = store.client().await.expect("a client");
+        let response = client.get("", Some(GetOptions::new().with_all_keys())).await.expect(&label);
+        let found = response.kvs().iter().map(text).collect::<BTreeMap<_, _>>();
+        let reached = response.header().expect("a header").revision();
+        if reached == revision {
+            assert_eq!(found, model, "{label}");
+        } else {
+            // The write that was under way may have arrived; then it arrived whole.
+            assert_eq!(reached, revision + 1, "{label}");
+            if revision > 1 {
+                let acknowledged = GetOptions::new().with_all_keys().with_revision(revision);
+                let then = client.get("", Some(acknowledged)).await.expect(&label);
+                assert_eq!(then.kvs().iter().map(text).collect::<BTreeMap<_, _>>(), model, "{label}");
+            }
+            model = found;
+            revision = reached;
+        }
+        if let Some(id) = lease {
+            assert!(client.lease_time_to_live(id, None).await.expect(&label).ttl() > 0, "{label}: the lease");
+        }
+        disk.fail_after(Some(dice.below(200)));
+        while write_something(&mut client, &mut dice, &mut model, &mut revision, &mut lease).await {}
+        drop(client);
+        disk.lose_power(&mut dice);
+        drop(store);
+        // The store's tasks see that it is gone, and let go of the disk.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn text(kv: &etcd_client::KeyValue) -> (String, String) {
+    (kv.key_str().expect("text").to_owned(), kv.value_str().expect("text").to_owned())
+}
+
+/// Whether it was acknowledged. The model changes only then.
+async fn write_something(
+    client: &mut Client,
+    dice: &mut Dice,
+    model: &mut BTreeMap<String, String>,
+    revision: &mut i64,
+    lease: &mut Option<i64>,
+) -> bool {
+    let key = format!("key/{}", dice.below(12));
+    match dice.below(12) {
+        0 => {
+            let Ok(response) = client.delete(key.clone(), None).await else { return false };
+            model.remove(&key);
+            *revision = response.header().expect("a header").revision();
+        }
+        1 if *revision > 3 => {
+            let main = *revision - dice.below(3) as i64;
+            // It may be compacted already: refused, and nothing changes.
+            let compacted = client.compact(main, None).await;
+            return compacted.is_ok()
+                || matches!(compacted, Err(etcd_client::Error::GRpcStatus(status)) if status.code() == tonic::Code::OutOfRange);
+        }
+        2 if lease.is_none() => {
+            let Ok(response) = client.lease_grant(1_000, None).await else { return false };
+            *lease = Some(response.id());
+        }
+        _ => {
+            let value = format!("{}{}", dice.next(), "x".repeat(dice.below(5_000) as usize));
+            let options = lease.filter(|_| dice.one_in(3)).map(|id| PutOptions::new().with_lease(id));
+            let Ok(response) = client.put(key.clone(), value.clone(), options).await else { return false };
+            model.insert(key, value);
+            *revision = response.header().expect("a header").revision();
+        }
+    }
+    true
+}

@@ -1,0 +1,211 @@
+//! Full disks, damaged files, directories in use.
+
+use std::path::Path;
+
+use etcd_client::{Client, GetOptions};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options};
+use tonic::Code;
+
+use crate::disk::UnsafeDisk;
+use crate::generate::Dice;
+
+fn on(directory: &Path) -> Options {
+    Options::new(Backend::File(directory.into()), Commit::Thread, 1)
+}
+
+/// The code and text of a refusal.
+fn refusal(error: &etcd_client::Error) -> (Code, &str) {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => (status.code(), status.message()),
+        other => panic!("{other}"),
+    }
+}
+
+const NO_SPACE: (Code, &str) = (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+
+async fn count(client: &mut Client) -> i64 {
+    client
+        .get("", Some(GetOptions::new().with_all_keys().with_count_only()))
+        .await
+        .expect("reads go on")
+        .count()
+}
+
+async fn put_until_refused(client: &mut Client, from: i64) -> i64 {
+    for number in from..from + 10_000 {
+        if let Err(error) = client.put(format!("key/{number:06}"), vec![b'v'; 2_000], None).await {
+            assert_eq!(refusal(&error), NO_SPACE);
+            return number;
+        }
+    }
+    panic!("the disk never filled up");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_is_room() {
+    const MIB: u64 = 1024 * 1024;
+    let disk = UnsafeDisk::new();
+    let options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
+    let store = EmbeddedEtcd::open(options.clone()).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    disk.set_room(Some(4 * MIB));
+    let written = put_until_refused(&mut client, 0).await;
+    assert!(written > 100, "{written}");
+    assert_eq!(count(&mut client).await, written, "what was acknowledged is there, what was refused is not");
+    assert_eq!(
+        refusal(&client.put("another", vec![b'v'; 300_000], None).await.expect_err("still full")),
+        NO_SPACE
+    );
+    disk.set_room(Some(16 * MIB));
+    let more = put_until_refused(&mut client, written).await;
+    assert!(more > written + 100);
+    assert_eq!(count(&mut client).await, more);
+    // Not even what is there can be overwritten.
+    disk.set_full(true);
+    assert_eq!(refusal(&client.put("another", "v", None).await.expect_err("full")), NO_SPACE);
+    disk.set_full(false);
+    disk.set_room(None);
+    client.put("another", "v", None).await.expect("there is room again");
+    assert_eq!(count(&mut client).await, more + 1);
+    store.shutdown().await;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    assert_eq!(count(&mut store.client().await.expect("a client")).await, more + 1);
+    store.shutdown().await;
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+    let disk = UnsafeDisk::new();
+    let store =
+        EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1)).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    client.put("a", "1", None).await.expect("put");
+    disk.fail_sync(true);
+    let error = client.put("b", "1", None).await.expect_err("it is not on disk");
+    assert_eq!(refusal(&error).0, Code::Unavailable);
+    disk.fail_sync(false);
+    let error = client.put("c", "1", None).await.expect_err("what is on disk is unknown");
+    assert!(refusal(&error).1.contains("until the process is started again"), "{error}");
+    assert!(store.failure().is_some());
+    store.shutdown().await;
+}
+
+#[tokio::test]
+async fn above_the_quota_puts_are_refused_and_deleting_and_compacting_makes_room() {
+    let mut options = Options::new(Backend::Memory, Commit::Inline, 1);
+    options.quota_bytes = 1_000_000;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    let written = put_until_refused(&mut client, 0).await;
+    assert!((490..=501).contains(&written), "{written}");
+    let deleted =
+        client.delete("", Some(etcd_client::DeleteOptions::new().with_all_keys())).await.expect("deletes");
+    let revision = deleted.header().expect("a header").revision();
+    let physical = etcd_client::CompactionOptions::new().with_physical();
+    client.compact(revision, Some(physical)).await.expect("compacts");
+    client.put("a", "1", None).await.expect("there is room again");
+    store.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_directory_in_use_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
+    let error = EmbeddedEtcd::open(on(directory.path())).expect_err("it is in use");
+    assert!(matches!(&error, OpenError::InUse { .. }), "{error}");
+    store.shutdown().await;
+    EmbeddedEtcd::open(on(directory.path())).expect("it is free again").shutdown().await;
+}
+
+/// A store of some hundred changes, closed; its file and what is in it.
+async fn closed_store(directory: &Path) -> (std::path::PathBuf, Vec<u8>) {
+    let store = EmbeddedEtcd::open(on(directory)).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    for number in 0..300 {
+        client.put(format!("key/{}", number % 40), format!("{number}").repeat(100), None).await.expect("put");
+    }
+    store.shutdown().await;
+    let path = directory.join("etcd.redb");
+    let bytes = std::fs::read(&path).expect("the file");
+    (path, bytes)
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, whole) = closed_store(directory.path()).await;
+    let mut dice = Dice::new(4);
+    let mut damages: Vec<Vec<u8>> = vec![
+        b"not a store at all".to_vec(),
+        vec![0; whole.len()],
+        whole[..whole.len() / 2].to_vec(),
+        whole[..100].to_vec(),
+    ];
+    for _ in 0..150 {
+        let mut damaged = whole.clone();
+        let at = dice.below(whole.len() as u64) as usize;
+        damaged[at] ^= 1 << dice.below(8);
+        damages.push(damaged);
+    }
+    for _ in 0..30 {
+        let mut damaged = whole.clone();
+        let page = dice.below(whole.len() as u64 / 4096) as usize * 4096;
+        damaged[page..page + 4096].fill(dice.next() as u8);
+        damages.push(damaged);
+    }
+    let mut refused = 0;
+    for (number, damaged) in damages.iter().enumerate() {
+        std::fs::write(&path, damaged).expect("written");
+        match EmbeddedEtcd::open(on(directory.path())) {
+            Err(error) => {
+                assert!(matches!(&error, OpenError::Damaged { .. }), "damage {number}: {error}");
+                assert!(error.to_string().contains("left as it is"), "{error}");
+                assert!(
+                    std::fs::read(&path).expect("the file") == *damaged,
+                    "damage {number} was written over"
+                );
+                refused += 1;
+            }
+            // It hit what nothing is in: then everything is there.
+            Ok(store) => {
+                let mut client = store.client().await.expect("a client");
+                for key in 0..40 {
+                    let last = if key < 20 { 280 + key } else { 240 + key };
+                    let found = client.get(format!("key/{key}"), None).await.expect("a get");
+                    assert_eq!(found.kvs()[0].value_str().expect("text"), format!("{last}").repeat(100));
+                }
+                store.shutdown().await;
+            }
+        }
+    }
+    assert!(refused > damages.len() / 4, "{refused} of {} damages were noticed", damages.len());
+}
+
+#[tokio::test]
+async fn the_file_does_not_grow_for_ever() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut options = on(directory.path());
+    options.auto_compaction.keep_bytes = 1024 * 1024;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    let client = store.client().await.expect("a client");
+    let writers = (0..32).map(|writer| {
+        let mut client = client.clone();
+        tokio::spawn(async move {
+            for _ in 0..600 {
+                client.put(format!("key/{writer}"), vec![b'v'; 2_000], None).await.expect("put");
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.expect("it ends");
+    }
+    let bytes = std::fs::metadata(directory.path().join("etcd.redb")).expect("the file").len();
+    assert!(
+        bytes < 12 * 1024 * 1024,
+        "38 MB were written, 1 MB of history is kept, the file has {bytes} bytes"
+    );
+    let mut client = client;
+    let error = client.get("key/1", Some(GetOptions::new().with_revision(2))).await.expect_err("compacted");
+    assert_eq!(refusal(&error), (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted"));
+    store.shutdown().await;
+}
