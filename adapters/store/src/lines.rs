@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
 use madako_messages::store::{StoreError, StoreErrorKind};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
@@ -91,6 +92,8 @@ pub(crate) struct Line {
     credentials: Option<(String, Secret)>,
     /// How often a token was taken; 0: never.
     tokens: tokio::sync::Mutex<u64>,
+    /// Whether a request was not answered in time, so that the connection may be half-open.
+    suspect: watch::Sender<bool>,
 }
 
 impl Line {
@@ -103,7 +106,7 @@ impl Line {
         self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    pub(crate) fn watch(&self) -> WatchClient {
+    pub(crate) fn watches(&self) -> WatchClient {
         self.client.watch_client().max_decoding_message_size(LARGEST_ANSWER)
     }
 
@@ -114,6 +117,12 @@ impl Line {
     /// Whether requests carry a token of ours.
     pub(crate) fn has_credentials(&self) -> bool {
         self.credentials.is_some()
+    }
+
+    /// Returns when there is reason to ask for a sign of life.
+    pub(crate) async fn suspected(&self) {
+        // The sender is ours, so that it is there as long as we are.
+        let _ = self.suspect.subscribe().wait_for(|suspect| *suspect).await;
     }
 
     /// Takes a token if there is none, or if the one with the `stale` number is the last. Returns the
@@ -193,6 +202,7 @@ impl Lines {
             generation: current.generation,
             credentials: self.credentials.clone(),
             tokens: tokio::sync::Mutex::new(0),
+            suspect: watch::Sender::new(false),
         });
         current.line = Some(Arc::clone(&line));
         Ok(line)
@@ -207,6 +217,9 @@ impl Lines {
             StoreErrorKind::Unavailable => self.targets.len() > 1,
             _ => false,
         };
+        if replace {
+            line.suspect.send_replace(true);
+        }
         let mut current = self.current();
         if replace && current.generation == line.generation {
             current.target = (current.target + 1) % self.targets.len();

@@ -160,7 +160,7 @@ impl Watcher {
         let ask = |line: Arc<Line>| {
             let (key, options) = (key.clone(), options.clone());
             async move {
-                let mut stream = line.watch().watch(key, Some(options)).await?;
+                let mut stream = line.watches().watch(key, Some(options)).await?;
                 let first = stream.message().await?.ok_or_else(ended)?;
                 if first.canceled() && denied(&first) && line.has_credentials() {
                     // etcd 3.4 does not tell an unknown token from a lack of permission.
@@ -194,25 +194,31 @@ impl Watcher {
     async fn follow(&mut self, open: Open) -> End {
         let Open { line, mut stream } = open;
         let mut assembly = Assembly::default();
-        let mut ask_at = Instant::now() + SILENCE;
+        let mut silent_at = Instant::now() + SILENCE;
+        // Set while a sign of life was asked for: until then it must have come.
         let mut answer_by = None;
+        let mut suspected = false;
         loop {
             let answer = tokio::select! {
                 biased;
                 () = self.events.closed() => return End::Unwatched,
                 answer = stream.message() => answer,
-                () = sleep_until(answer_by.unwrap_or(ask_at)) => {
+                () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
                         self.lines.failed(&line, StoreErrorKind::Deadline);
                         return End::Failed(self.silent(&line));
                     }
-                    let by = Instant::now() + self.lines.timeout() * 2;
-                    answer_by = Some(by);
-                    match timeout_at(by, stream.request_progress()).await {
-                        Ok(Ok(())) => continue,
-                        Ok(Err(error)) => return self.broken(&line, &error),
-                        Err(_) => return End::Failed(self.silent(&line)),
+                    match self.ask(&line, &mut stream).await {
+                        Ok(by) => answer_by = Some(by),
+                        Err(end) => return end,
                     }
+                    continue;
+                }
+                // A request on the same connection was not answered: no reason to wait for silence.
+                () = line.suspected(), if !suspected => {
+                    suspected = true;
+                    silent_at = Instant::now();
+                    continue;
                 }
             };
             let answer = match answer {
@@ -220,13 +226,23 @@ impl Watcher {
                 Ok(None) => return self.broken(&line, &ended()),
                 Err(error) => return self.broken(&line, &error),
             };
-            (ask_at, answer_by) = (Instant::now() + SILENCE, None);
+            (silent_at, answer_by) = (Instant::now() + SILENCE, None);
             if let Err(end) = self.refuse_canceled(&line, &answer) {
                 return end;
             }
             if let Err(end) = self.tell(&mut assembly, answer).await {
                 return end;
             }
+        }
+    }
+
+    /// Asks for a sign of life. Returns until when it must come.
+    async fn ask(&self, line: &Line, stream: &mut WatchStream) -> Result<Instant, End> {
+        let by = Instant::now() + self.lines.timeout() * 2;
+        match timeout_at(by, stream.request_progress()).await {
+            Ok(Ok(())) => Ok(by),
+            Ok(Err(error)) => Err(self.broken(line, &error)),
+            Err(_) => Err(End::Failed(self.silent(line))),
         }
     }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use madako_messages::store::{
     Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind,
-    Transaction, Write,
+    Transaction, WatchEvent, Write,
 };
-use madako_store::EtcdStore;
+use madako_store::{EtcdStore, StoreConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::etcd::{Etcd, config_at, eventually, put, within, write, write_if};
+use crate::etcd::{Etcd, cluster, config_at, eventually, put, within, write, write_if};
 use crate::proxy::{Proxy, Weather};
 
 /// The shortest lease that makes sense with etcd's expiry in steps of 500 ms.
@@ -270,6 +270,57 @@ async fn a_campaign_can_be_stopped_in_every_state() {
     let began = Instant::now();
     stop(&leader).await;
     assert!(began.elapsed() < Duration::from_secs(5), "it waited for a store that is away");
+}
+
+#[tokio::test]
+async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
+    let Some(mut members) = cluster(3).await else { return };
+    let config =
+        StoreConfig { endpoints: members.iter().map(Etcd::endpoint).collect(), ..config_at("", "/cke/") };
+    let store = EtcdStore::open(&config, 1).unwrap();
+    let ttl = Duration::from_secs(6);
+    let mut campaign = store.campaign(CampaignOptions { host: "boot-0".into(), ttl });
+    let epoch = elected(&mut campaign).await;
+    let mut events = store.watch("k");
+    assert!(matches!(within("a list", events.recv()).await, Some(WatchEvent::Listed(_))));
+    let mut written = 0;
+    // The first endpoint is the one in use; after it, the second is.
+    for (n, hangs) in [(0, false), (1, true)] {
+        if hangs {
+            members[n].signal(Signal::STOP);
+        } else {
+            members[n].kill().await;
+        }
+        let began = Instant::now();
+        eventually("it writes again", async || {
+            let write =
+                Transaction { conditions: vec![epoch.fence()], writes: vec![put("k", n.to_string())] };
+            match store.commit(write).await {
+                Ok(Outcome::Committed { revision }) => Some(written = revision),
+                Ok(Outcome::Refused { failed }) => panic!("{failed:?}"),
+                Err(_) => None,
+            }
+        })
+        .await;
+        println!("wrote again {:?} after a member {}", began.elapsed(), if hangs { "hung" } else { "died" });
+        let began = Instant::now();
+        loop {
+            match within("the watch goes on", events.recv()).await.unwrap() {
+                WatchEvent::Changed { revision, .. } if revision >= written => break,
+                WatchEvent::Listed(_) => panic!("listed again"),
+                _ => {}
+            }
+        }
+        println!("seen {:?} later", began.elapsed());
+        if hangs {
+            members[n].signal(Signal::CONT);
+        } else {
+            members[n].start_again().await;
+        }
+    }
+    let told = timeout(ttl, campaign.events.recv()).await;
+    assert!(told.is_err(), "{told:?}");
+    assert!(store.holds_until(&epoch).is_some());
 }
 
 /// The environment variable that tells the other half of the next tests where etcd is.

@@ -21,9 +21,17 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// An etcd process; killed when dropped.
 pub(crate) struct Etcd {
     process: Child,
+    member: Member,
+}
+
+/// What a member of a cluster is started with.
+struct Member {
     directory: tempfile::TempDir,
+    name: String,
     client: u16,
     peer: u16,
+    /// All members, in etcd's form.
+    cluster: String,
     flags: Vec<String>,
     tls: bool,
 }
@@ -44,25 +52,53 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
+/// Starts a cluster, and waits until all its members answer. `None`: etcd is not installed.
+pub(crate) async fn cluster(size: usize) -> Option<Vec<Etcd>> {
+    let path = installed()?;
+    let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
+    let all: Vec<_> = ports
+        .iter()
+        .enumerate()
+        .map(|(n, (_, peer))| format!("member-{n}=http://127.0.0.1:{peer}"))
+        .collect();
+    let mut members: Vec<Etcd> = ports
+        .iter()
+        .enumerate()
+        .map(|(n, &(client, peer))| {
+            let directory = tempfile::tempdir().expect("a directory");
+            let name = format!("member-{n}");
+            let member =
+                Member { directory, name, client, peer, cluster: all.join(","), flags: vec![], tls: false };
+            Etcd { process: member.spawn(&path), member }
+        })
+        .collect();
+    for etcd in &mut members {
+        etcd.ready().await;
+    }
+    Some(members)
+}
+
 impl Etcd {
     /// Starts one, and waits until it answers. `None`: not installed.
     pub(crate) async fn start(flags: &[&str]) -> Option<Self> {
-        let tls = flags.iter().any(|flag| flag.starts_with("--cert-file"));
-        Self::start_in(tempfile::tempdir().expect("a directory"), flags, tls).await
-    }
-
-    async fn start_in(directory: tempfile::TempDir, flags: &[&str], tls: bool) -> Option<Self> {
         let path = installed()?;
-        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let (client, peer) = (free_port(), free_port());
-        let process = spawn(&path, directory.path(), client, peer, &flags, tls);
-        let mut etcd = Self { process, directory, client, peer, flags, tls };
+        let member = Member {
+            directory: tempfile::tempdir().expect("a directory"),
+            name: "default".into(),
+            client,
+            peer,
+            cluster: format!("default=http://127.0.0.1:{peer}"),
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            tls: flags.iter().any(|flag| flag.starts_with("--cert-file")),
+        };
+        let mut etcd = Self { process: member.spawn(&path), member };
         etcd.ready().await;
         Some(etcd)
     }
 
     pub(crate) fn endpoint(&self) -> String {
-        format!("127.0.0.1:{}", self.client)
+        format!("127.0.0.1:{}", self.member.client)
     }
 
     pub(crate) fn config(&self, prefix: &str) -> StoreConfig {
@@ -79,8 +115,8 @@ impl Etcd {
     }
 
     async fn ready(&mut self) {
-        let port = self.client;
-        let tls = self.tls;
+        let port = self.member.client;
+        let tls = self.member.tls;
         let probe = self.store("");
         let process = &mut self.process;
         eventually("etcd answers", async || {
@@ -114,35 +150,38 @@ impl Etcd {
     /// Starts it again, at the same address, on the same data.
     pub(crate) async fn start_again(&mut self) {
         let path = installed().expect("it was there before");
-        self.process = spawn(&path, self.directory.path(), self.client, self.peer, &self.flags, self.tls);
+        self.process = self.member.spawn(&path);
         self.ready().await;
     }
 
     /// Removes its data, while it does not run.
     pub(crate) fn wipe(&self) {
-        std::fs::remove_dir_all(self.directory.path().join("data")).expect("the data are removed");
+        std::fs::remove_dir_all(self.member.directory.path().join("data")).expect("the data are removed");
     }
 }
 
-fn spawn(path: &Path, directory: &Path, client: u16, peer: u16, flags: &[String], tls: bool) -> Child {
-    let client = format!("{}://127.0.0.1:{client}", if tls { "https" } else { "http" });
-    let peer = format!("http://127.0.0.1:{peer}");
-    Command::new(path)
-        .arg("--data-dir")
-        .arg(directory.join("data"))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
-        // The shortest lease is one and a half election times: shorter ones make shorter tests.
-        .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
-        .args(["--log-level", "panic", "--logger", "zap"])
-        .args(flags)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("etcd starts")
+impl Member {
+    fn spawn(&self, path: &Path) -> Child {
+        let scheme = if self.tls { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", self.client);
+        let peer = format!("http://127.0.0.1:{}", self.peer);
+        Command::new(path)
+            .arg("--data-dir")
+            .arg(self.directory.path().join("data"))
+            .args(["--name", &self.name, "--initial-cluster", &self.cluster])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            // The shortest lease is one and a half election times: shorter ones make shorter tests.
+            .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
+            .args(["--log-level", "panic", "--logger", "zap"])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("etcd starts")
+    }
 }
 
 pub(crate) fn config_at(endpoint: &str, prefix: &str) -> StoreConfig {
