@@ -1,7 +1,7 @@
 //! That the table of docs/METRICS.md says what the code exports: names, kinds and labels.
 //!
 //! Reads the code as text. It understands the macros of the `metrics` crate with the name as a literal or as a
-//! constant of the same file, and labels written as `"label" => value`.
+//! constant of the same crate, and labels written as `"label" => value`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +54,18 @@ fn arguments(code: &str) -> &str {
 /// Every metric that the code describes or sets.
 fn exported(sources: &BTreeMap<String, String>) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
-    for source in sources.values() {
+    for (file, source) in sources {
         let code = without_tests(source);
+        let same_crate = file.split_once("/src/").map_or("", |(directory, _)| directory);
+        // A constant of this file, or else of another one of the crate.
+        let value = |constant: &str| {
+            let definition = format!("const {constant}: &str =");
+            let others =
+                sources.iter().filter(|(other, _)| other.starts_with(same_crate)).map(|(_, source)| source);
+            std::iter::once(source)
+                .chain(others)
+                .find_map(|source| source.split_once(&definition).and_then(|(_, rest)| literal(rest)))
+        };
         for kind in ["counter", "gauge", "histogram"] {
             let call = format!("{kind}!(");
             for (at, _) in code.match_indices(&call) {
@@ -64,12 +74,7 @@ fn exported(sources: &BTreeMap<String, String>) -> BTreeMap<String, Metric> {
                     described || !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
                 let arguments = arguments(&code[at + call.len() - 1..]);
                 let first = arguments.trim_start().split(',').next().unwrap_or(arguments).trim();
-                let name = match literal(first) {
-                    Some(name) => Some(name),
-                    None => code
-                        .split_once(&format!("const {first}: &str ="))
-                        .and_then(|(_, definition)| literal(definition)),
-                };
+                let name = literal(first).or_else(|| value(first));
                 let Some(name) = name.filter(|_| whole_name) else { continue };
                 let metric = metrics.entry(name.to_owned()).or_default();
                 metric.kinds.insert(kind.to_owned());
