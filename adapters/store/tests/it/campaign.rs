@@ -283,7 +283,6 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     let epoch = elected(&mut campaign).await;
     let mut events = store.watch("k");
     assert!(matches!(within("a list", events.recv()).await, Some(WatchEvent::Listed(_))));
-    let mut written = 0;
     // The first endpoint is the one in use; after it, the second is.
     for (n, hangs) in [(0, false), (1, true)] {
         if hangs {
@@ -292,11 +291,11 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
             members[n].kill().await;
         }
         let began = Instant::now();
-        eventually("it writes again", async || {
+        let written = eventually("it writes again", async || {
             let write =
                 Transaction { conditions: vec![epoch.fence()], writes: vec![put("k", n.to_string())] };
             match store.commit(write).await {
-                Ok(Outcome::Committed { revision }) => Some(written = revision),
+                Ok(Outcome::Committed { revision }) => Some(revision),
                 Ok(Outcome::Refused { failed }) => panic!("{failed:?}"),
                 Err(_) => None,
             }
