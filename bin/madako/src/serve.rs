@@ -9,8 +9,7 @@ use crate::serve_args::ServeOptions;
 use crate::{VERSION, host, recorder, signals};
 
 /// Runs the service. A clean end gives leadership back.
-pub(crate) async fn run(options: Result<ServeOptions, Failure>) -> Result<(), Failure> {
-    let options = options?;
+pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");
     }
