@@ -43,6 +43,7 @@ test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test
 	$(CARGO) bench $(LOCKED) --workspace --bench '*'
+	$(CARGO) run $(LOCKED) --release --package madako-embedded-etcd --example bench
 
 fmt: ## Formats the code
 	$(CARGO) fmt --all
