@@ -33,7 +33,7 @@ struct Data {
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| malformed(format!("{} at {}", error.inner(), error.path())))?;
+        .map_err(|error| malformed(whereabouts(&error)))?;
     deserializer.end().map_err(|error| malformed(error.to_string()))?;
     if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
         let mut messages: Vec<String> =
@@ -105,6 +105,25 @@ fn state(wire: wire::MachineState) -> Result<MachineState, String> {
         wire::MachineState::RETIRED => MachineState::Retired,
         wire::MachineState::Other(other) => return Err(other),
     })
+}
+
+/// What serde says, in words of the answer, and the path of the member where there is one.
+fn whereabouts(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let mut said = shorten(&error.inner().to_string());
+    // serde names Rust types; a person knows JSON.
+    for rust in [
+        " struct Response with 3 elements",
+        " struct CkeSearchSearchMachinesSpec",
+        " struct CkeSearchSearchMachinesStatus",
+        " struct CkeSearchSearchMachines",
+    ] {
+        said = said.replace(rust, " an object");
+    }
+    said = said.replace("expected i64", "expected an integer").replace("expected f64", "expected a number");
+    match error.path().to_string().as_str() {
+        "." => said,
+        path => format!("{path}: {said}"),
+    }
 }
 
 fn malformed(why: String) -> RegistryError {
