@@ -1,1 +1,99 @@
-fn main() {}
+//! `madako`: the service, its demo, and the operator's commands.
+
+mod access;
+mod cli;
+mod commands;
+mod demo;
+mod demo_args;
+mod failure;
+mod host;
+mod input;
+mod log;
+mod output;
+mod planning;
+mod recorder;
+mod serve;
+mod serve_args;
+mod signals;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use madako_supervisor::clock::SystemClock;
+
+use crate::cli::{Cli, Command, Global};
+use crate::commands::{cluster, completion, constraints, history, leader, sabakan, status};
+use crate::failure::Failure;
+use crate::log::{CkeLog, LogFile, Severity};
+
+/// The version of the program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    match run(command, &global) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                output::note(message);
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    let default = if matches!(command, Command::Serve(_)) { Severity::Info } else { Severity::Warning };
+    let log_file = start_log(global, default)?;
+    if let Command::Completion(args) = &command {
+        return completion::run(args);
+    }
+    // The service has many things to do at a time, a command one.
+    let mut builder = match command {
+        Command::Serve(_) | Command::Demo(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
+    runtime.block_on(async {
+        if let Some(file) = log_file {
+            tokio::spawn(async move {
+                if let Err(error) = file.reopen_at_signals().await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "SIGUSR1 will not open the log file anew");
+                }
+            });
+        }
+        act(command, global).await
+    })
+}
+
+/// Sends what is logged to where the flags say.
+fn start_log(global: &Global, default: Severity) -> Result<Option<Arc<LogFile>>, Failure> {
+    let log = CkeLog::new(&global.log, default, Arc::new(SystemClock)).map_err(|error| {
+        Failure::bad_input(format_args!("the log file of --logfile cannot be opened: {error}"))
+    })?;
+    let file = log.file();
+    tracing::subscriber::set_global_default(log.subscriber()).map_err(|error| Failure::Failed(error.into()))?;
+    Ok(file)
+}
+
+async fn act(command: Command, global: &Global) -> Result<(), Failure> {
+    let store = || access::open(global);
+    match command {
+        Command::Serve(args) => serve::run(args.options(global)?).await,
+        Command::Demo(args) => match demo::run(args.options()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::failed("an invariant was violated")),
+            Err(error) => Err(Failure::Failed(error)),
+        },
+        Command::Plan(args) => planning::run_plan(args, global, &SystemClock).await,
+        Command::WhatIf(args) => planning::run_what_if(args, global, &SystemClock).await,
+        Command::Cluster(command) => cluster::run(command, &store()?).await,
+        Command::Constraints(command) => constraints::run(command, &store()?).await,
+        Command::Sabakan(command) => sabakan::run(command, &store()?).await,
+        Command::Leader(args) => leader::run(args, &store()?).await,
+        Command::Status(args) => status::run(args, &store()?).await,
+        Command::History(args) => history::run(args, &store()?).await,
+        Command::Completion(args) => completion::run(&args),
+    }
+}

@@ -1,0 +1,113 @@
+//! The operator's way to the store: read a key, change it by compare-and-swap.
+
+use bytes::Bytes;
+use madako_messages::store::{Condition, Entry, Outcome, Store, StoreErrorKind, Transaction, Write};
+use madako_store::EtcdStore;
+use madako_supervisor::config::Config;
+use serde::de::DeserializeOwned;
+
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// How often a change that depends on what was read is tried again when somebody else was faster.
+const MAX_TRIES: usize = 5;
+/// Seed of the jitter between tries to connect. A command makes a few requests; its chance needs no variety.
+const SEED: u64 = 0;
+/// etcd's greatest request in bytes is 1.5 MiB by default; the rest of a request needs some, too.
+const MAX_VALUE: usize = (1 << 20) + (1 << 19) - (1 << 12);
+
+/// Opens the store that the configuration names for clients.
+///
+/// # Errors
+/// The configuration is not usable.
+pub(crate) fn open(global: &Global) -> Result<EtcdStore, Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    EtcdStore::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))
+}
+
+/// What a key holds, if it is there.
+///
+/// # Errors
+/// The store cannot be read.
+pub(crate) async fn get(store: &dyn Store, key: &str) -> Result<Option<Entry>, Failure> {
+    Ok(store.list(key).await?.entries.remove(key))
+}
+
+/// A JSON value as it is stored.
+///
+/// # Errors
+/// Somebody stored something else.
+pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T, Failure> {
+    serde_json::from_slice(&entry.value)
+        .map_err(|error| Failure::failed(format_args!("what is stored as {key} cannot be read: {error}")))
+}
+
+/// The condition that a key is still as it was read.
+pub(crate) fn unchanged(key: &str, entry: Option<&Entry>) -> Condition {
+    Condition::Unchanged { key: key.to_owned(), revision: entry.map_or(0, |entry| entry.mod_revision) }
+}
+
+/// Puts a value if all conditions hold; whether they did.
+///
+/// # Errors
+/// The store refused, or did not answer: then the value may have been written or not.
+pub(crate) async fn put_if(
+    store: &dyn Store,
+    key: &str,
+    value: Vec<u8>,
+    conditions: Vec<Condition>,
+) -> Result<bool, Failure> {
+    if value.len() > MAX_VALUE {
+        return Err(Failure::bad_input(format_args!(
+            "{key} would have {} bytes, and etcd takes {MAX_VALUE} at most",
+            value.len()
+        )));
+    }
+    let write = Write::Put { key: key.to_owned(), value: Bytes::from(value), lease: 0 };
+    let outcome = store.commit(Transaction { conditions, writes: vec![write] }).await.map_err(|error| {
+        let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
+        match Failure::from(error) {
+            Failure::Failed(error) if unsure => Failure::Failed(anyhow::anyhow!(
+                "{error}; {key} may have been written or not: look before trying again"
+            )),
+            other => other,
+        }
+    })?;
+    Ok(matches!(outcome, Outcome::Committed { .. }))
+}
+
+/// Replaces a key as a whole, whatever it holds, unless it changes in this very moment.
+///
+/// # Errors
+/// See [`put_if`]; and somebody else was faster.
+pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Result<(), Failure> {
+    let read = get(store, key).await?;
+    if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
+        return Ok(());
+    }
+    Err(changed_meanwhile(key))
+}
+
+/// Changes a key by what it holds; does so again when somebody else was faster.
+///
+/// # Errors
+/// See [`put_if`]; `change` refused; or somebody else was faster each time.
+pub(crate) async fn modify<T>(
+    store: &dyn Store,
+    key: &str,
+    mut change: impl FnMut(Option<&Entry>) -> Result<(Vec<u8>, T), Failure>,
+) -> Result<T, Failure> {
+    for _ in 0..MAX_TRIES {
+        let read = get(store, key).await?;
+        let (value, told) = change(read.as_ref())?;
+        if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
+            return Ok(told);
+        }
+    }
+    Err(changed_meanwhile(key))
+}
+
+/// Somebody else was faster.
+pub(crate) fn changed_meanwhile(key: &str) -> Failure {
+    Failure::failed(format_args!("somebody else changed {key} in this moment; nothing was written"))
+}

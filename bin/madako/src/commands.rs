@@ -1,0 +1,9 @@
+//! The operator's commands: ckecli's words, outputs and stored bytes.
+
+pub(crate) mod cluster;
+pub(crate) mod completion;
+pub(crate) mod constraints;
+pub(crate) mod history;
+pub(crate) mod leader;
+pub(crate) mod sabakan;
+pub(crate) mod status;

@@ -1,0 +1,104 @@
+//! `madako cluster`: the cluster configuration.
+
+use clap::Subcommand;
+use madako_messages::cluster::{Cluster, LABEL_ROLE};
+use madako_messages::constraints::Constraints;
+use madako_messages::keys;
+use madako_messages::store::Store;
+
+use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::failure::Failure;
+use crate::input::read_text;
+use crate::output::{Format, OutputArgs, Table, show, warn};
+
+/// Label that names the rack of a node.
+const LABEL_RACK: &str = "cke.cybozu.com/rack";
+
+/// Shows or sets the cluster configuration.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Shows the cluster configuration that is stored.
+    #[command(after_help = "Example:\n  madako cluster get -o table")]
+    Get(OutputArgs),
+    /// Stores a cluster configuration.
+    ///
+    /// It is checked whole first, and must satisfy the constraints. While the integration with sabakan is
+    /// on, the planner works on from it.
+    #[command(after_help = "Example:\n  madako cluster set cluster.yml")]
+    Set {
+        /// Configuration in YAML or JSON; - reads standard input
+        file: String,
+    },
+}
+
+/// Runs the command.
+pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+    match command {
+        Command::Get(args) => {
+            let entry = get(store, keys::CLUSTER)
+                .await?
+                .ok_or_else(|| Failure::failed("no cluster configuration is stored"))?;
+            let cluster: Cluster = decode(keys::CLUSTER, &entry)?;
+            show_cluster(&args, &cluster)
+        }
+        Command::Set { file } => set(&read_text(&file)?, store).await,
+    }
+}
+
+async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
+    let cluster = Cluster::from_yaml(text)?;
+    let stored_constraints = get(store, keys::CONSTRAINTS).await?;
+    let constraints = match &stored_constraints {
+        None => Constraints::default(),
+        Some(entry) => decode(keys::CONSTRAINTS, entry)?,
+    };
+    constraints.check(&cluster)?;
+    for warning in cluster.warnings() {
+        warn(warning);
+    }
+    let stored = get(store, keys::CLUSTER).await?;
+    // The constraints that it was checked against must still hold when it is written.
+    let conditions = vec![
+        unchanged(keys::CLUSTER, stored.as_ref()),
+        unchanged(keys::CONSTRAINTS, stored_constraints.as_ref()),
+    ];
+    if put_if(store, keys::CLUSTER, serde_json::to_vec(&cluster)?, conditions).await? {
+        Ok(())
+    } else {
+        Err(changed_meanwhile("the cluster or the constraints"))
+    }
+}
+
+/// Prints a cluster or a template.
+pub(crate) fn show_cluster(args: &OutputArgs, cluster: &Cluster) -> Result<(), Failure> {
+    show(args.output.unwrap_or(Format::Yaml), cluster, table)
+}
+
+fn table(cluster: &Cluster) -> String {
+    let mut table = Table::new(["ADDRESS", "PART", "ROLE", "RACK", "USER", "HOSTNAME", "TAINTS"]);
+    for node in &cluster.nodes {
+        let label = |name: &str| node.labels.get(name).cloned().unwrap_or_default();
+        let taints = node.taints.iter().map(|taint| match taint.value.as_str() {
+            "" => format!("{}:{}", taint.key, taint.effect),
+            value => format!("{}={value}:{}", taint.key, taint.effect),
+        });
+        table.row([
+            if node.address.is_empty() { "(template)".to_owned() } else { node.address.clone() },
+            if node.control_plane { "control plane" } else { "worker" }.to_owned(),
+            label(LABEL_ROLE),
+            label(LABEL_RACK),
+            node.user.clone(),
+            node.hostname.clone(),
+            taints.collect::<Vec<_>>().join(","),
+        ]);
+    }
+    let control_plane = cluster.control_plane().count();
+    format!(
+        "Name            {}\nService subnet  {}\nNodes           {control_plane} control plane, {} workers\n\n{}",
+        cluster.name,
+        cluster.service_subnet,
+        cluster.nodes.len() - control_plane,
+        table.text()
+    )
+}

@@ -1,0 +1,25 @@
+//! `madako completion`: scripts that complete the command line.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+use crate::output::print_bytes;
+
+/// Prints a script that completes this command line in a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  madako completion bash > /etc/bash_completion.d/madako\n\n\
+                        For the present shell only: . <(madako completion)")]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_enum, default_value_t = Shell::Bash)]
+    shell: Shell,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "madako", &mut script);
+    print_bytes(&script)
+}

@@ -1,0 +1,79 @@
+//! `madako constraints`: the conditions that a cluster must satisfy.
+
+use clap::Subcommand;
+use madako_messages::constraints::Constraints;
+use madako_messages::keys;
+use madako_messages::store::Store;
+
+use crate::access::{decode, get, modify};
+use crate::failure::Failure;
+use crate::output::{Format, OutputArgs, Table, show, warn};
+
+/// Shows or sets constraints.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Shows the constraints that are stored.
+    #[command(after_help = "Example:\n  madako constraints show -o table")]
+    Show(OutputArgs),
+    /// Sets one constraint.
+    ///
+    /// The names are control-plane-count, minimum-workers, maximum-workers (0 is no maximum),
+    /// maximum-unreachable-nodes-for-reboot, maximum-repair-queue-entries and
+    /// wait-seconds-to-repair-rebooting.
+    #[command(after_help = "Example:\n  madako constraints set minimum-workers 18")]
+    Set {
+        /// Name of the constraint
+        name: String,
+        /// A whole number
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+}
+
+/// Runs the command.
+pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+    match command {
+        Command::Show(args) => {
+            let entry = get(store, keys::CONSTRAINTS)
+                .await?
+                .ok_or_else(|| Failure::failed("no constraints are stored, so the defaults hold"))?;
+            let constraints: Constraints = decode(keys::CONSTRAINTS, &entry)?;
+            show(args.output.unwrap_or(Format::Json), &constraints, table)
+        }
+        Command::Set { name, value } => {
+            // What is typed is looked at before anything is dialled.
+            Constraints::default().set(&name, &value).or_else(only_if_alone(&name))?;
+            let warnings = modify(store, keys::CONSTRAINTS, |stored| {
+                let mut constraints = match stored {
+                    None => Constraints::default(),
+                    Some(entry) => decode(keys::CONSTRAINTS, entry)?,
+                };
+                constraints.set(&name, &value)?;
+                Ok((serde_json::to_vec(&constraints)?, constraints.warnings()))
+            })
+            .await?;
+            for warning in warnings.into_iter().filter(|warning| warning.field == name) {
+                warn(warning);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A contradiction with another constraint depends on what is stored; the rest can be told at once.
+fn only_if_alone(
+    name: &str,
+) -> impl FnOnce(madako_messages::input::InputError) -> Result<(), madako_messages::input::InputError> {
+    let depends = matches!(name, "minimum-workers" | "maximum-workers");
+    move |error| if depends { Ok(()) } else { Err(error) }
+}
+
+fn table(constraints: &Constraints) -> String {
+    let mut table = Table::new(["CONSTRAINT", "VALUE"]);
+    let value = serde_json::to_value(constraints).unwrap_or_default();
+    for name in Constraints::names() {
+        table.row([name.to_owned(), value[name].to_string()]);
+    }
+    table.text()
+}

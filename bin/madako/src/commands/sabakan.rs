@@ -1,0 +1,175 @@
+//! `madako sabakan`: the integration with the registry.
+
+mod removal;
+
+use clap::Subcommand;
+use madako_messages::cluster::Cluster;
+use madako_messages::keys;
+use madako_messages::machine::QueryVariables;
+use madako_messages::store::{Entry, Store};
+use madako_messages::template::Template;
+use madako_sabakan::endpoint_url;
+use serde_json::{Value, json};
+
+use crate::access::{decode, get, modify, replace};
+use crate::commands::cluster::show_cluster;
+use crate::failure::Failure;
+use crate::input::read_text;
+use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
+
+/// Shows or sets how the registry of machines is used.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Switches the integration with sabakan on.
+    #[command(after_help = "Example:\n  madako sabakan enable")]
+    Enable,
+    /// Switches the integration with sabakan off: nothing is polled and nothing is planned.
+    #[command(after_help = "Example:\n  madako sabakan disable")]
+    Disable,
+    /// Shows whether the integration with sabakan is on: true or false.
+    #[command(after_help = "Example:\n  madako sabakan is-enabled")]
+    IsEnabled(OutputArgs),
+    /// Stores the URL of sabakan.
+    ///
+    /// /graphql is added unless the path ends with it.
+    #[command(after_help = "Example:\n  madako sabakan set-url http://10.0.0.1:10080")]
+    SetUrl {
+        /// An absolute http or https URL
+        url: String,
+    },
+    /// Shows the URL of sabakan's GraphQL API that is stored.
+    #[command(after_help = "Example:\n  madako sabakan get-url")]
+    GetUrl(OutputArgs),
+    /// Stores the template that clusters are made from.
+    ///
+    /// It is a cluster configuration with one control plane node and at least one other, all without
+    /// addresses. It is checked whole first. The service makes the cluster anew from it at once.
+    #[command(after_help = "Example:\n  madako sabakan set-template template.yml")]
+    SetTemplate {
+        /// Template in YAML or JSON; - reads standard input
+        file: String,
+    },
+    /// Shows the template that is stored.
+    #[command(after_help = "Example:\n  madako sabakan get-template > template.yml")]
+    GetTemplate(OutputArgs),
+    /// Stores the variables of the query that chooses machines.
+    ///
+    /// FILE holds a JSON object like this:
+    /// {"having": {"roles": ["compute"], "racks": [0, 1], "states": ["HEALTHY"],
+    /// "labels": [{"name": "foo", "value": "bar"}], "minDaysBeforeRetire": 90},
+    /// "notHaving": {"roles": ["boot"], "states": ["RETIRED"]}}.
+    ///
+    /// Stored variables replace the defaults of the query as a whole: what is absent is sent as null.
+    #[command(after_help = "Example:\n  madako sabakan set-variables variables.json")]
+    SetVariables {
+        /// Variables in JSON; - reads standard input
+        file: String,
+    },
+    /// Shows the variables of the query that are stored.
+    #[command(after_help = "Example:\n  madako sabakan get-variables")]
+    GetVariables(OutputArgs),
+    /// Accepts that many nodes vanished from the registry at once.
+    ///
+    /// The removal guard holds back an observation in which more than a tenth of the cluster's nodes (and
+    /// more than one) are gone, until three polls in a row agree. This command lets it through at once.
+    #[command(after_help = "Example:\n  madako sabakan confirm-removal --dry-run")]
+    ConfirmRemoval(removal::Args),
+}
+
+/// Runs the command.
+pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+    match command {
+        Command::Enable => switch(store, false).await,
+        Command::Disable => switch(store, true).await,
+        Command::IsEnabled(args) => is_enabled(&args, store).await,
+        Command::SetUrl { url } => replace(store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await,
+        Command::GetUrl(args) => get_url(&args, store).await,
+        Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
+        Command::GetTemplate(args) => {
+            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template").await?;
+            show_cluster(&args, &decode::<Cluster>(keys::SABAKAN_TEMPLATE, &entry)?)
+        }
+        Command::SetVariables { file } => set_variables(&read_text(&file)?, store).await,
+        Command::GetVariables(args) => get_variables(&args, store).await,
+        Command::ConfirmRemoval(args) => removal::run(&args, store).await,
+    }
+}
+
+async fn stored(store: &dyn Store, key: &str, what: &str) -> Result<Entry, Failure> {
+    let set = key.rsplit('/').next().unwrap_or(key).replace("query-", "");
+    get(store, key).await?.ok_or_else(|| {
+        Failure::failed(format_args!("no {what} is stored (madako sabakan set-{set} stores one)"))
+    })
+}
+
+async fn switch(store: &dyn Store, disabled: bool) -> Result<(), Failure> {
+    modify(store, keys::SABAKAN_DISABLED, |_| Ok((disabled.to_string().into_bytes(), ()))).await
+}
+
+async fn is_enabled(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    // CKE compares the bytes: anything but `true` means enabled.
+    let disabled = get(store, keys::SABAKAN_DISABLED).await?.is_some_and(|entry| &entry.value[..] == b"true");
+    scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
+}
+
+async fn get_url(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let entry = stored(store, keys::SABAKAN_URL, "URL").await?;
+    let url = String::from_utf8_lossy(&entry.value);
+    scalar(args, "url", &url, &json!(url))
+}
+
+/// One value: a bare line, or with its name.
+fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
+    match args.output {
+        None => print(&format!("{text}\n")),
+        Some(format) => show(format, &json!({ name: value }), |_| {
+            let mut table = Table::new([name.to_uppercase().as_str()]);
+            table.row([text.to_owned()]);
+            table.text()
+        }),
+    }
+}
+
+async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
+    let template = Template::from_yaml(text)?;
+    for warning in template.warnings() {
+        warn(warning);
+    }
+    replace(store, keys::SABAKAN_TEMPLATE, serde_json::to_vec(template.cluster())?).await
+}
+
+async fn set_variables(text: &str, store: &dyn Store) -> Result<(), Failure> {
+    let variables = QueryVariables::from_json(text)?;
+    for warning in variables.warnings() {
+        warn(warning);
+    }
+    // The text itself is stored, as ckecli does.
+    replace(store, keys::SABAKAN_VARIABLES, text.as_bytes().to_vec()).await
+}
+
+async fn get_variables(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let entry = stored(store, keys::SABAKAN_VARIABLES, "variables").await?;
+    match args.output {
+        None => print_bytes(&entry.value),
+        Some(Format::Table) => print(&variables_table(&decode(keys::SABAKAN_VARIABLES, &entry)?)),
+        Some(format) => {
+            let value: Value = decode(keys::SABAKAN_VARIABLES, &entry)?;
+            show(format, &value, |_| String::new())
+        }
+    }
+}
+
+fn variables_table(variables: &Value) -> String {
+    let mut table = Table::new(["VARIABLE", "CONDITION", "VALUE"]);
+    for name in ["having", "notHaving"] {
+        let Some(conditions) = variables[name].as_object() else {
+            table.row([name.to_owned(), "(none)".to_owned(), String::new()]);
+            continue;
+        };
+        for (condition, value) in conditions {
+            table.row([name.to_owned(), condition.clone(), value.to_string()]);
+        }
+    }
+    table.text()
+}

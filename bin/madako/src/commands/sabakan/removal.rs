@@ -1,0 +1,69 @@
+//! `madako sabakan confirm-removal`: the removal guard lets through what it holds.
+
+use madako_messages::guard::{GuardState, POLLS_TO_AGREE};
+use madako_messages::keys;
+use madako_messages::store::Store;
+use serde_json::{Value, json};
+
+use crate::access::{decode, get, modify};
+use crate::failure::Failure;
+use crate::output::{Format, OutputArgs, Table, show};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only shows what the guard holds
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
+    let held = if args.dry_run {
+        match get(store, keys::REMOVAL_GUARD).await? {
+            None => GuardState::default(),
+            Some(entry) => decode(keys::REMOVAL_GUARD, &entry)?,
+        }
+    } else {
+        confirm(store).await?
+    };
+    let format = args.output.output.unwrap_or(Format::Table);
+    show(format, &json!(held), |_| table(&held))
+}
+
+/// Confirms exactly what is held in the moment of the write; nothing if nothing is.
+async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
+    let Some(entry) = get(store, keys::REMOVAL_GUARD).await? else { return Ok(GuardState::default()) };
+    if decode::<GuardState>(keys::REMOVAL_GUARD, &entry)?.vanished.is_empty() {
+        return Ok(GuardState::default());
+    }
+    let gone = || Failure::failed("the removal guard let go in this moment; nothing was confirmed");
+    modify(store, keys::REMOVAL_GUARD, |entry| {
+        let entry = entry.ok_or_else(gone)?;
+        let mut held: GuardState = decode(keys::REMOVAL_GUARD, entry)?;
+        held.confirmed = true;
+        // What a newer version keeps beside stays.
+        let mut value: Value = decode(keys::REMOVAL_GUARD, entry)?;
+        value["confirmed"] = json!(true);
+        Ok((serde_json::to_vec(&value)?, held))
+    })
+    .await
+}
+
+fn table(held: &GuardState) -> String {
+    if held.vanished.is_empty() {
+        return "The removal guard holds nothing.\n".to_owned();
+    }
+    let mut table = Table::new(["VANISHED"]);
+    for address in &held.vanished {
+        table.row([address.clone()]);
+    }
+    let count = held.vanished.len();
+    let state = if held.confirmed {
+        format!("Confirmed: the removal of {count} nodes goes on at the next poll.")
+    } else {
+        format!("Held: {count} nodes vanished; {} of {POLLS_TO_AGREE} polls agree.", held.agreed)
+    };
+    format!("{}\n{state}\n", table.text())
+}

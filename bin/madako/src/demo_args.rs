@@ -1,0 +1,60 @@
+//! The flags of `madako demo`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::demo::DemoOptions;
+use crate::serve_args::{bounded, parse_listen};
+
+/// Bounds of a demo's length.
+const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+/// Seed of a demo for which none is given: the same machines break in the same order each time.
+const SEED: u64 = 1;
+
+/// Shows the whole service on a simulated data center.
+///
+/// On a terminal it is a live view until Ctrl-C or q; elsewhere it prints a line for each thing that
+/// happens. It ends with a summary, and exits with 1 if an invariant was violated.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako demo\n  madako demo --for 60s --seed 7 -o json")]
+pub(crate) struct DemoArgs {
+    /// Ends by itself after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = |text: &str| bounded(text, LENGTHS))]
+    length: Option<Duration>,
+    /// Seed of the data center and of every chance
+    #[arg(long, value_name = "NUMBER", default_value_t = SEED)]
+    seed: u64,
+    /// Address and port of health, version and metrics
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10180")]
+    http: SocketAddr,
+    /// Address and port of etcd's API; another port of loopback when it is taken
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:2379")]
+    etcd: SocketAddr,
+    /// Form of the summary; json shows nothing else
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]
+    output: SummaryForm,
+}
+
+/// Form of a demo's summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SummaryForm {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl DemoArgs {
+    /// What the flags come to.
+    pub(crate) fn options(self) -> DemoOptions {
+        DemoOptions {
+            length: self.length,
+            seed: self.seed,
+            http: self.http,
+            etcd: self.etcd,
+            json: self.output == SummaryForm::Json,
+        }
+    }
+}

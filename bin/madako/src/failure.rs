@@ -1,0 +1,136 @@
+//! How a command ends when it does not end well: one message on standard error, and an exit code.
+
+use std::fmt::Write as _;
+use std::io;
+
+use madako_messages::input::InputError;
+use madako_messages::store::{StoreError, StoreErrorKind};
+use madako_supervisor::config::ConfigError;
+
+/// The exit codes of every command, as the reference tells them.
+pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
+    (0, "done"),
+    (1, "failed: the store or the registry cannot be reached, or what is asked for is not there"),
+    (2, "bad input: the command line, the configuration file or a file that was handed over"),
+    (3, "a plan cannot be made (`plan`, `what-if`)"),
+    (4, "there is no status (`status`)"),
+];
+
+/// Why a command did not end well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something outside failed, or is not there.
+    Failed(anyhow::Error),
+    /// What was typed or handed over is wrong. Nothing was done.
+    BadInput(anyhow::Error),
+    /// A plan cannot be made; standard output has said so.
+    NoPlan,
+    /// The leader has left no status (ckecli's exit code).
+    NoStatus,
+}
+
+impl Failure {
+    /// Something failed.
+    pub(crate) fn failed(message: impl std::fmt::Display) -> Self {
+        Self::Failed(anyhow::anyhow!("{message}"))
+    }
+
+    /// Something typed is wrong.
+    pub(crate) fn bad_input(message: impl std::fmt::Display) -> Self {
+        Self::BadInput(anyhow::anyhow!("{message}"))
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            // Whoever closed the pipe has seen enough.
+            Self::Failed(error) if is_closed_pipe(error) => 0,
+            Self::Failed(_) => 1,
+            Self::BadInput(_) => 2,
+            Self::NoPlan => 3,
+            Self::NoStatus => 4,
+        }
+    }
+
+    /// The message for standard error, if there is one.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Self::Failed(error) if is_closed_pipe(error) => None,
+            Self::Failed(error) | Self::BadInput(error) => Some(tell(error)),
+            Self::NoPlan => None,
+            Self::NoStatus => Some("no status".to_owned()),
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Problems of one input that are shown: a screen holds about as many.
+const MAX_PROBLEMS_SHOWN: usize = 50;
+
+/// An error with its causes; the problems of an input each on a line of its own when there are several.
+fn tell(error: &anyhow::Error) -> String {
+    let mut parts = Vec::new();
+    for cause in error.chain() {
+        parts.push(match cause.downcast_ref::<InputError>() {
+            Some(input) if input.problems.len() > 1 => lines(input),
+            _ => cause.to_string(),
+        });
+    }
+    parts.join(": ")
+}
+
+fn lines(input: &InputError) -> String {
+    let mut text = format!("{} is not valid:", input.subject);
+    for problem in input.problems.iter().take(MAX_PROBLEMS_SHOWN) {
+        let _ = write!(text, "\n  {problem}");
+    }
+    let more = input.problems.len().saturating_sub(MAX_PROBLEMS_SHOWN);
+    if more > 0 {
+        let _ = write!(text, "\n  and {more} more");
+    }
+    text
+}
+
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        Self::BadInput(error.into())
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Invalid(error) => Self::BadInput(error.into()),
+            other => Self::BadInput(other.into()),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        // A closed pipe that a JSON writer met is still a closed pipe.
+        if error.is_io() { Self::Failed(io::Error::from(error).into()) } else { Self::Failed(error.into()) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let hint = match error.kind {
+            StoreErrorKind::Unavailable | StoreErrorKind::Deadline => {
+                "; is the address in the configuration file right, and does the store run?"
+            }
+            StoreErrorKind::Denied => "; the configuration file needs a user that may do this",
+            _ => "",
+        };
+        Self::failed(format_args!("{error}{hint}"))
+    }
+}

@@ -1,0 +1,333 @@
+//! Logs as CKE writes them: the lines of github.com/cybozu-go/log in its three formats and five
+//! severities, so that what reads CKE's logs reads ours.
+//!
+//! Guarantees: one line an event, at most [`MAX_LINE`] bytes; an event's fields are its own and those of
+//! the spans around it. A failed write is counted nowhere and stops nothing: logging must not end a service.
+//!
+//! `tracing` has no level above error: an error event with the field `critical = true` is critical.
+//!
+//! Libraries are heard from warnings on only, at any level: their debug lines hold headers, and so passwords.
+
+mod file;
+mod line;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::{Mutex, PoisonError};
+
+use clap::ValueEnum;
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, Registry};
+
+pub(crate) use file::LogFile;
+pub(crate) use line::LogFormat;
+use line::{Line, Value};
+
+/// Longest line in bytes; cybozu-go/log has the same limit.
+const MAX_LINE: usize = 1 << 20;
+/// Our own crates' targets begin with this.
+const OUR_TARGETS: &str = "madako";
+/// The program's name, as every line tells it.
+const TOPIC: &str = "madako";
+
+/// How much a line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Severity {
+    /// Something that people must act on now.
+    #[value(alias = "crit")]
+    Critical,
+    /// Something failed.
+    Error,
+    /// Something may fail soon, or was put right.
+    #[value(alias = "warn")]
+    Warning,
+    /// What happens.
+    #[value(alias = "information")]
+    Info,
+    /// How it happens.
+    Debug,
+}
+
+impl Severity {
+    fn of(level: Level) -> Self {
+        match level {
+            Level::ERROR => Self::Error,
+            Level::WARN => Self::Warning,
+            Level::INFO => Self::Info,
+            Level::DEBUG | Level::TRACE => Self::Debug,
+        }
+    }
+
+    fn filter(self) -> LevelFilter {
+        match self {
+            Self::Critical | Self::Error => LevelFilter::ERROR,
+            Self::Warning => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+        }
+    }
+}
+
+/// How to log: the flags of CKE's programs.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Least severity that is logged [default: info for serve, warning for other commands]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        value_enum,
+        hide_possible_values = true,
+        help_heading = "Logging",
+        long_help = "Least severity that is logged: critical, error, warning, info or debug \
+                       [default: info for serve, warning for other commands]"
+    )]
+    pub(crate) loglevel: Option<Severity>,
+    /// Format of the log: plain, logfmt or json
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Plain,
+          hide_possible_values = true, help_heading = "Logging")]
+    pub(crate) logformat: LogFormat,
+    /// File that the log is appended to, instead of standard error; SIGUSR1 opens it anew
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Logging")]
+    pub(crate) logfile: Option<PathBuf>,
+}
+
+/// Where lines go.
+#[derive(Clone)]
+pub(crate) enum Output {
+    /// Standard error.
+    Stderr,
+    /// A file.
+    File(Arc<LogFile>),
+    /// A buffer, in tests.
+    #[cfg(test)]
+    Memory(Arc<Mutex<Vec<u8>>>),
+}
+
+impl Output {
+    fn write(&self, line: &[u8]) {
+        // There is no place left to complain when this fails.
+        let _ = match self {
+            Self::Stderr => std::io::stderr().lock().write_all(line),
+            Self::File(file) => file.write(line),
+            #[cfg(test)]
+            Self::Memory(buffer) => {
+                buffer.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(line);
+                Ok(())
+            }
+        };
+    }
+}
+
+/// The subscriber of one process.
+pub(crate) struct CkeLog {
+    format: LogFormat,
+    severity: Severity,
+    /// Name of the program.
+    topic: String,
+    /// Name of the host.
+    utsname: String,
+    clock: Arc<dyn Clock>,
+    output: Output,
+}
+
+impl CkeLog {
+    /// Logs as `args` say, from `default` on where they say nothing.
+    ///
+    /// # Errors
+    /// The log file cannot be opened.
+    pub(crate) fn new(args: &LogArgs, default: Severity, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
+        let output = match &args.logfile {
+            None => Output::Stderr,
+            Some(path) => Output::File(Arc::new(LogFile::open(path)?)),
+        };
+        Ok(Self {
+            format: args.logformat,
+            severity: args.loglevel.unwrap_or(default),
+            topic: TOPIC.to_owned(),
+            utsname: crate::host::name(),
+            clock,
+            output,
+        })
+    }
+
+    /// The file that lines go to, if it is one: somebody should open it anew at SIGUSR1.
+    pub(crate) fn file(&self) -> Option<Arc<LogFile>> {
+        match &self.output {
+            Output::File(file) => Some(Arc::clone(file)),
+            _ => None,
+        }
+    }
+
+    /// The subscriber that writes the lines.
+    pub(crate) fn subscriber(self) -> impl Subscriber + Send + Sync {
+        Registry::default().with(self)
+    }
+
+    fn hears(&self, metadata: &Metadata<'_>) -> bool {
+        let limit = if metadata.target().starts_with(OUR_TARGETS) {
+            self.severity.filter()
+        } else {
+            self.severity.filter().min(LevelFilter::WARN)
+        };
+        *metadata.level() <= limit
+    }
+}
+
+impl<S> Layer<S> for CkeLog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        // Spans only carry fields; which events are heard decides.
+        metadata.is_span() || self.hears(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.severity.filter())
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let severity = match fields.critical {
+            true => Severity::Critical,
+            false => Severity::of(*event.metadata().level()),
+        };
+        if severity > self.severity {
+            return;
+        }
+        let message = std::mem::take(&mut fields.message);
+        // What is nearer to the event counts more.
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(of_span) = span.extensions().get::<Fields>() {
+                for (name, value) in &of_span.named {
+                    fields.add(name, value.clone());
+                }
+            }
+        }
+        let at: OffsetDateTime = self.clock.now();
+        let line = Line {
+            at,
+            severity,
+            topic: &self.topic,
+            utsname: &self.utsname,
+            message: &message,
+            fields: &mut fields.named,
+        };
+        let mut text = line.format(self.format);
+        if text.len() > MAX_LINE {
+            let end = text.floor_char_boundary(MAX_LINE - 1);
+            text.truncate(end);
+            text.push('\n');
+        }
+        self.output.write(text.as_bytes());
+    }
+}
+
+/// Fields of an event or a span.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    critical: bool,
+    /// In the order of their first record; none twice.
+    named: Vec<(String, Value)>,
+}
+
+impl Fields {
+    /// Adds a field unless one of that name is there.
+    fn add(&mut self, name: &str, value: Value) {
+        if !self.named.iter().any(|(known, _)| known == name) {
+            self.named.push((name.to_owned(), value));
+        }
+    }
+
+    fn set(&mut self, field: &Field, value: Value) {
+        let name = line::key(field.name());
+        self.named.retain(|(known, _)| *known != name);
+        self.named.push((name, value));
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            self.set(field, Value::Text(format!("{value:?}")));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+        } else {
+            self.set(field, Value::Text(value.to_owned()));
+        }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        if field.name() == "critical" {
+            self.critical = value;
+        } else {
+            self.set(field, Value::Bool(value));
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field, Value::Integer(value.into()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field, Value::Integer(value.into()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field, Value::Float(value));
+    }
+
+    /// An error is told with its causes: this is the one place where the whole chain is written.
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.set(field, Value::Text(chain(value)));
+    }
+}
+
+/// An error and its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! `madako plan` and `madako what-if`: what the planner would do, and why. Nothing is changed.
+
+mod files;
+mod running;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_cluster_planner::render::{error_table, plan_table, what_if_table};
+use madako_cluster_planner::{
+    DEFAULT_RETIRE_WAIT, MOST_PLANS, Moment, PlanInput, Selector, Stopped, WhatIf, plan, what_if,
+};
+use madako_messages::cluster::{Cluster, Taint};
+use madako_messages::constraints::Constraints;
+use madako_messages::machine::Machine;
+use madako_messages::ports::Clock;
+use madako_messages::template::Template;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::{Format, show};
+
+/// Shows the next plan of the cluster, with its reasons; changes nothing.
+///
+/// Without files, that of the running system: its store is read, and the registry is asked once. With
+/// --template and --machines everything comes from files, and nothing is dialled.
+///
+/// A plan that cannot be made exits with 3 and prints the obstacle; in JSON that is
+/// {"error": {"kind": ..., "message": ...}}.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako plan\n  \
+                        madako plan --template template.yml --machines machines.json --current cluster.yml -o json")]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    inputs: InputArgs,
+}
+
+/// Shows every plan that would follow if machines were lost or removed; changes nothing.
+///
+/// Each SELECTOR is an address, rack=NUMBER or role=ROLE. Plans are made one after another, each from the
+/// result of the one before, until nothing is left to do, or something would be missing: that exits with 3.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako what-if --lose rack=3 --remove 10.0.1.7\n  \
+                        madako what-if --template template.yml --machines machines.json --lose role=storage -o json")]
+pub(crate) struct WhatIfArgs {
+    /// Machines that become unreachable; may be given several times
+    #[arg(long, value_name = "SELECTOR")]
+    lose: Vec<Selector>,
+    /// Machines that are taken out of the list; may be given several times
+    #[arg(long, value_name = "SELECTOR")]
+    remove: Vec<Selector>,
+    #[command(flatten)]
+    inputs: InputArgs,
+}
+
+/// What a plan is made from.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Template in YAML or JSON; with it nothing is dialled
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "machines",
+        help_heading = "Files instead of the running system"
+    )]
+    template: Option<String>,
+    /// Machines in JSON, as sabakan's GraphQL returns them: the array, or the whole response
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "template",
+        help_heading = "Files instead of the running system"
+    )]
+    machines: Option<String>,
+    /// Constraints in YAML or JSON [default: CKE's]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "template",
+        help_heading = "Files instead of the running system"
+    )]
+    constraints: Option<String>,
+    /// Current cluster in YAML or JSON [default: there is none yet]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "template",
+        help_heading = "Files instead of the running system"
+    )]
+    current: Option<String>,
+    /// Taints of Kubernetes nodes in YAML or JSON: addresses, each with a list of taints
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "template",
+        help_heading = "Files instead of the running system"
+    )]
+    node_taints: Option<String>,
+    /// The template is another one than the current cluster was made from
+    #[arg(long, requires = "template", help_heading = "Files instead of the running system")]
+    template_changed: bool,
+    /// The time at which the plan is made, in RFC 3339 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    now: Option<OffsetDateTime>,
+    /// Seconds; a worker whose machine has been retired for longer is removed
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "300")]
+    retire_wait: Duration,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// Everything that a plan is made from, wherever it came from.
+struct Inputs {
+    template: Template,
+    constraints: Constraints,
+    machines: Vec<Machine>,
+    current: Option<Cluster>,
+    node_taints: BTreeMap<String, Vec<Taint>>,
+    template_changed: bool,
+}
+
+impl InputArgs {
+    async fn gather(&self, global: &Global) -> Result<Inputs, Failure> {
+        match (&self.template, &self.machines) {
+            (Some(template), Some(machines)) => files::gather(self, template, machines),
+            _ => running::gather(global).await,
+        }
+    }
+
+    fn planned_from<'a>(&self, inputs: &'a Inputs, clock: &dyn Clock) -> PlanInput<'a> {
+        PlanInput {
+            template: &inputs.template,
+            constraints: &inputs.constraints,
+            machines: &inputs.machines,
+            current: inputs.current.as_ref(),
+            node_taints: &inputs.node_taints,
+            now: self.now.unwrap_or_else(|| clock.now()),
+            retire_wait: self.retire_wait,
+            template_changed: inputs.template_changed,
+            moment: Moment::Running,
+        }
+    }
+}
+
+/// Runs `madako plan`.
+pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
+    let inputs = args.inputs.gather(global).await?;
+    match plan(&args.inputs.planned_from(&inputs, clock)) {
+        Ok(plan) => show(args.inputs.output, &plan, plan_table),
+        Err(error) => {
+            show(args.inputs.output, &error, error_table)?;
+            Err(Failure::NoPlan)
+        }
+    }
+}
+
+/// Runs `madako what-if`.
+pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
+    let inputs = args.inputs.gather(global).await?;
+    let answer: WhatIf = what_if(&args.inputs.planned_from(&inputs, clock), &args.lose, &args.remove);
+    if !answer.unmatched.is_empty() {
+        let names: Vec<String> = answer.unmatched.iter().map(ToString::to_string).collect();
+        return Err(Failure::bad_input(format_args!("no machine in the list matches {}", names.join(", "))));
+    }
+    show(args.inputs.output, &answer, what_if_table)?;
+    match (&answer.end, answer.stopped) {
+        (Some(_), _) => Err(Failure::NoPlan),
+        (None, Some(Stopped::Limit)) => {
+            Err(Failure::failed(format_args!("something is still left to do after {MOST_PLANS} plans")))
+        }
+        (None, Some(Stopped::Loop)) => {
+            Err(Failure::failed("the plans go round in a circle; this is a fault"))
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
+    OffsetDateTime::parse(text, &Rfc3339)
+        .map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
+}
+
+const _: () = assert!(DEFAULT_RETIRE_WAIT.as_secs() == 300, "the default value of --retire-wait says so");

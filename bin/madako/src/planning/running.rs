@@ -1,0 +1,70 @@
+//! Inputs of a plan from the running system: its store and its registry, read once each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_messages::keys;
+use madako_messages::ports::Registry;
+use madako_messages::state::ClusterState;
+use madako_messages::store::Store;
+use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+
+use super::Inputs;
+use super::files::note_left_out;
+use crate::access;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::note;
+
+/// Reads the store at one revision and asks the registry.
+pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
+    let store = access::open(global)?;
+    let snapshot = store.list("").await?;
+    let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    for key in [
+        keys::SABAKAN_TEMPLATE,
+        keys::CONSTRAINTS,
+        keys::CLUSTER,
+        keys::CLUSTER_REVISION,
+        keys::SABAKAN_VARIABLES,
+        keys::SABAKAN_URL,
+    ] {
+        if let Some(why) = state.fault(key) {
+            return Err(Failure::failed(format_args!("what is stored as {key} cannot be used: {why}")));
+        }
+    }
+    let missing = |what: &str, command: &str| {
+        Failure::failed(format_args!(
+            "no {what} is stored (madako sabakan {command} stores one), so there is no plan"
+        ))
+    };
+    let template = state.template.as_ref().ok_or_else(|| missing("template", "set-template"))?;
+    let url = state.url.as_ref().ok_or_else(|| missing("URL of the registry", "set-url"))?;
+    let constraints = state.constraints.as_ref().map(|stored| (*stored.value).clone()).unwrap_or_default();
+    if state.disabled {
+        note("the integration with sabakan is off: the service does not plan now");
+    }
+    if let Some(guard) = state.guard.as_ref().filter(|guard| !guard.value.vanished.is_empty()) {
+        note(format_args!(
+            "the removal guard holds back that {} nodes vanished: the service does not plan on that yet \
+             (see madako sabakan confirm-removal)",
+            guard.value.vanished.len()
+        ));
+    }
+
+    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let registry = SabakanRegistry::new(Arc::new(transport));
+    let variables = state.variables.as_ref().map(|variables| &*variables.value);
+    let fetched =
+        registry.machines(&url.value, variables).await.map_err(|error| Failure::Failed(error.into()))?;
+    note_left_out(&fetched.left_out);
+    Ok(Inputs {
+        template: (*template.value).clone(),
+        constraints,
+        machines: fetched.machines,
+        current: state.cluster.as_ref().map(|cluster| (*cluster.value).clone()),
+        // The state of Kubernetes nodes is not known yet, as in the service.
+        node_taints: BTreeMap::new(),
+        template_changed: state.template_changed(),
+    })
+}

@@ -1,0 +1,128 @@
+//! The flags of `madako serve`: those of `cke`, and what they come to.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use madako_supervisor::config::{Config, duration};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// Bounds of the time between polls: below, polls overlap; above, nobody notices that it still works.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(24 * 3600));
+/// Bounds of the leader's session: etcd counts whole seconds; above, a dead leader is missed for days.
+const SESSION_TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+
+/// Runs the service.
+///
+/// The flags are those of cke. Durations are Go's: 90s, 1m30s, 1.5h. Without endpoints in the configuration
+/// file the service keeps its state in a store of its own, in /var/lib/madako.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  madako serve --config /etc/cke/config.yml --interval 30s --logformat json"
+)]
+pub(crate) struct ServeArgs {
+    /// Address and port of health, version and metrics
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:10180")]
+    http: SocketAddr,
+    /// Time between polls of the registry
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
+    interval: Duration,
+    /// Time to live of the leader's session; counts in whole seconds
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
+          default_value = "60s")]
+    session_ttl: Duration,
+    /// Components that are updated at once [default: 10]; has no effect yet
+    #[arg(long, value_name = "NUMBER")]
+    max_concurrent_updates: Option<NonZeroU32>,
+    /// Time between removals of expired certificates [default: 1h]; has no effect yet
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
+    certs_gc_interval: Option<Duration>,
+    /// Debugs the integration with sabakan; has no effect yet
+    #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    debug_sabakan: Option<bool>,
+}
+
+/// How the service runs.
+#[derive(Debug)]
+pub(crate) struct ServeOptions {
+    /// The configuration file.
+    pub(crate) config: Config,
+    /// Where health, version and metrics are served.
+    pub(crate) http: SocketAddr,
+    /// Time between polls of the registry.
+    pub(crate) interval: Duration,
+    /// Time to live of the session lease, whole seconds.
+    pub(crate) session_ttl: Duration,
+    /// What to warn of once the log is there.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl ServeArgs {
+    /// What the flags and the configuration file come to.
+    ///
+    /// # Errors
+    /// The configuration file cannot be used.
+    pub(crate) fn options(self, global: &Global) -> Result<ServeOptions, Failure> {
+        let config = Config::load(global.config.as_deref())?;
+        let mut warnings = config.warnings.clone();
+        for (flag, given) in [
+            ("--max-concurrent-updates", self.max_concurrent_updates.is_some()),
+            ("--certs-gc-interval", self.certs_gc_interval.is_some()),
+            ("--debug-sabakan", self.debug_sabakan.is_some()),
+        ] {
+            if given {
+                warnings.push(format!("{flag} has no effect yet"));
+            }
+        }
+        Ok(ServeOptions {
+            config,
+            http: self.http,
+            interval: self.interval,
+            // As cke does; it is at least one.
+            session_ttl: Duration::from_secs(self.session_ttl.as_secs()),
+            warnings,
+        })
+    }
+}
+
+/// An address to listen on, as Go takes it: no host means every address, a name means its first address.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let expected = || "expected an address and a port, such as 127.0.0.1:10180".to_owned();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+    let port: u16 = port.parse().map_err(|_| expected())?;
+    match host {
+        "" => Ok(SocketAddr::from(([0, 0, 0, 0], port))),
+        "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        name => {
+            let mut addresses: Vec<SocketAddr> =
+                (name, port).to_socket_addrs().map_err(|error| format!("{}: {error}", expected()))?.collect();
+            addresses.sort_by_key(SocketAddr::is_ipv6);
+            addresses.first().copied().ok_or_else(expected)
+        }
+    }
+}
+
+/// A duration within bounds.
+pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Result<Duration, String> {
+    let duration = duration::parse(text).map_err(|expected| format!("expected {expected}"))?;
+    if (least..=greatest).contains(&duration) {
+        Ok(duration)
+    } else {
+        Err(format!("expected {least:?} to {}h", greatest.as_secs() / 3600))
+    }
+}
+
+/// A boolean as Go's flags take it.
+fn parse_go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
