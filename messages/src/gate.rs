@@ -16,7 +16,7 @@ pub const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
 /// See [`CommitError`]. After [`CommitError::Unanswered`] and [`CommitError::Store`] the write may have
 /// happened: the state that the watch brings tells.
 pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Committed, CommitError> {
-    let Some(cell) = registry::where_is(leader.to_owned()) else {
+    let Some(cell) = registry::where_is(leader) else {
         return Err(CommitError::NotLeader { epoch });
     };
     let leader = ActorRef::<LeaderMessage>::from(cell);
