@@ -95,15 +95,13 @@ fn input_is_bounded() {
             format!("{next}: &{next} [{}]\n", vec![format!("*{this}"); 10].join(","))
         })
         .collect();
-    let many = format!("a: [{}]", "a,".repeat(9_000_000));
     for (text, expected) in [
         (levels(100), "got more than 64 levels of nesting at line 1"),
         (levels(100_000), "got recursion limit exceeded at line 1"),
         (format!("{{\"a\": {}", "[".repeat(100_000)), "got recursion limit exceeded at line 1"),
         (format!("a: &a [1]\n{aliases}"), "got more content, or more by aliases, than is read (line 1"),
-        (many, "got more content, or more by aliases, than is read (line 1"),
         ("a: &a [*a]".to_owned(), "got an alias within what it stands for at line 1, column 8"),
-        ("a".repeat(crate::strict::MAX_TEXT_BYTES + 1), "got 134217729 bytes"),
+        (" ".repeat(crate::strict::MAX_TEXT_BYTES + 1), "got 134217729 bytes"),
     ] {
         let said = Cluster::from_yaml(&text).unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");

@@ -1,5 +1,6 @@
 //! YAML and JSON text to an untyped value, within limits.
 
+use serde::de::DeserializeOwned;
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location};
@@ -22,15 +23,6 @@ const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// Merge keys (`<<`) in one text.
 const MAX_MERGE_KEYS: usize = 1_000;
 
-/// What to do with a key that a mapping has twice.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Duplicates {
-    /// It is an error.
-    Refuse,
-    /// The last one counts, as in CKE's own reader.
-    LastCounts,
-}
-
 /// Reads one document. Scalars are told apart as YAML 1.1 does, because CKE's own reader does so too:
 /// `yes` and `on` are booleans, `0644` is octal.
 pub(crate) fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
@@ -44,7 +36,7 @@ pub(crate) fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
     {
         return Ok(tree);
     }
-    match parse(text, Duplicates::Refuse) {
+    match parse(text) {
         Ok(Tree::Null) => Err(whole(subject, String::new(), "a YAML or JSON object, not an empty text")),
         Ok(tree) => Ok(tree),
         Err(why) => Err(whole(subject, why, "one YAML or JSON document")),
@@ -52,22 +44,34 @@ pub(crate) fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
 }
 
 /// Reads one document; the error says where and why.
-pub(crate) fn parse(text: &str, duplicates: Duplicates) -> Result<Tree, String> {
+fn parse(text: &str) -> Result<Tree, String> {
+    parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::Error)
+}
+
+/// Whether a text is one YAML object, or nothing, where of two fields with the same name the last one counts:
+/// what Kubernetes' own reader takes. The error says where and why not.
+pub(crate) fn is_lenient_object(text: &str) -> Result<bool, String> {
+    let value: serde_json::Value = parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::LastWins)?;
+    Ok(value.is_object() || value.is_null())
+}
+
+fn parse_within<T: DeserializeOwned>(
+    max_events: usize,
+    text: &str,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<T, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
-            max_events: MAX_EVENTS,
-            max_nodes: MAX_EVENTS,
+            max_events: max_events,
+            max_nodes: max_events,
             max_anchors: MAX_ANCHORS,
             max_merge_keys: MAX_MERGE_KEYS,
             max_documents: 1,
             max_total_scalar_bytes: MAX_TEXT_BYTES,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED_EVENTS },
-        duplicate_keys: match duplicates {
-            Duplicates::Refuse => DuplicateKeyPolicy::Error,
-            Duplicates::LastCounts => DuplicateKeyPolicy::LastWins,
-        },
+        duplicate_keys: duplicate_keys,
         legacy_octal_numbers: true,
         reject_unsupported_tags: true,
         with_snippet: false,
@@ -119,4 +123,26 @@ pub(crate) fn whole(subject: &str, got: String, expected: &str) -> InputError {
     let mut problems = Problems::default();
     problems.add("", got, expected);
     problems.into_error(subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_bounded_by_its_events() {
+        // Ten texts, with the list, the object and the document around them.
+        let text = format!("a: [{}]", "b,".repeat(10));
+        assert!(parse_within::<Tree>(20, &text, DuplicateKeyPolicy::Error).is_ok());
+        let error = parse_within::<Tree>(12, &text, DuplicateKeyPolicy::Error).unwrap_err();
+        assert!(error.starts_with("more content"), "{error}");
+    }
+
+    #[test]
+    fn the_last_of_two_counts_only_where_it_is_asked_for() {
+        assert_eq!(parse("a: 1\na: 2").unwrap_err(), "\"a\" for the second time at line 2, column 1");
+        assert_eq!(is_lenient_object("a: 1\na: {b: 1, b: 2}"), Ok(true));
+        assert_eq!(is_lenient_object(""), Ok(true));
+        assert_eq!(is_lenient_object("[]"), Ok(false));
+    }
 }
