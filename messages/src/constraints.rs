@@ -11,7 +11,7 @@ use crate::strict::tree::{Number, Tree, shown_text};
 use crate::strict::walk::{Kind, Path, Unknown, Walk};
 use crate::strict::{nearest, yaml};
 
-const SUBJECT: &str = "constraints";
+const SUBJECT: &str = "set of constraints";
 
 go_object! {
     /// Conditions that a cluster must satisfy.

@@ -175,7 +175,7 @@ impl QueryVariables {
     /// # Errors
     /// Names each wrong field and what was expected there.
     pub fn from_json(text: &str) -> Result<Self, InputError> {
-        const SUBJECT: &str = "query variables";
+        const SUBJECT: &str = "set of query variables";
         /// Bytes; etcd takes 1.5 MiB a request.
         const MAX_BYTES: usize = 1024 * 1024;
         if text.len() > MAX_BYTES {

@@ -28,32 +28,32 @@ fn setting_one_checks_its_name_its_range_and_what_it_contradicts() {
         (
             "control-plane-count",
             "0",
-            "constraints is not valid; control-plane-count: got \"0\", expected a whole number from 1 to 2147483647",
+            "set of constraints is not valid; control-plane-count: got \"0\", expected a whole number from 1 to 2147483647",
         ),
         (
             "maximum-workers",
             "-1",
-            "constraints is not valid; maximum-workers: got \"-1\", expected a whole number from 0 to 2147483647",
+            "set of constraints is not valid; maximum-workers: got \"-1\", expected a whole number from 0 to 2147483647",
         ),
         (
             "maximum-repair-queue-entries",
             "many",
-            "constraints is not valid; maximum-repair-queue-entries: got \"many\", expected a whole number from 0 to 2147483647",
+            "set of constraints is not valid; maximum-repair-queue-entries: got \"many\", expected a whole number from 0 to 2147483647",
         ),
         (
             "minimum-workers",
             "6",
-            "constraints is not valid; maximum-workers: got 5, expected at least minimum-workers (6), or 0 for no maximum",
+            "set of constraints is not valid; maximum-workers: got 5, expected at least minimum-workers (6), or 0 for no maximum",
         ),
         (
             "maximum-workers",
             "2",
-            "constraints is not valid; maximum-workers: got 2, expected at least minimum-workers (3), or 0 for no maximum",
+            "set of constraints is not valid; maximum-workers: got 2, expected at least minimum-workers (3), or 0 for no maximum",
         ),
         (
             "minimum_worker",
             "2",
-            "constraints is not valid; got the unknown constraint \"minimum_worker\", expected a known one: \"minimum-workers\", perhaps",
+            "set of constraints is not valid; got the unknown constraint \"minimum_worker\", expected a known one: \"minimum-workers\", perhaps",
         ),
     ] {
         let mut constraints = start.clone();
@@ -83,7 +83,7 @@ fn a_file_is_checked_whole_and_has_defaults_where_it_says_nothing() {
     );
     assert_eq!(
         error.unwrap_err().to_string(),
-        "constraints is not valid; control-plane-count: got the number 1.5, expected a whole number from 1 to 2147483647; \
+        "set of constraints is not valid; control-plane-count: got the number 1.5, expected a whole number from 1 to 2147483647; \
          workers: got an unknown field, expected one of control-plane-count, minimum-workers, maximum-workers, \
          maximum-unreachable-nodes-for-reboot, maximum-repair-queue-entries, wait-seconds-to-repair-rebooting; \
          maximum-workers: got 2, expected at least minimum-workers (3), or 0 for no maximum"

@@ -29,18 +29,18 @@ fn variables_are_checked_whole() {
             "accepted; notHaving: without it the registry's default for it does not hold either: \
              boot servers and retired machines are chosen as well",
         ),
-        ("[]", "query variables is not valid; got a list, expected an object"),
+        ("[]", "set of query variables is not valid; got a list, expected an object"),
         (
             "having: {}",
-            "query variables is not valid; got expected value at line 1 column 1, expected one JSON object",
+            "set of query variables is not valid; got expected value at line 1 column 1, expected one JSON object",
         ),
         (
             r#"{"having": {}, "having": {}}"#,
-            "query variables is not valid; got the field \"having\" is there twice at line 1 column 23, expected one JSON object",
+            "set of query variables is not valid; got the field \"having\" is there twice at line 1 column 23, expected one JSON object",
         ),
         (
             r#"{"nothaving": {}, "having": {"role": ["a"], "racks": ["1"], "states": ["healthy", 5, ""], "labels": [{}]}}"#,
-            "query variables is not valid; nothaving: got an unknown field, expected a known one: \"notHaving\", perhaps; \
+            "set of query variables is not valid; nothaving: got an unknown field, expected a known one: \"notHaving\", perhaps; \
              having.role: got an unknown field, expected a known one: \"roles\", perhaps; \
              having.racks[0]: got \"1\", expected a whole number from -2147483648 to 2147483647; \
              having.states[1]: got the number 5, expected a text: put it in quotes; \
