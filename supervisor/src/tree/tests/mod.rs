@@ -126,6 +126,9 @@ impl Actor for Worker {
             Say::End => myself.stop(Some("done".into())),
             Say::Freeze => std::future::pending().await,
             Say::Block(until) => {
+                // In a poll of its own: what it woke before in the same one would be stuck behind it, as the
+                // runtime lets no other thread take a worker's latest task.
+                tokio::time::sleep(Duration::from_millis(1)).await;
                 self.stage.write(format!("{} blocks", self.id));
                 // Until the sender is dropped.
                 let _ = until.recv();
@@ -157,7 +160,13 @@ struct Stage {
 
 impl Stage {
     fn new(instance: &'static str) -> Self {
-        Self { instance, began: Instant::now(), log: Arc::default(), events: watch::Sender::new(Vec::new()) }
+        Self {
+            instance,
+            real_time: false,
+            began: Instant::now(),
+            log: Arc::default(),
+            events: watch::Sender::new(Vec::new()),
+        }
     }
 
     fn in_real_time(self) -> Self {

@@ -201,6 +201,8 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
         async move {
             // The second start finds nothing to wait for.
             if let Some(until) = until {
+                // In a poll of its own, as a worker.
+                tokio::time::sleep(Duration::from_millis(1)).await;
                 stage.write("blocks blocks".into());
                 let _ = until.recv();
                 stage.write("blocks no more".into());
