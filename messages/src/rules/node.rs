@@ -41,7 +41,7 @@ pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Pro
     for (key, value) in &node.annotations {
         bytes += key.len() + value.len();
         // Kubernetes ignores the case of annotations, in the prefix as well.
-        if !names::is_qualified(&key.to_lowercase()) {
+        if !names::is_qualified(key) && !names::is_qualified(&key.to_lowercase()) {
             problems.add(annotations, shown_text(key), format!("keys of {}", names::QUALIFIED));
         }
     }
