@@ -84,7 +84,7 @@ enum Wake {
 
 /// How a session ended, or what interrupted the way to one.
 enum Next {
-    /// Nobody listens: end, giving nothing back.
+    /// Nobody listens: give the lease back, and end.
     Dropped,
     Stop(oneshot::Sender<()>),
     Yield(Duration),

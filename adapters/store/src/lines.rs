@@ -16,6 +16,8 @@ use etcd_client::{Client, ConnectOptions, Error, KvClient, LeaseClient, WatchCli
 use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
 use madako_messages::store::{StoreError, StoreErrorKind};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -170,13 +172,21 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(targets: Vec<Target>, config: &StoreConfig) -> Result<Self, ConfigError> {
+    /// The seed decides which target is the first, so that instances spread over them.
+    pub(crate) fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
+        let target = ChaCha8Rng::seed_from_u64(seed).random_range(0..targets.len());
         Ok(Self {
             targets,
             credentials: config.credentials(),
             timeout: config.checked_timeout()?,
-            current: Mutex::new(Current { target: 0, generation: 0, line: None }),
+            current: Mutex::new(Current { target, generation: 0, line: None }),
         })
+    }
+
+    /// The name of the target in use.
+    pub(crate) fn name(&self) -> &str {
+        let target = self.current().target;
+        self.targets[target].name()
     }
 
     /// The deadline of a request.

@@ -74,7 +74,7 @@ impl EtcdStore {
 
     fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         Ok(Self {
-            lines: Arc::new(Lines::new(targets, config)?),
+            lines: Arc::new(Lines::new(targets, config, seed)?),
             namespace: Namespace::new(&config.prefix),
             tenures: Tenures::default(),
             seed,
@@ -82,8 +82,15 @@ impl EtcdStore {
         })
     }
 
+    /// The endpoint that requests go to now. Another one is used when it fails.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        self.lines.name()
+    }
+
     fn backoff(&self) -> Backoff {
-        Backoff::new(self.seed, self.purposes.fetch_add(1, Ordering::Relaxed))
+        // The first purpose is the choice of an endpoint.
+        Backoff::new(self.seed, 1 + self.purposes.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -33,6 +33,9 @@ const BUFFER: usize = 16;
 /// How long a stream may be silent before it is asked for a sign of life. Dead connections are found
 /// by HTTP/2 pings within this time; the question finds a server that lost the watch.
 const SILENCE: Duration = Duration::from_secs(30);
+/// A stream that lived this long, or told something, was a good one: the next failure begins a new
+/// series of waits. Shorter ones are a store that accepts watches and ends them.
+const LIVED: Duration = Duration::from_secs(1);
 
 /// Starts a watch of a relative prefix.
 pub(crate) fn watch(
@@ -86,8 +89,12 @@ impl Watcher {
             let attached = self.attach(cause, &mut interrupted).await;
             let end = match attached {
                 Ok(open) => {
-                    backoff.reset();
-                    self.follow(open).await
+                    let (began, before) = (Instant::now(), self.revision());
+                    let end = self.follow(open).await;
+                    if began.elapsed() >= LIVED || self.revision() > before {
+                        backoff.reset();
+                    }
+                    end
                 }
                 Err(end) => end,
             };
@@ -99,10 +106,13 @@ impl Watcher {
                     cause = why;
                 }
                 End::Failed(error) => {
-                    telemetry::interrupted(&self.prefix);
                     tracing::debug!(prefix = %self.prefix, %error, "a watch lost its stream");
+                    let began = !std::mem::replace(&mut interrupted, true);
+                    if began {
+                        telemetry::interrupted(&self.prefix);
+                    }
                     // Told once an interruption, and not before there was anything to interrupt.
-                    if !std::mem::replace(&mut interrupted, true)
+                    if began
                         && cause_is_told(&self.told, cause)
                         && self.events.send(WatchEvent::Interrupted(error)).await.is_err()
                     {
@@ -119,8 +129,13 @@ impl Watcher {
         }
     }
 
+    fn revision(&self) -> i64 {
+        self.told.as_ref().map_or(0, |told| told.revision)
+    }
+
     /// Opens a stream and brings the receiver to where it begins.
     async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
+        // 0: from now.
         let resume = self.told.as_ref().map_or(0, |told| told.revision + 1);
         let open = self.open(resume).await?;
         match &self.told {

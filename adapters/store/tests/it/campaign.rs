@@ -283,8 +283,8 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     let epoch = elected(&mut campaign).await;
     let mut events = store.watch("k");
     assert!(matches!(within("a list", events.recv()).await, Some(WatchEvent::Listed(_))));
-    // The first endpoint is the one in use; after it, the second is.
-    for (n, hangs) in [(0, false), (1, true)] {
+    for hangs in [false, true] {
+        let n = config.endpoints.iter().position(|endpoint| endpoint == store.endpoint()).unwrap();
         if hangs {
             members[n].signal(Signal::STOP);
         } else {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::store::{
-    CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, Transaction, WatchEvent,
+    CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind, Transaction,
+    WatchEvent,
 };
 use madako_store::{BoxedStream, EtcdStore, StoreConfig};
 use rand::{RngExt as _, SeedableRng as _};
@@ -76,6 +77,25 @@ async fn a_half_open_connection_is_noticed_by_a_watch_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_hangs_costs_one_request_and_no_leadership() {
+    let address = Address::new(1);
+    let (store, way) = address.dial(1);
+    // Shorter than what HTTP/2 pings need to find out.
+    let mut campaign = store.campaign(CampaignOptions { host: "boot-0".into(), ttl: Duration::from_secs(6) });
+    let Some(CampaignEvent::Elected(epoch)) = campaign.events.recv().await else { panic!("not elected") };
+    for _ in 0..3 {
+        way.strand();
+        assert_eq!(store.list("").await.unwrap_err().kind, StoreErrorKind::Deadline);
+        store.list("").await.unwrap();
+        way.strand();
+        // The renewals find out by themselves, too.
+        let told = timeout(Duration::from_secs(30), campaign.events.recv()).await;
+        assert!(told.is_err(), "{told:?}");
+        assert!(store.holds_until(&epoch).is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_has_nothing_to_tell_stays() {
     let address = Address::new(1);
     let (store, _way) = address.dial(1);
@@ -101,6 +121,27 @@ async fn a_process_that_was_stopped_finds_its_term_over_before_anything_else_run
     assert!(
         matches!(campaign.events.recv().await, Some(CampaignEvent::Lost { epoch: lost, .. }) if lost == epoch)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_exists_already_serves_as_well() {
+    let embedded = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
+    let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
+    let store = EtcdStore::from_client(embedded.client().await.unwrap(), &config, 1).unwrap();
+    let mut events = store.watch("");
+    assert!(matches!(events.recv().await, Some(WatchEvent::Listed(_))));
+    let mut campaign =
+        store.campaign(CampaignOptions { host: "boot-0".into(), ttl: Duration::from_secs(60) });
+    let Some(CampaignEvent::Elected(epoch)) = campaign.events.recv().await else { panic!("not elected") };
+    match events.recv().await {
+        Some(WatchEvent::Changed { revision, changes }) => {
+            assert_eq!((revision, changes[0].key.as_str()), (epoch.number, epoch.key.as_str()));
+        }
+        other => panic!("{other:?}"),
+    }
+    let told = timeout(Duration::from_secs(600), campaign.events.recv()).await;
+    assert!(told.is_err(), "{told:?}");
+    assert!(store.holds_until(&epoch).is_some());
 }
 
 /// Instances of the simulation.

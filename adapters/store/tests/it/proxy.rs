@@ -24,6 +24,8 @@ struct State {
     weather: Weather,
     /// Connections of an earlier number are cut.
     cuts: u64,
+    /// Connections of an earlier number carry nothing any more.
+    strands: u64,
 }
 
 /// The way between a client and its store.
@@ -32,7 +34,7 @@ pub(crate) struct Way(watch::Sender<State>);
 
 impl Way {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(State { weather: Weather::Clear, cuts: 0 }))
+        Self(watch::Sender::new(State { weather: Weather::Clear, cuts: 0, strands: 0 }))
     }
 
     pub(crate) fn weather(&self, weather: Weather) {
@@ -44,6 +46,11 @@ impl Way {
         self.0.send_modify(|state| state.cuts += 1);
     }
 
+    /// Leaves every connection standing, half-open for good; new ones work.
+    pub(crate) fn strand(&self) {
+        self.0.send_modify(|state| state.strands += 1);
+    }
+
     /// Carries bytes between the two, until one of them ends or the way is cut.
     pub(crate) async fn carry<C, S>(self, client: C, server: S)
     where
@@ -51,15 +58,15 @@ impl Way {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut state = self.0.subscribe();
-        let born = state.borrow().cuts;
+        let born = *state.borrow();
         let (from_client, to_client) = split(client);
         let (from_server, to_server) = split(server);
         let deaf = [Weather::BlackHole, Weather::Deaf];
         tokio::select! {
             biased;
-            _ = state.wait_for(|state| state.cuts > born) => {}
-            () = copy(from_client, to_server, self.0.subscribe(), &[Weather::BlackHole]) => {}
-            () = copy(from_server, to_client, self.0.subscribe(), &deaf) => {}
+            _ = state.wait_for(|state| state.cuts > born.cuts) => {}
+            () = copy(from_client, to_server, self.0.subscribe(), born.strands, &[Weather::BlackHole]) => {}
+            () = copy(from_server, to_client, self.0.subscribe(), born.strands, &deaf) => {}
         }
     }
 }
@@ -68,11 +75,12 @@ async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<State>,
+    born: u64,
     held: &[Weather],
 ) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(n @ 1..) = from.read(&mut bytes).await {
-        if state.wait_for(|state| !held.contains(&state.weather)).await.is_err() {
+        if state.wait_for(|state| state.strands == born && !held.contains(&state.weather)).await.is_err() {
             return;
         }
         if to.write_all(&bytes[..n]).await.is_err() {
