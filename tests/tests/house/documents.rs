@@ -1,7 +1,8 @@
-//! That the documents are true as far as a machine can tell: links lead somewhere, and the files,
-//! make targets and commands that they name exist.
+//! That the documents are true as far as a machine can tell: links lead somewhere, and the files and
+//! make targets that they name exist.
 //!
-//! Not here: the tables of metrics and settings (see `tables`), and whether a sentence is right.
+//! Not here: metrics (see `tables`), settings and examples (see `settings`), commands (see `commands`), and
+//! whether a sentence is right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,7 @@ fn lines(document: &str) -> Vec<Line<'_>> {
 }
 
 /// What is set as code: lines of blocks, and spans in prose.
-fn code(document: &str) -> Vec<&str> {
+pub(crate) fn code(document: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for line in lines(document) {
         match line {

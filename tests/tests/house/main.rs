@@ -8,6 +8,7 @@
 //! Not here: the format (`cargo fmt`), lints (`cargo clippy`), what comes from outside (`cargo deny`).
 
 mod architecture;
+mod commands;
 mod documents;
 mod manifests;
 mod reach;
