@@ -13,7 +13,7 @@
 //!   no log, no error and no `Debug` output.
 //!
 //! Assumes: an etcd of version 3.4 or later, or something that answers like it; clocks that run at the
-//! same rate to within the safety margin (a twelfth or so of the lease) and do not stand still while
+//! same rate to within the safety margin (a tenth of the lease, at most 5 s) and do not stand still while
 //! the machine runs. A machine that was suspended can believe in its lease for longer: its writes are
 //! refused by the store all the same, because each compares the leader key.
 //!
