@@ -153,10 +153,14 @@ impl EmbeddedEtcd {
     /// Ends streams, commits what waits, closes the file, and returns when all that is done.
     pub async fn shutdown(mut self) {
         self.store.stop();
-        match self.store.write(Operation::Close).await {
-            // A failed or timed out store closes all the same, when its writer gets to it.
-            Ok(_) | Err(Refusal::Stopped) => {}
-            Err(refusal) => tracing::warn!(%refusal, "closing the embedded store"),
+        match self.store.close().await {
+            // Stopped: the writer has closed already.
+            Ok(()) | Err(Refusal::Stopped) => {}
+            Err(refusal) => {
+                // The storage does not answer; whoever waits for it would wait as long.
+                tracing::warn!(%refusal, "the embedded store did not close in time");
+                return;
+            }
         }
         if let Some(writer) = self.writer.take()
             && let Err(error) = writer.await

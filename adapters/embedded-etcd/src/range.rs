@@ -3,17 +3,26 @@
 //! In two steps, so that the index is locked only for the first: [`RangePlan::new`] decides from the index which pairs
 //! are meant, [`RangePlan::finish`] reads their values.
 
+use bytes::{BufMut, BytesMut};
 use etcd_client::proto::{PbKeyValue, PbRangeRequest, PbRangeResponse, PbResponseHeader};
 
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
 use crate::index::{Change, Index};
-use crate::record::Revision;
+use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::span::Span;
 
 /// Reads pairs from the file.
 pub(crate) trait Values {
+    /// Shows the record that was written at `revision`.
+    fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, Refusal>;
+
     /// The pair that was written at `revision`.
-    fn pair(&self, revision: Revision) -> Result<PbKeyValue, Refusal>;
+    fn pair(&self, revision: Revision) -> Result<PbKeyValue, Refusal> {
+        self.record(revision, |record| record.to_key_value(revision))
+    }
 }
 
 /// `sort_order` and `sort_target` of the protocol.
@@ -56,7 +65,7 @@ pub(crate) fn check_range(request: &PbRangeRequest) -> Result<(), Refusal> {
 /// Pairs that were found: with their keys where nothing needs to be read for them.
 enum Pairs {
     WithoutValues(Vec<(Vec<u8>, Change)>),
-    WithValues(Vec<Revision>),
+    WithValues(Vec<Change>),
 }
 
 /// What a range request found.
@@ -113,7 +122,7 @@ impl RangePlan {
         let pairs = if request.keys_only && by_value.is_none() {
             Pairs::WithoutValues(kept.into_iter().map(|(key, change)| (key.to_vec(), *change)).collect())
         } else {
-            Pairs::WithValues(kept.into_iter().map(|(_, change)| change.revision).collect())
+            Pairs::WithValues(kept.into_iter().map(|(_, change)| *change).collect())
         };
         Ok(Self { pairs, count, more, by_value })
     }
@@ -135,9 +144,10 @@ impl RangePlan {
                     lease: change.lease,
                 })
                 .collect(),
-            Pairs::WithValues(revisions) => {
-                revisions.into_iter().map(|revision| values.pair(revision)).collect::<Result<Vec<_>, _>>()?
-            }
+            Pairs::WithValues(changes) => changes
+                .into_iter()
+                .map(|change| values.pair(change.revision))
+                .collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(sort) = self.by_value {
             if sort.descending {
@@ -152,6 +162,95 @@ impl RangePlan {
         }
         Ok(PbRangeResponse { header: Some(header), kvs, more: self.more, count: self.count })
     }
+
+    /// The answer as a message, with `room` bytes before it.
+    pub(crate) fn encode(
+        self,
+        values: &impl Values,
+        header: PbResponseHeader,
+        room: usize,
+    ) -> Result<BytesMut, Refusal> {
+        let mut bytes = BytesMut::new();
+        match (&self.pairs, &self.by_value) {
+            (Pairs::WithValues(changes), None) => {
+                // Everything but the values takes less than this, so that nothing is moved while it grows.
+                let numbers = changes.len() * 80 + header.encoded_len() + 40;
+                let data: usize = changes.iter().map(|change| change.bytes as usize).sum();
+                bytes.reserve(room + numbers + data);
+                bytes.put_bytes(0, room);
+                put_bytes_header(HEADER_FIELD, header.encoded_len(), &mut bytes);
+                header.encode_raw(&mut bytes);
+                for change in changes {
+                    values
+                        .record(change.revision, |record| encode_pair(record, change.revision, &mut bytes))?;
+                }
+                put_number(MORE_FIELD, i64::from(self.more), &mut bytes);
+                put_number(COUNT_FIELD, self.count, &mut bytes);
+            }
+            _ => {
+                let response = self.finish(values, header)?;
+                bytes.reserve(room + response.encoded_len());
+                bytes.put_bytes(0, room);
+                response.encode_raw(&mut bytes);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Fields of `RangeResponse`, and of `KeyValue` in it, by number.
+const HEADER_FIELD: u32 = 1;
+const KVS_FIELD: u32 = 2;
+const MORE_FIELD: u32 = 3;
+const COUNT_FIELD: u32 = 4;
+const KEY_FIELD: u32 = 1;
+const CREATE_FIELD: u32 = 2;
+const MOD_FIELD: u32 = 3;
+const VERSION_FIELD: u32 = 4;
+const VALUE_FIELD: u32 = 5;
+const LEASE_FIELD: u32 = 6;
+
+fn encode_pair(record: Record<'_>, revision: Revision, out: &mut BytesMut) {
+    let numbers = [
+        (CREATE_FIELD, record.create),
+        (MOD_FIELD, revision.main),
+        (VERSION_FIELD, record.version),
+        (LEASE_FIELD, record.lease),
+    ];
+    let length = |number: i64| if number == 0 { 0 } else { 1 + encoded_len_varint(number as u64) };
+    let bytes = |bytes: &[u8]| match bytes.len() {
+        0 => 0,
+        len => 1 + encoded_len_varint(len as u64) + len,
+    };
+    let whole = bytes(record.key)
+        + bytes(record.value)
+        + numbers.iter().map(|(_, number)| length(*number)).sum::<usize>();
+    put_bytes_header(KVS_FIELD, whole, out);
+    put_bytes(KEY_FIELD, record.key, out);
+    for (field, number) in &numbers[..3] {
+        put_number(*field, *number, out);
+    }
+    put_bytes(VALUE_FIELD, record.value, out);
+    put_number(LEASE_FIELD, record.lease, out);
+}
+
+fn put_number(field: u32, number: i64, out: &mut BytesMut) {
+    if number != 0 {
+        encode_key(field, WireType::Varint, out);
+        encode_varint(number as u64, out);
+    }
+}
+
+fn put_bytes(field: u32, bytes: &[u8], out: &mut BytesMut) {
+    if !bytes.is_empty() {
+        put_bytes_header(field, bytes.len(), out);
+        out.extend_from_slice(bytes);
+    }
+}
+
+fn put_bytes_header(field: u32, length: usize, out: &mut BytesMut) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(length as u64, out);
 }
 
 fn within(request: &PbRangeRequest, change: &Change) -> bool {
@@ -170,3 +269,6 @@ fn sort_by(kept: &mut [(&[u8], &Change)], descending: bool, by: impl Fn(&Change)
         kept.sort_by_key(|(_, change)| by(change));
     }
 }
+
+#[cfg(test)]
+mod tests;

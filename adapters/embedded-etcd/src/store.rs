@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use etcd_client::proto::{
     PbDeleteRequest, PbDeleteResponse, PbEvent, PbKeyValue, PbPutRequest, PbPutResponse, PbRangeRequest,
     PbRangeResponse, PbResponseHeader, PbTxnRequest, PbTxnResponse,
@@ -208,6 +209,15 @@ impl Store {
         if let Some(reason) = self.failure() {
             return Err(Refusal::Failed(reason));
         }
+        self.submit(operation).await
+    }
+
+    /// Asks the writer to close the file, failed or not, and waits until it has.
+    pub(crate) async fn close(&self) -> Result<(), Refusal> {
+        self.submit(Operation::Close).await.map(|_| ())
+    }
+
+    async fn submit(&self, operation: Operation) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
         let send_and_wait = async {
             self.jobs.send(Job { operation, reply }).await.map_err(|_| Refusal::Stopped)?;
@@ -223,6 +233,16 @@ impl Store {
         let snapshot = self.snapshot()?;
         drop(state);
         plan.finish(&StoredValues(&open_revisions(&snapshot)?), header)
+    }
+
+    /// The answer to a range as a message, with `room` bytes before it.
+    pub(crate) fn encoded_range(&self, request: &PbRangeRequest, room: usize) -> Result<BytesMut, Refusal> {
+        let state = self.state();
+        let plan = RangePlan::new(&state.index, state.view, request)?;
+        let header = self.header(state.view.current);
+        let snapshot = self.snapshot()?;
+        drop(state);
+        plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 
     /// A transaction that only reads.

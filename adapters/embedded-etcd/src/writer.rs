@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redb::WriteTransaction;
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +26,9 @@ const MAX_BATCH: usize = 512;
 const MAX_REMOVALS: usize = 500;
 /// Most leases that end with one commit: etcd's rate for half a second.
 const MAX_ENDED_LEASES: usize = 500;
+/// How long writes are refused after the storage had no room, before it is tried again: taking a failed commit back
+/// means reading the whole file.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// `AlarmType::Nospace` as a bit of the alarms.
 pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
 
@@ -40,6 +44,8 @@ pub(crate) struct Writer {
     removals: VecDeque<Superseded>,
     /// Who waits until everything compacted so far is out of the file.
     waiting_for_removal: Vec<(Reply, i64)>,
+    /// Until when writes are refused, because the storage had no room.
+    full_until: Option<Instant>,
     quota_bytes: u64,
     cache_bytes: usize,
 }
@@ -69,6 +75,7 @@ impl Writer {
             auto_compactor,
             removals: superseded.into(),
             waiting_for_removal: Vec::new(),
+            full_until: None,
             quota_bytes,
             cache_bytes,
         }
@@ -113,6 +120,7 @@ impl Writer {
 
     fn has_work_of_its_own(&mut self) -> bool {
         self.store.failure().is_none()
+            && self.full_until.is_none_or(|until| until <= Instant::now())
             && (!self.removals.is_empty() || self.auto_compactor.target(self.head.view).is_some())
     }
 
@@ -193,6 +201,9 @@ impl Writer {
     ) -> Result<(), (Vec<Job>, Refusal)> {
         if let Some(reason) = self.store.failure() {
             return Err((group, Refusal::Failed(reason)));
+        }
+        if self.full_until.is_some_and(|until| Instant::now() < until) {
+            return Err((group, Refusal::NoSpace));
         }
         let transaction = match self.begin() {
             Ok(transaction) => transaction,
@@ -328,6 +339,9 @@ impl Writer {
             full,
             "a commit of the embedded store failed before its sync and is taken back"
         );
+        if full {
+            self.full_until = Some(Instant::now() + FULL_PAUSE);
+        }
         if let Err(detail) = self.open_again() {
             return self.down(&detail);
         }
@@ -335,11 +349,17 @@ impl Writer {
     }
 
     /// Why a write cannot be tried now: it may be later, the storage is asked again then.
-    fn down(&self, detail: &str) -> Refusal {
+    fn down(&mut self, detail: &str) -> Refusal {
         if let Some(reason) = self.store.failure() {
             return Refusal::Failed(reason);
         }
-        if self.store.disk.take_full() { Refusal::NoSpace } else { Refusal::TakenBack(detail.to_owned()) }
+        if self.store.disk.take_full() {
+            self.full_until = Some(Instant::now() + FULL_PAUSE);
+        }
+        if self.full_until.is_some_and(|until| Instant::now() < until) {
+            return Refusal::NoSpace;
+        }
+        Refusal::TakenBack(detail.to_owned())
     }
 
     /// Opens the database anew and takes over what it holds, which must be what readers saw.

@@ -1,6 +1,5 @@
 //! The tables of the file.
 
-use etcd_client::proto::PbKeyValue;
 use redb::{ReadableTable, TableDefinition};
 
 use crate::range::Values;
@@ -44,7 +43,7 @@ pub(crate) struct Identity {
 pub(crate) struct StoredValues<'a, T>(pub(crate) &'a T);
 
 impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for StoredValues<'_, T> {
-    fn pair(&self, revision: Revision) -> Result<PbKeyValue, Refusal> {
+    fn record<R>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> R) -> Result<R, Refusal> {
         let failed = |what: &dyn std::fmt::Display| {
             Refusal::Failed(format!("reading revision {}.{}: {what}", revision.main, revision.sub))
         };
@@ -52,6 +51,6 @@ impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for 
         let bytes = stored.as_ref().ok_or_else(|| failed(&"it is not there"))?;
         let record =
             Record::decode(revision, bytes.value()).ok_or_else(|| failed(&"its checksum is wrong"))?;
-        Ok(record.to_key_value(revision))
+        Ok(show(record))
     }
 }

@@ -8,13 +8,11 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::post;
-use bytes::{BufMut, BytesMut};
 use etcd_client::proto::{PbAuthDisableResponse, PbAuthUserListResponse, PbResponseHeader};
-use http::{HeaderMap, HeaderValue};
-use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::{Code, Status};
 
+use super::unary;
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -40,10 +38,14 @@ async fn answer(Path(method): Path<String>, State(store): State<Arc<Store>>) -> 
     let header = Some(store.current_header());
     let refused = |code, text: &str| Status::new(code, text).into_http();
     match method.as_str() {
-        "AuthStatus" => message(&AuthStatusResponse { header, enabled: false, auth_revision: 1 }),
-        "AuthDisable" => message(&PbAuthDisableResponse { header }),
+        "AuthStatus" => {
+            unary::answer(unary::frame(&AuthStatusResponse { header, enabled: false, auth_revision: 1 }))
+        }
+        "AuthDisable" => unary::answer(unary::frame(&PbAuthDisableResponse { header })),
         // The answer about roles has the same form.
-        "UserList" | "RoleList" => message(&PbAuthUserListResponse { header, users: Vec::new() }),
+        "UserList" | "RoleList" => {
+            unary::answer(unary::frame(&PbAuthUserListResponse { header, users: Vec::new() }))
+        }
         "AuthEnable" => refused(Code::FailedPrecondition, "etcdserver: root user does not exist"),
         "Authenticate" => refused(Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
         "UserGet" | "UserDelete" | "UserChangePassword" | "UserGrantRole" | "UserRevokeRole" => {
@@ -55,18 +57,4 @@ async fn answer(Path(method): Path<String>, State(store): State<Arc<Store>>) -> 
         "UserAdd" | "RoleAdd" => Status::from(NO_USERS).into_http(),
         _ => Status::unimplemented("").into_http(),
     }
-}
-
-/// One message as the whole answer of a call that succeeded.
-fn message(message: &impl Message) -> Response {
-    let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.encoded_len()).expect("these messages are a few bytes"));
-    frame.extend_from_slice(&message.encode_to_vec());
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let body = Full::new(frame.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
-    let mut response = Response::new(axum::body::Body::new(body));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
 }

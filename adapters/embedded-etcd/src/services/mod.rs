@@ -5,6 +5,8 @@ mod cluster;
 mod kv;
 mod lease;
 mod maintenance;
+mod range;
+mod unary;
 mod watch;
 
 use std::pin::Pin;
@@ -60,7 +62,8 @@ impl Api {
         .add_service(PbLeaseServer::new(self.clone()).max_encoding_message_size(usize::MAX))
         .add_service(PbMaintenanceServer::new(self.clone()))
         .add_service(PbClusterServer::new(self.clone()));
-        let grpc = auth::add_to(grpc.into_axum_router(), Arc::clone(&self.store));
+        let grpc = range::add_to(grpc.into_axum_router(), Arc::clone(&self.store));
+        let grpc = auth::add_to(grpc, Arc::clone(&self.store));
         crate::net::http::add_to(grpc, Arc::clone(&self.store))
     }
 

@@ -128,9 +128,9 @@ async fn a_slow_watch_misses_nothing() {
     let mut watchers = crate::watchers::Watchers::open(&wire).await;
     watchers.create(crate::generate::watch_request(b"k", b"l", 0, 0, &[], true)).await;
     let mut client = store.client().await.expect("a client");
-    const CHANGES: usize = 3_000;
+    const CHANGES: usize = 1_000;
     for number in 0..CHANGES {
-        client.put(format!("k{}", number % 10), format!("{number:>4000}"), None).await.expect("put");
+        client.put(format!("k{}", number % 10), format!("{number:>8000}"), None).await.expect("put");
     }
     let events = watchers.until_events(CHANGES).await;
     assert_eq!(events.len(), CHANGES);
@@ -138,9 +138,9 @@ async fn a_slow_watch_misses_nothing() {
         let kv = event.kv.as_ref().expect("a pair");
         assert_eq!(
             (kv.mod_revision, &kv.value),
-            (number as i64 + 2, &format!("{number:>4000}").into_bytes())
+            (number as i64 + 2, &format!("{number:>8000}").into_bytes())
         );
-        let previous = number.checked_sub(10).map(|previous| format!("{previous:>4000}").into_bytes());
+        let previous = number.checked_sub(10).map(|previous| format!("{previous:>8000}").into_bytes());
         assert_eq!(event.prev_kv.as_ref().map(|kv| kv.value.clone()), previous);
     }
     store.shutdown().await;

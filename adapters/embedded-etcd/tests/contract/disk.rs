@@ -11,7 +11,7 @@ const SECTOR_BYTES: usize = 512;
 
 /// A disk in memory, and the hand of the test on it.
 #[derive(Debug, Clone)]
-pub struct UnsafeDisk(Arc<Mutex<Contents>>);
+pub(crate) struct UnsafeDisk(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
 struct Contents {
@@ -44,32 +44,32 @@ struct Life {
 }
 
 impl UnsafeDisk {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::default())
     }
 
-    pub fn storage(&self) -> Arc<dyn StorageBackend> {
+    pub(crate) fn storage(&self) -> Arc<dyn StorageBackend> {
         Arc::new(Life { disk: self.clone() })
     }
 
-    pub fn fail_after(&self, changes: Option<u64>) {
+    pub(crate) fn fail_after(&self, changes: Option<u64>) {
         self.contents().left = changes;
     }
 
-    pub fn set_room(&self, bytes: Option<u64>) {
+    pub(crate) fn set_room(&self, bytes: Option<u64>) {
         self.contents().room = bytes;
     }
 
-    pub fn fail_sync(&self, fails: bool) {
+    pub(crate) fn fail_sync(&self, fails: bool) {
         self.contents().sync_fails = fails;
     }
 
-    pub fn set_full(&self, full: bool) {
+    pub(crate) fn set_full(&self, full: bool) {
         self.contents().full = full;
     }
 
     /// What was synced stays; of the rest any part, in any order, torn at sectors.
-    pub fn lose_power(&self, dice: &mut Dice) {
+    pub(crate) fn lose_power(&self, dice: &mut Dice) {
         let mut contents = self.contents();
         let mut survived = std::mem::take(&mut contents.synced);
         let mut changes = std::mem::take(&mut contents.unsynced);

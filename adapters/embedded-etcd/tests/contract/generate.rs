@@ -4,7 +4,7 @@ use etcd_client::proto::*;
 
 /// One thing to do on both sides.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     Range(PbRangeRequest),
     Put(PbPutRequest),
     Delete(PbDeleteRequest),
@@ -21,14 +21,14 @@ pub enum Step {
 
 /// Numbers that a seed stands for (SplitMix64).
 #[derive(Debug)]
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -36,29 +36,29 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
 }
 
 /// Every key that is ever written.
-pub const KEYS: [&[u8]; 9] = [b"\0", b"a", b"a\0", b"ab", b"b", b"ba", b"c", b"\xfe", b"\xff\xff"];
+pub(crate) const KEYS: [&[u8]; 9] = [b"\0", b"a", b"a\0", b"ab", b"b", b"ba", b"c", b"\xfe", b"\xff\xff"];
 const VALUES: [&[u8]; 5] = [b"", b"x", b"y", b"\0\xff", b"a longer value of some bytes"];
 const LEASES: [i64; 5] = [1, 2, 77, -9, i64::MAX];
 
 /// What the generator must know of the state to be odd in interesting ways.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
-    pub current: i64,
-    pub compacted: i64,
+pub(crate) struct Known {
+    pub(crate) current: i64,
+    pub(crate) compacted: i64,
 }
 
 impl Known {
@@ -215,7 +215,7 @@ fn upsets_etcd(operations: &[PbTxnRequestOp]) -> bool {
 }
 
 /// A request to watch, with the id that it asks for.
-pub fn watch_request(
+pub(crate) fn watch_request(
     key: &[u8],
     range_end: &[u8],
     start_revision: i64,
@@ -257,7 +257,7 @@ fn watch(dice: &mut Dice, known: Known) -> PbWatchRequest {
 }
 
 /// The next step. Compactions wait until they are done: what a real etcd hashes depends on how far they are.
-pub fn step(dice: &mut Dice, known: Known) -> Step {
+pub(crate) fn step(dice: &mut Dice, known: Known) -> Step {
     match dice.below(100) {
         0..=24 => Step::Put(put(dice)),
         25..=39 => Step::Range(range(dice, known)),

@@ -8,7 +8,7 @@ use crate::wire::Wire;
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Range(PbRangeResponse),
     Put(PbPutResponse),
     Delete(PbDeleteResponse),
@@ -32,7 +32,7 @@ impl Outcome {
     }
 
     /// The revision that the answer says the store is at.
-    pub fn revision(&self) -> Option<i64> {
+    pub(crate) fn revision(&self) -> Option<i64> {
         let header = match self {
             Self::Range(response) => &response.header,
             Self::Put(response) => &response.header,
@@ -52,7 +52,7 @@ impl Outcome {
 }
 
 /// Keeps whether the ids are there, not what they are.
-pub fn normalise(header: &mut Option<PbResponseHeader>) {
+pub(crate) fn normalise(header: &mut Option<PbResponseHeader>) {
     if let Some(header) = header {
         header.cluster_id = u64::from(header.cluster_id != 0);
         header.member_id = u64::from(header.member_id != 0);
@@ -74,7 +74,7 @@ fn normalise_txn(response: &mut PbTxnResponse) {
 }
 
 /// Does a step, other than a watch.
-pub async fn perform(wire: &Wire, step: &Step) -> Outcome {
+pub(crate) async fn perform(wire: &Wire, step: &Step) -> Outcome {
     macro_rules! simple {
         ($call:ident, $request:expr, $variant:ident) => {
             Outcome::of(wire.$call($request).await, |mut response| {

@@ -14,18 +14,18 @@ use tokio::time::Instant;
 use crate::wire::Wire;
 
 /// How long anything that was asked for may take before a test fails.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A real etcd on loopback, in a directory of its own; ends with this.
-pub struct RealEtcd {
-    pub address: SocketAddr,
-    pub wire: Wire,
+pub(crate) struct RealEtcd {
+    pub(crate) address: SocketAddr,
+    pub(crate) wire: Wire,
     _child: Child,
     _directory: TempDir,
 }
 
 /// Whether a program that a test needs is there. Missing in CI fails; elsewhere the reason is printed.
-pub fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     if Path::new(program).exists() {
         return true;
     }
@@ -38,21 +38,21 @@ pub fn is_there(program: &str) -> bool {
 }
 
 /// A port of loopback that nothing listens on now.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
 }
 
 impl RealEtcd {
     /// `None`, with the reason printed, where there is no etcd.
-    pub async fn start() -> Option<Self> {
+    pub(crate) async fn start() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let peer_url = format!("http://127.0.0.1:{}", free_port());
         Self::start_in(directory, &peer_url).await
     }
 
     /// On a directory that may have data in `data`, as the member `real` with the given peer URL.
-    pub async fn start_in(directory: TempDir, peer_url: &str) -> Option<Self> {
+    pub(crate) async fn start_in(directory: TempDir, peer_url: &str) -> Option<Self> {
         const ETCD: &str = "/usr/bin/etcd";
         if !is_there(ETCD) {
             return None;
@@ -79,7 +79,7 @@ impl RealEtcd {
 }
 
 /// Waits until a server answers.
-pub async fn until_it_answers(wire: &Wire) {
+pub(crate) async fn until_it_answers(wire: &Wire) {
     let start = Instant::now();
     while let Err(status) = wire.status(PbStatusRequest {}).await {
         assert!(start.elapsed() < DEADLINE, "the server does not answer: {status}");
@@ -88,15 +88,15 @@ pub async fn until_it_answers(wire: &Wire) {
 }
 
 /// The embedded store on a file, over TCP, with its thread, as the service runs it.
-pub struct Embedded {
-    pub store: EmbeddedEtcd,
-    pub server: ServerHandle,
-    pub wire: Wire,
+pub(crate) struct Embedded {
+    pub(crate) store: EmbeddedEtcd,
+    pub(crate) server: ServerHandle,
+    pub(crate) wire: Wire,
     _directory: TempDir,
 }
 
 impl Embedded {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut options = Options::new(Backend::File(directory.path().join("data")), Commit::Thread, 1);
         // The sequences say themselves when history is compacted.
@@ -107,7 +107,7 @@ impl Embedded {
         Self { store, server, wire, _directory: directory }
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.store.shutdown().await;
         self.server.shutdown().await;
     }

@@ -118,6 +118,6 @@ fn the_same_seed_gives_the_same_history() {
         })
     };
     let first = run();
-    assert!(first.len() > 20, "{} responses", first.len());
+    assert!(first.len() > 3, "{} responses", first.len());
     assert_eq!(first, run());
 }

@@ -13,23 +13,23 @@ use crate::wire::{Wire, progress_request};
 
 /// What a watch was shown.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shown {
-    pub events: Vec<PbEvent>,
+pub(crate) struct Shown {
+    pub(crate) events: Vec<PbEvent>,
     /// Its end: why, and the compacted revision.
-    pub ended: Option<(String, i64)>,
+    pub(crate) ended: Option<(String, i64)>,
 }
 
 /// One stream.
-pub struct Watchers {
+pub(crate) struct Watchers {
     requests: mpsc::Sender<PbWatchRequest>,
     responses: Streaming<PbWatchResponse>,
     /// By id, and by how often the id was used before.
-    pub shown: BTreeMap<(i64, usize), Shown>,
+    pub(crate) shown: BTreeMap<(i64, usize), Shown>,
     uses: BTreeMap<i64, usize>,
 }
 
 impl Watchers {
-    pub async fn open(wire: &Wire) -> Self {
+    pub(crate) async fn open(wire: &Wire) -> Self {
         let (requests, responses) = wire.watch().await.expect("a watch stream");
         let mut watchers = Self { requests, responses, shown: BTreeMap::new(), uses: BTreeMap::new() };
         watchers.until_progress().await;
@@ -37,7 +37,7 @@ impl Watchers {
     }
 
     /// Creates a watch, and returns the answer to that.
-    pub async fn create(&mut self, request: PbWatchRequest) -> PbWatchResponse {
+    pub(crate) async fn create(&mut self, request: PbWatchRequest) -> PbWatchResponse {
         self.requests.send(request).await.expect("the stream is open");
         loop {
             let mut response = self.next().await;
@@ -54,7 +54,7 @@ impl Watchers {
     }
 
     /// Reads until every watch was shown what `expected` says, or more, or the time is up.
-    pub async fn catch_up_with(&mut self, expected: &BTreeMap<(i64, usize), Shown>) {
+    pub(crate) async fn catch_up_with(&mut self, expected: &BTreeMap<(i64, usize), Shown>) {
         let behind = |shown: &BTreeMap<(i64, usize), Shown>| {
             expected.iter().any(|(id, wanted)| {
                 let got = &shown[id];
@@ -71,7 +71,7 @@ impl Watchers {
     }
 
     /// Asks how far the stream is, and reads everything up to that.
-    pub async fn catch_up(&mut self) -> i64 {
+    pub(crate) async fn catch_up(&mut self) -> i64 {
         self.requests.send(progress_request()).await.expect("the stream is open");
         self.until_progress().await
     }
@@ -106,7 +106,7 @@ impl Watchers {
 
 impl Watchers {
     /// Reads until the first watch was shown so many events.
-    pub async fn until_events(&mut self, count: usize) -> Vec<PbEvent> {
+    pub(crate) async fn until_events(&mut self, count: usize) -> Vec<PbEvent> {
         loop {
             if let Some(shown) = self.shown.values().next()
                 && shown.events.len() >= count

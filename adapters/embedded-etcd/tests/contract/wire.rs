@@ -56,14 +56,14 @@ impl<D: Message + Default> Decoder for Decode<D> {
 
 /// A connection to a server of the API.
 #[derive(Clone)]
-pub struct Wire {
+pub(crate) struct Wire {
     channel: Channel,
 }
 
 macro_rules! calls {
     ($($name:ident($request:ty) -> $response:ty = $path:literal;)*) => {
         impl Wire {
-            $(pub async fn $name(&self, request: $request) -> Result<$response, Status> {
+            $(pub(crate) async fn $name(&self, request: $request) -> Result<$response, Status> {
                 self.unary($path, request).await
             })*
         }
@@ -86,12 +86,12 @@ calls! {
 }
 
 impl Wire {
-    pub fn to(url: String) -> Self {
+    pub(crate) fn to(url: String) -> Self {
         let endpoint = Endpoint::from_shared(url).expect("a url");
         Self { channel: endpoint.connect_lazy() }
     }
 
-    pub fn over(channel: Channel) -> Self {
+    pub(crate) fn over(channel: Channel) -> Self {
         Self { channel }
     }
 
@@ -129,18 +129,20 @@ impl Wire {
     }
 
     /// A watch stream; the first thing on it is an answer to a request for progress.
-    pub async fn watch(&self) -> Result<(mpsc::Sender<PbWatchRequest>, Streaming<PbWatchResponse>), Status> {
+    pub(crate) async fn watch(
+        &self,
+    ) -> Result<(mpsc::Sender<PbWatchRequest>, Streaming<PbWatchResponse>), Status> {
         self.stream("/etcdserverpb.Watch/Watch", progress_request()).await
     }
 
     /// One keep-alive on a stream of its own.
-    pub async fn keep_alive(&self, id: i64) -> Result<PbLeaseKeepAliveResponse, Status> {
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<PbLeaseKeepAliveResponse, Status> {
         let first = PbLeaseKeepAliveRequest { id };
         let (_requests, mut responses) = self.stream("/etcdserverpb.Lease/LeaseKeepAlive", first).await?;
         responses.message().await?.ok_or_else(|| Status::unavailable("the stream ended"))
     }
 }
 
-pub fn progress_request() -> PbWatchRequest {
+pub(crate) fn progress_request() -> PbWatchRequest {
     PbWatchRequest { request_union: Some(PbWatchRequestUnion::ProgressRequest(Default::default())) }
 }

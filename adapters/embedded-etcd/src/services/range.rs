@@ -1,0 +1,36 @@
+//! `KV/Range`, from the file's pages straight into the answer: a large range costs one copy of each value.
+//!
+//! Gives the very bytes that the generated service would give (a test compares them); that one still serves ranges
+//! within transactions and streams.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::post;
+use bytes::BytesMut;
+use etcd_client::proto::PbRangeRequest;
+use tonic::Status;
+
+use super::unary;
+use crate::range::check_range;
+use crate::store::Store;
+
+pub(super) fn add_to(router: Router, store: Arc<Store>) -> Router {
+    router.route("/etcdserverpb.KV/Range", post(range).with_state(store))
+}
+
+async fn range(State(store): State<Arc<Store>>, body: Body) -> Response {
+    match answer(&store, body).await {
+        Ok(frame) => unary::answer(frame),
+        Err(status) => status.into_http(),
+    }
+}
+
+async fn answer(store: &Store, body: Body) -> Result<BytesMut, Status> {
+    let request: PbRangeRequest = unary::request(body).await?;
+    check_range(&request)?;
+    Ok(store.encoded_range(&request, unary::PREFIX_BYTES)?)
+}
