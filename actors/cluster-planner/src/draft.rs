@@ -139,14 +139,14 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn template_of(&self, id: Id, templates: &Templates<'_>) -> Option<TemplateId> {
-        templates.fitting(&self.inventory.machine(id).spec.role)
+        templates.fitting(self.inventory.entry(id).role)
     }
 
     /// Nodes in each rack, of those that are chosen from a list.
     pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {
         let mut racks = BTreeMap::new();
         for id in nodes {
-            *racks.entry(self.inventory.machine(id).spec.rack).or_insert(0) += 1;
+            *racks.entry(self.inventory.entry(id).rack).or_insert(0) += 1;
         }
         racks
     }

@@ -190,13 +190,12 @@ impl Planner<'_> {
 
     fn fits_control_plane(&self, id: Id) -> bool {
         let role = self.templates.control_plane_role();
-        role.is_none_or(|role| **role == *self.inventory.machine(id).spec.role)
+        role.is_none_or(|role| **role == *self.inventory.role(self.inventory.entry(id).role))
     }
 
     fn candidate(&self, id: Id) -> Candidate {
-        let machine = self.inventory.machine(id);
-        let points = Reverse(lifetime_points(machine, self.input.now));
-        Candidate { rack: machine.spec.rack, points, id }
+        let entry = self.inventory.entry(id);
+        Candidate { rack: entry.rack, points: Reverse(lifetime_points(entry.machine, self.input.now)), id }
     }
 
     /// The key of a taint that a control plane node must not have, if the node has one.
@@ -230,18 +229,19 @@ impl Planner<'_> {
             role,
         };
         for (id, entry) in self.inventory.entries().iter().enumerate() {
-            let count = if shortage.role.as_ref().is_some_and(|role| **role != *entry.machine.spec.role) {
-                &mut shortage.other_role
-            } else if self.draft.is_taken(id) {
-                &mut shortage.in_cluster
-            } else if !entry.is_healthy() {
-                &mut shortage.not_healthy
-            } else if !entry.has_own_address() {
-                &mut shortage.bad_address
-            } else {
-                // Only for the control plane: a worker's taints do not matter.
-                &mut shortage.tainted
-            };
+            let count =
+                if shortage.role.as_ref().is_some_and(|role| **role != *self.inventory.role(entry.role)) {
+                    &mut shortage.other_role
+                } else if self.draft.is_taken(id) {
+                    &mut shortage.in_cluster
+                } else if !entry.is_healthy() {
+                    &mut shortage.not_healthy
+                } else if !entry.has_own_address() {
+                    &mut shortage.bad_address
+                } else {
+                    // Only for the control plane: a worker's taints do not matter.
+                    &mut shortage.tainted
+                };
             *count += 1;
         }
         shortage

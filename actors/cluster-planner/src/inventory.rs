@@ -16,20 +16,27 @@ use crate::node::ANNOTATION_SERIAL;
 /// Index of an address in an [`Inventory`].
 pub(crate) type Id = usize;
 
-/// An address and the machine that stands for it.
+/// Index of a role in an [`Inventory`].
+pub(crate) type RoleId = usize;
+
+/// An address and the machine that stands for it, with what is asked of every machine: large lists are
+/// gone through once in the order in which they lie in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) address: &'a str,
     /// `None` when the address is not an IPv4 address: nothing new is built on it.
     pub(crate) ipv4: Option<Ipv4Addr>,
     pub(crate) machine: &'a Machine,
+    pub(crate) state: MachineState,
+    pub(crate) rack: i64,
+    pub(crate) role: RoleId,
     /// Whether other machines claim the address too.
     pub(crate) shared: bool,
 }
 
 impl Entry<'_> {
     pub(crate) fn is_healthy(&self) -> bool {
-        self.machine.status.state == MachineState::Healthy
+        self.state == MachineState::Healthy
     }
 
     /// Whether a part may be given to it that it does not have yet.
@@ -45,6 +52,7 @@ pub(crate) struct Inventory<'a> {
     entries: Vec<Entry<'a>>,
     /// The numbers of the IPv4 addresses, which are the first ids.
     ipv4: Vec<u32>,
+    roles: Roles<'a>,
     duplicates: Vec<DuplicateAddress>,
 }
 
@@ -52,71 +60,77 @@ impl<'a> Inventory<'a> {
     /// Sorts the machines by address. A machine without one is left out. An address that several
     /// machines claim stands for the one that the current node was made from, else for a healthy one.
     pub(crate) fn new(machines: &'a [Machine], current: Option<&Cluster>) -> Self {
+        let mut roles = Roles::default();
+        let mut listed: Vec<Entry<'a>> = Vec::with_capacity(machines.len());
         let mut numbered: Vec<(u32, usize)> = Vec::with_capacity(machines.len());
         let mut odd: Vec<(&str, usize)> = Vec::new();
-        for (index, machine) in machines.iter().enumerate() {
+        for machine in machines {
             let Some(address) = machine.address() else { continue };
-            match address.parse::<Ipv4Addr>() {
-                Ok(ipv4) => numbered.push((ipv4.to_bits(), index)),
-                Err(_) => odd.push((address, index)),
+            let ipv4 = address.parse::<Ipv4Addr>().ok();
+            match ipv4 {
+                Some(ipv4) => numbered.push((ipv4.to_bits(), listed.len())),
+                None => odd.push((address, listed.len())),
             }
+            listed.push(Entry {
+                address,
+                ipv4,
+                machine,
+                state: machine.status.state,
+                rack: machine.spec.rack,
+                role: roles.id(&machine.spec.role),
+                shared: false,
+            });
         }
         numbered.sort_unstable();
         odd.sort_unstable();
 
         let mut inventory = Self {
-            entries: Vec::with_capacity(numbered.len() + odd.len()),
+            entries: Vec::with_capacity(listed.len()),
             ipv4: Vec::with_capacity(numbered.len()),
+            roles,
             duplicates: Vec::new(),
         };
         let mut serials_in_use = SerialsInUse::Unread(current);
         for group in numbered.chunk_by(|a, b| a.0 == b.0) {
             inventory.ipv4.push(group[0].0);
-            let claimants = group.iter().map(|(_, index)| &machines[*index]);
-            inventory.push(claimants, Some(Ipv4Addr::from_bits(group[0].0)), &mut serials_in_use);
+            let claimants = group.iter().map(|(_, index)| listed[*index]);
+            inventory.push(claimants, &mut serials_in_use);
         }
         for group in odd.chunk_by(|a, b| a.0 == b.0) {
-            inventory.push(group.iter().map(|(_, index)| &machines[*index]), None, &mut serials_in_use);
+            inventory.push(group.iter().map(|(_, index)| listed[*index]), &mut serials_in_use);
         }
         inventory
     }
 
     fn push<'c>(
         &mut self,
-        mut claimants: impl ExactSizeIterator<Item = &'a Machine>,
-        ipv4: Option<Ipv4Addr>,
+        mut claimants: impl ExactSizeIterator<Item = Entry<'a>>,
         serials_in_use: &mut SerialsInUse<'c>,
     ) {
-        let Some(machine) = (if claimants.len() == 1 { claimants.next() } else { None }) else {
-            return self.push_shared(claimants.collect(), ipv4, serials_in_use);
-        };
-        let address = machine.address().unwrap_or_default();
-        self.entries.push(Entry { address, ipv4, machine, shared: false });
+        if claimants.len() == 1 {
+            self.entries.extend(claimants.next());
+        } else {
+            self.push_shared(claimants.collect(), serials_in_use);
+        }
     }
 
-    fn push_shared<'c>(
-        &mut self,
-        mut claimants: Vec<&'a Machine>,
-        ipv4: Option<Ipv4Addr>,
-        serials_in_use: &mut SerialsInUse<'c>,
-    ) {
-        claimants.sort_unstable_by(|a, b| compare(a, b));
+    fn push_shared<'c>(&mut self, mut claimants: Vec<Entry<'a>>, serials_in_use: &mut SerialsInUse<'c>) {
+        claimants.sort_unstable_by(|a, b| compare(a.machine, b.machine));
         // The same machine listed twice is still one machine.
-        claimants.dedup_by(|a, b| a == b);
+        claimants.dedup_by(|a, b| a.machine == b.machine);
         let Some(first) = claimants.first() else { return };
-        let address = first.address().unwrap_or_default();
-        let in_use = serials_in_use.of(address);
-        let machine = claimants
+        let in_use = serials_in_use.of(first.address);
+        let chosen = claimants
             .iter()
-            .find(|machine| in_use == Some(Some(machine.spec.serial.as_str())))
-            .or_else(|| claimants.iter().find(|machine| machine.status.state == MachineState::Healthy))
+            .find(|entry| in_use == Some(Some(entry.machine.spec.serial.as_str())))
+            .or_else(|| claimants.iter().find(|entry| entry.is_healthy()))
             .unwrap_or(first);
         let shared = claimants.len() > 1;
-        self.entries.push(Entry { address, ipv4, machine, shared });
+        self.entries.push(Entry { shared, ..*chosen });
         if shared {
             self.duplicates.push(DuplicateAddress {
-                address: address.to_owned(),
-                serials: claimants.iter().map(|machine| machine.spec.serial.clone()).collect(),
+                address: first.address.to_owned(),
+                serials: claimants.iter().map(|entry| entry.machine.spec.serial.clone()).collect(),
                 in_use: in_use.is_some(),
             });
         }
@@ -143,6 +157,16 @@ impl<'a> Inventory<'a> {
         self.entries[id].machine
     }
 
+    /// The name of a role.
+    pub(crate) fn role(&self, id: RoleId) -> &'a str {
+        self.roles.names[id]
+    }
+
+    /// The names of all roles, by their ids.
+    pub(crate) fn roles(&self) -> &[&'a str] {
+        &self.roles.names
+    }
+
     /// All entries, in the order of their ids.
     pub(crate) fn entries(&self) -> &[Entry<'a>] {
         &self.entries
@@ -151,6 +175,22 @@ impl<'a> Inventory<'a> {
     /// The addresses that several machines claim, in the order of their ids.
     pub(crate) fn duplicates(&self) -> &[DuplicateAddress] {
         &self.duplicates
+    }
+}
+
+/// The roles that machines have: few, and asked for often.
+#[derive(Debug, Default)]
+struct Roles<'a> {
+    ids: BTreeMap<&'a str, RoleId>,
+    names: Vec<&'a str>,
+}
+
+impl<'a> Roles<'a> {
+    fn id(&mut self, name: &'a str) -> RoleId {
+        *self.ids.entry(name).or_insert_with(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
     }
 }
 

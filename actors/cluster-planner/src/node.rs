@@ -1,5 +1,7 @@
 //! What a machine looks like as a node (seed 000, "Node labels", "Node annotations", "Taint nodes").
 
+use std::collections::BTreeMap;
+
 use madako_messages::cluster::{LABEL_ROLE, Node, TAINT_STATE, Taint};
 use madako_messages::machine::{Machine, MachineState};
 use time::OffsetDateTime;
@@ -47,94 +49,159 @@ pub(crate) fn has_state_taint(node: &Node, state: MachineState) -> bool {
     }
 }
 
-/// The node that a machine becomes by a node of the template.
-///
-/// Labels, weakest first: the machine's own, the template's, those of the machine's fields. The state
-/// taint belongs to the machine's state alone: one in the template is left out, as it would never be
-/// what the state asks for.
-pub(crate) fn to_node(machine: &Machine, address: &str, template: &Node) -> Node {
-    let spec = &machine.spec;
-    let own = |key: &str, value: String| (key.to_owned(), value);
-    let yes = || "true".to_owned();
-    let zone = format!("rack{}", spec.rack);
+/// Keys of labels that every node has from its machine's fields, whatever the template says.
+const OWN_LABELS: [&str; 7] = [
+    LABEL_INDEX_IN_RACK,
+    LABEL_RACK,
+    LABEL_REGISTER_MONTH,
+    LABEL_RETIRE_MONTH,
+    LABEL_ROLE,
+    LABEL_ZONE_DEPRECATED,
+    LABEL_ZONE,
+];
 
-    // Collecting keeps the last of equal keys.
-    let mut labels = Vec::with_capacity(spec.labels.len() + template.labels.len() + 10);
-    labels.extend(
-        spec.labels
-            .iter()
-            .map(|label| (format!("{LABEL_PREFIX_SABAKAN}{}", label.name), label.value.clone())),
-    );
-    labels.extend(template.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
-    labels.push(own(LABEL_RACK, spec.rack.to_string()));
-    labels.push(own(LABEL_INDEX_IN_RACK, spec.index_in_rack.to_string()));
-    labels.push(own(LABEL_ROLE, spec.role.clone()));
-    labels.push(own(LABEL_RETIRE_MONTH, month(spec.retire_date)));
-    labels.push(own(LABEL_REGISTER_MONTH, month(spec.register_date)));
-    if !spec.role.is_empty() {
-        // Without a role this would not be a valid key.
-        labels.push((format!("{LABEL_PREFIX_NODE_ROLE}{}", spec.role), yes()));
-    }
-    if template.control_plane {
-        labels.push(own(LABEL_MASTER, yes()));
-        labels.push(own(LABEL_CONTROL_PLANE, yes()));
-    }
-    labels.push(own(LABEL_ZONE_DEPRECATED, zone.clone()));
-    labels.push(own(LABEL_ZONE, zone));
+/// A node of the template, prepared for the many nodes that are made from it.
+#[derive(Debug)]
+pub(crate) struct NodeMaker<'a> {
+    template: &'a Node,
+    /// The template's labels that nothing of every machine overrides.
+    labels: Vec<(&'a String, &'a String)>,
+    /// Whether the template overrides labels of machines.
+    overrides_machines: bool,
+    /// The template's taints without the state taint.
+    taints: Vec<Taint>,
+}
 
-    let mut annotations = Vec::with_capacity(template.annotations.len() + 3);
-    annotations.extend(template.annotations.iter().map(|(key, value)| (key.clone(), value.clone())));
-    annotations.push(own(ANNOTATION_SERIAL, spec.serial.clone()));
-    annotations.push(own(ANNOTATION_REGISTER_DATE, rfc3339(spec.register_date)));
-    annotations.push(own(ANNOTATION_RETIRE_DATE, rfc3339(spec.retire_date)));
-
-    let mut taints: Vec<Taint> =
-        template.taints.iter().filter(|taint| taint.key != TAINT_STATE).cloned().collect();
-    if let Some(value) = state_taint_value(machine.status.state) {
-        taints.push(Taint {
-            key: TAINT_STATE.to_owned(),
-            value: value.to_owned(),
-            effect: EFFECT_NO_EXECUTE.to_owned(),
-            ..Taint::default()
-        });
+impl<'a> NodeMaker<'a> {
+    pub(crate) fn new(template: &'a Node) -> Self {
+        let own = |key: &str| OWN_LABELS.contains(&key);
+        Self {
+            template,
+            labels: template.labels.iter().filter(|(key, _)| !own(key)).collect(),
+            overrides_machines: template.labels.keys().any(|key| key.starts_with(LABEL_PREFIX_SABAKAN)),
+            taints: template.taints.iter().filter(|taint| taint.key != TAINT_STATE).cloned().collect(),
+        }
     }
 
-    Node {
-        address: address.to_owned(),
-        hostname: String::new(),
-        user: template.user.clone(),
-        control_plane: template.control_plane,
-        annotations: annotations.into_iter().collect(),
-        labels: labels.into_iter().collect(),
-        taints,
-        rest: template.rest.clone(),
+    /// The node that a machine becomes.
+    ///
+    /// Labels, weakest first: the machine's own, the template's, those of the machine's fields. The
+    /// state taint belongs to the machine's state alone: one in the template is left out, as it would
+    /// never be what the state asks for.
+    pub(crate) fn node(&self, machine: &Machine, address: &str) -> Node {
+        let mut taints = self.taints.clone();
+        if let Some(value) = state_taint_value(machine.status.state) {
+            taints.push(Taint {
+                key: TAINT_STATE.to_owned(),
+                value: value.to_owned(),
+                effect: EFFECT_NO_EXECUTE.to_owned(),
+                ..Taint::default()
+            });
+        }
+        Node {
+            address: address.to_owned(),
+            hostname: String::new(),
+            user: self.template.user.clone(),
+            control_plane: self.template.control_plane,
+            annotations: self.annotations(machine),
+            labels: self.labels(machine),
+            taints,
+            rest: self.template.rest.clone(),
+        }
+    }
+
+    fn labels(&self, machine: &Machine) -> BTreeMap<String, String> {
+        let spec = &machine.spec;
+        let own = |key: &str, value: String| (key.to_owned(), value);
+        let yes = || "true".to_owned();
+        let rack = spec.rack.to_string();
+        let zone = ["rack", &rack].concat();
+
+        // Collecting sorts, and keeps the last of equal keys. Sorting what is sorted already is cheap,
+        // and a large site has many nodes: this is the usual order of the keys.
+        let mut labels = Vec::with_capacity(spec.labels.len() + self.labels.len() + OWN_LABELS.len() + 3);
+        labels.push(own(LABEL_INDEX_IN_RACK, spec.index_in_rack.to_string()));
+        labels.push(own(LABEL_RACK, rack));
+        labels.push(own(LABEL_REGISTER_MONTH, month(spec.register_date)));
+        labels.push(own(LABEL_RETIRE_MONTH, month(spec.retire_date)));
+        labels.push(own(LABEL_ROLE, spec.role.clone()));
+        labels.extend(self.labels.iter().map(|(key, value)| ((*key).clone(), (*value).clone())));
+        labels.push(own(LABEL_ZONE_DEPRECATED, zone.clone()));
+        if !spec.role.is_empty() {
+            // Without a role this would not be a valid key.
+            labels.push(([LABEL_PREFIX_NODE_ROLE, &*spec.role].concat(), yes()));
+        }
+        if self.template.control_plane {
+            labels.push(own(LABEL_CONTROL_PLANE, yes()));
+            labels.push(own(LABEL_MASTER, yes()));
+        }
+        for label in &spec.labels {
+            let key = [LABEL_PREFIX_SABAKAN, &*label.name].concat();
+            if !(self.overrides_machines && self.template.labels.contains_key(&key)) {
+                labels.push((key, label.value.clone()));
+            }
+        }
+        labels.push(own(LABEL_ZONE, zone));
+        labels.into_iter().collect()
+    }
+
+    fn annotations(&self, machine: &Machine) -> BTreeMap<String, String> {
+        let spec = &machine.spec;
+        let own = |key: &str, value: String| (key.to_owned(), value);
+        let mut annotations = Vec::with_capacity(self.template.annotations.len() + 3);
+        annotations.extend(self.template.annotations.iter().map(|(key, value)| (key.clone(), value.clone())));
+        annotations.push(own(ANNOTATION_REGISTER_DATE, rfc3339(spec.register_date)));
+        annotations.push(own(ANNOTATION_RETIRE_DATE, rfc3339(spec.retire_date)));
+        annotations.push(own(ANNOTATION_SERIAL, spec.serial.clone()));
+        annotations.into_iter().collect()
     }
 }
 
+/// Bytes of a date with its time and offset.
+const LONGEST_DATE: usize = "2006-01-02T15:04:05+07:00".len();
+
 /// A date as Go's `time.RFC3339` writes it: in its own offset, `Z` for none, without a fraction.
 fn rfc3339(date: OffsetDateTime) -> String {
+    let mut text = String::with_capacity(LONGEST_DATE);
+    push_month(&mut text, date);
+    for (mark, number) in [('-', date.day()), ('T', date.hour()), (':', date.minute()), (':', date.second())]
+    {
+        text.push(mark);
+        push_two_digits(&mut text, number);
+    }
     let (hours, minutes, _) = date.offset().as_hms();
-    let mut text = format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        date.hour(),
-        date.minute(),
-        date.second()
-    );
     if (hours, minutes) == (0, 0) {
         text.push('Z');
     } else {
-        let sign = if hours < 0 || minutes < 0 { '-' } else { '+' };
-        text.push_str(&format!("{sign}{:02}:{:02}", hours.unsigned_abs(), minutes.unsigned_abs()));
+        text.push(if hours < 0 || minutes < 0 { '-' } else { '+' });
+        push_two_digits(&mut text, hours.unsigned_abs());
+        text.push(':');
+        push_two_digits(&mut text, minutes.unsigned_abs());
     }
     text
 }
 
 /// The month of a date in its own offset, as `yyyy-MM`.
 fn month(date: OffsetDateTime) -> String {
-    format!("{:04}-{:02}", date.year(), u8::from(date.month()))
+    let mut text = String::with_capacity("2006-01".len());
+    push_month(&mut text, date);
+    text
+}
+
+fn push_month(text: &mut String, date: OffsetDateTime) {
+    // RFC 3339, as it is read, has years from 0 to 9999.
+    let year = date.year().clamp(0, 9_999).unsigned_abs();
+    for hundreds in [year / 100, year % 100] {
+        push_two_digits(text, u8::try_from(hundreds).unwrap_or_default());
+    }
+    text.push('-');
+    push_two_digits(text, date.month().into());
+}
+
+/// Formatting macros take longer than all the rest of a node, and a plan may have 90,000.
+fn push_two_digits(text: &mut String, number: u8) {
+    text.push(char::from(b'0' + number / 10 % 10));
+    text.push(char::from(b'0' + number % 10));
 }
 
 #[cfg(test)]

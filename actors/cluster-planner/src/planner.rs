@@ -10,7 +10,7 @@ use crate::draft::Draft;
 use crate::fill::WorkerPools;
 use crate::input::{Moment, PlanInput};
 use crate::inventory::{Id, Inventory};
-use crate::node::to_node;
+use crate::node::NodeMaker;
 use crate::templates::Templates;
 
 /// What became of a rule that was tried.
@@ -43,7 +43,7 @@ pub(crate) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(input: &'a PlanInput<'a>, inventory: &'a Inventory<'a>) -> Self {
-        let templates = Templates::new(input.template);
+        let templates = Templates::new(input.template, inventory);
         let draft = Draft::new(inventory, &templates, input.current);
         Self { input, inventory, templates, draft, pools: None, reasons: Vec::new() }
     }
@@ -103,21 +103,25 @@ impl<'a> Planner<'a> {
         // A role without a template must be put right by people in any case: it is named first.
         self.check_roles(rule)?;
         filled?;
-        let control_plane = self.input.template.control_plane();
-        let mut nodes = Vec::with_capacity(self.draft.control_plane().len() + self.draft.workers().len());
-        nodes.extend(self.draft.control_plane().iter().map(|id| self.node(*id, control_plane)));
-        for id in self.draft.workers() {
+        let control_plane = NodeMaker::new(self.input.template.control_plane());
+        let workers: Vec<NodeMaker<'_>> = self.templates.nodes().map(NodeMaker::new).collect();
+        let makers = self
+            .draft
+            .control_plane()
+            .iter()
+            .map(|id| (*id, Some(&control_plane)))
             // Every worker has a template: the roles were checked.
-            if let Some(template) = self.draft.template_of(*id, &self.templates) {
-                nodes.push(self.node(*id, self.templates.node(template)));
-            }
-        }
+            .chain(self.draft.workers().iter().map(|id| (*id, self.worker_maker(*id, &workers))));
+        let mut nodes = Vec::with_capacity(self.draft.control_plane().len() + self.draft.workers().len());
+        nodes.extend(makers.filter_map(|(id, maker)| {
+            let entry = self.inventory.entry(id);
+            Some(maker?.node(entry.machine, entry.address))
+        }));
         Ok(nodes)
     }
 
-    fn node(&self, id: Id, template: &Node) -> Node {
-        let entry = self.inventory.entry(id);
-        to_node(entry.machine, entry.address, template)
+    fn worker_maker<'m>(&self, id: Id, makers: &'m [NodeMaker<'m>]) -> Option<&'m NodeMaker<'m>> {
+        makers.get(self.draft.template_of(id, &self.templates)?)
     }
 
     fn check_roles(&mut self, rule: Action) -> Result<(), Obstacle> {
@@ -134,7 +138,7 @@ impl<'a> Planner<'a> {
         let mut by_role: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for id in without {
             let entry = self.inventory.entry(id);
-            by_role.entry(&entry.machine.spec.role).or_default().push(entry.address);
+            by_role.entry(self.inventory.role(entry.role)).or_default().push(entry.address);
         }
         let mut parts = Vec::new();
         for (role, addresses) in by_role {
@@ -179,11 +183,13 @@ impl<'a> Planner<'a> {
     }
 
     fn workers_by_role(&self) -> BTreeMap<String, u64> {
-        let mut counts: BTreeMap<&str, u64> = self.templates.roles().map(|role| (&**role, 0)).collect();
+        let mut of_role = vec![0; self.inventory.roles().len()];
         for id in self.draft.workers() {
-            *counts.entry(&self.inventory.machine(*id).spec.role).or_insert(0) += 1;
+            of_role[self.inventory.entry(*id).role] += 1;
         }
-        counts.into_iter().map(|(role, count)| (role.to_owned(), count)).collect()
+        let of_templates = self.templates.roles().map(|role| (role.to_string(), 0));
+        let counted = self.inventory.roles().iter().zip(of_role).filter(|(_, count)| *count > 0);
+        of_templates.chain(counted.map(|(role, count)| ((*role).to_owned(), count))).collect()
     }
 
     fn fail(mut self, rule: Action, later: &[Action], obstacle: Obstacle) -> PlanError {

@@ -122,7 +122,7 @@ impl Planner<'_> {
 
     fn why_no_worker(&self, id: Id) -> Option<Leaving> {
         if self.draft.template_of(id, &self.templates).is_none() {
-            let role = self.inventory.machine(id).spec.role.as_str().into();
+            let role = self.inventory.role(self.inventory.entry(id).role).into();
             return Some(Leaving::RoleWithoutTemplate { role });
         }
         let maximum = u64::from(self.input.constraints.maximum_workers);
@@ -161,7 +161,7 @@ impl Planner<'_> {
     }
 
     fn why_bad(&self, id: Id) -> Option<Why> {
-        match self.inventory.machine(id).status.state {
+        match self.inventory.entry(id).state {
             MachineState::Healthy | MachineState::Updating | MachineState::Uninitialized => {
                 self.bad_taint(id).map(|key| Why::BadTaint { key: key.into() })
             }
@@ -206,7 +206,7 @@ impl Planner<'_> {
     pub(crate) fn decrease_workers(&mut self) -> Tried {
         let rule = Action::DecreaseWorkers;
         let wait_seconds = self.input.retire_wait.as_secs_f64();
-        let is_retired = |id: &Id| self.inventory.machine(*id).status.state == MachineState::Retired;
+        let is_retired = |id: &Id| self.inventory.entry(*id).state == MachineState::Retired;
         let retired: Vec<Id> = self.draft.workers().iter().copied().filter(is_retired).collect();
         let seconds = |id: Id| self.inventory.machine(id).status.duration;
         // Of several machines that claim its address one may be in order: such a node stays.
@@ -235,7 +235,7 @@ impl Planner<'_> {
     pub(crate) fn taint_nodes(&mut self) -> Tried {
         let rule = Action::TaintNodes;
         let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
-        let state = |id: Id| self.inventory.machine(id).status.state;
+        let state = |id: Id| self.inventory.entry(id).state;
         let is_wrong =
             |id: &Id| self.draft.before(*id).is_some_and(|node| !has_state_taint(node, state(*id)));
         let wrong: Vec<Id> = ids().filter(is_wrong).collect();

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use madako_messages::cluster::Node;
 use madako_messages::template::Template;
 
+use crate::inventory::{Inventory, RoleId};
+
 /// Index of a worker template, in the template's order.
 pub(crate) type TemplateId = usize;
 
@@ -15,12 +17,12 @@ pub(crate) struct Templates<'a> {
     template: &'a Template,
     roles: Vec<Option<Arc<str>>>,
     control_plane_role: Option<Arc<str>>,
-    by_role: BTreeMap<&'a str, TemplateId>,
-    for_any: Option<TemplateId>,
+    /// For each role of the inventory, the template that fits.
+    fitting: Vec<Option<TemplateId>>,
 }
 
 impl<'a> Templates<'a> {
-    pub(crate) fn new(template: &'a Template) -> Self {
+    pub(crate) fn new(template: &'a Template, inventory: &Inventory<'_>) -> Self {
         let mut by_role = BTreeMap::new();
         let mut for_any = None;
         for (id, worker) in template.workers().iter().enumerate() {
@@ -37,14 +39,13 @@ impl<'a> Templates<'a> {
             template,
             roles: template.workers().iter().map(|worker| worker.role.as_deref().map(Arc::from)).collect(),
             control_plane_role: template.control_plane_role().map(Arc::from),
-            by_role,
-            for_any,
+            fitting: inventory.roles().iter().map(|role| by_role.get(role).copied().or(for_any)).collect(),
         }
     }
 
     /// The template that a worker of a role is made from; `None` when it cannot be a worker.
-    pub(crate) fn fitting(&self, role: &str) -> Option<TemplateId> {
-        self.by_role.get(role).copied().or(self.for_any)
+    pub(crate) fn fitting(&self, role: RoleId) -> Option<TemplateId> {
+        self.fitting[role]
     }
 
     /// The one with the smallest number of workers for its weight; the first of equals.
@@ -71,8 +72,9 @@ impl<'a> Templates<'a> {
         self.roles.iter().flatten()
     }
 
-    pub(crate) fn node(&self, id: TemplateId) -> &'a Node {
-        self.template.worker_node(&self.template.workers()[id])
+    /// The nodes of the worker templates.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a Node> {
+        self.template.workers().iter().map(|worker| self.template.worker_node(worker))
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -10,6 +10,7 @@ use madako_messages::plan::{Action, Outcome, Plan, PlanError, Reason, Why};
 use madako_messages::template::Template;
 use time::OffsetDateTime;
 
+use crate::node::NodeMaker;
 use crate::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, WhatIf, plan, what_if};
 
 /// The time at which tests plan: 2023-11-14T22:13:20Z.
@@ -153,7 +154,7 @@ impl Site {
         let worker = roles.find(|worker| fits(&worker.role)).unwrap_or(&self.template.workers()[0]);
         let template =
             if control_plane { self.template.control_plane() } else { self.template.worker_node(worker) };
-        crate::node::to_node(machine, address, template)
+        NodeMaker::new(template).node(machine, address)
     }
 
     pub(crate) fn taint(&mut self, address: &str, key: &str) {

@@ -4,6 +4,10 @@ use time::format_description::well_known::Rfc3339;
 use super::*;
 use crate::testing::{MachineWith as _, machine, template_node};
 
+fn to_node(machine: &Machine, address: &str, template: &Node) -> Node {
+    NodeMaker::new(template).node(machine, address)
+}
+
 fn date(text: &str) -> OffsetDateTime {
     OffsetDateTime::parse(text, &Rfc3339).unwrap()
 }
