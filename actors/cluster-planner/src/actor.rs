@@ -84,7 +84,14 @@ enum Considered {
     Blocked(Blocked),
     /// The state is older than the last commit; a newer one is on its way.
     Behind,
-    Planned(Box<Inputs>, Result<Plan, PlanError>, Duration),
+    Planned(Box<Decision>),
+}
+
+/// A plan, or why there is none, and what it was made from.
+struct Decision {
+    inputs: Inputs,
+    result: Result<Plan, PlanError>,
+    took: Duration,
 }
 
 /// The inputs that a plan was made from.
@@ -170,7 +177,8 @@ impl PlannerState {
                 show_blocked(Some(&why));
                 self.tell(Told::Blocked(why.clone()), || Event::Blocked(why));
             }
-            Considered::Planned(inputs, result, took) => {
+            Considered::Planned(decision) => {
+                let Decision { inputs, result, took } = *decision;
                 show_blocked(None);
                 if !inputs.first {
                     self.given.begun.send_replace(true);
@@ -240,7 +248,7 @@ impl PlannerState {
             None => plan(&input(Moment::Running, &node_taints)),
         };
         let inputs = Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first };
-        Considered::Planned(Box::new(inputs), result, started.elapsed())
+        Considered::Planned(Box::new(Decision { inputs, result, took: started.elapsed() }))
     }
 
     fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<Blocked> {

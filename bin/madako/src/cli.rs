@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{cluster, completion, constraints, history, leader, sabakan, status};
 use crate::demo_args::DemoArgs;
+use crate::failure::EXIT_CODES;
 use crate::log::LogArgs;
 use crate::planning::{PlanArgs, WhatIfArgs};
 use crate::serve_args::ServeArgs;
@@ -26,18 +27,18 @@ use crate::serve_args::ServeArgs;
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Exit codes:\n  \
-        0  done\n  \
-        1  failed: the store or the registry cannot be reached, or what is asked for is not there\n  \
-        2  bad input: the command line, the configuration file or a file that was handed over\n  \
-        3  a plan cannot be made (plan, what-if)\n  \
-        4  there is no status (status)"
+    after_help = exit_codes()
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+fn exit_codes() -> String {
+    let lines = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}\n"));
+    format!("Exit codes:\n{}", lines.concat())
 }
 
 /// Options of every command.

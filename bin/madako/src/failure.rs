@@ -7,13 +7,13 @@ use madako_messages::input::InputError;
 use madako_messages::store::{StoreError, StoreErrorKind};
 use madako_supervisor::config::ConfigError;
 
-/// The exit codes of every command, as the reference tells them.
+/// The exit codes of every command, as the help and the reference tell them.
 pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (0, "done"),
     (1, "failed: the store or the registry cannot be reached, or what is asked for is not there"),
     (2, "bad input: the command line, the configuration file or a file that was handed over"),
-    (3, "a plan cannot be made (`plan`, `what-if`)"),
-    (4, "there is no status (`status`)"),
+    (3, "a plan cannot be made (plan, what-if)"),
+    (4, "there is no status (status)"),
 ];
 
 /// Why a command did not end well.

@@ -59,7 +59,10 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         if let Some(file) = log_file {
             tokio::spawn(async move {
                 if let Err(error) = file.reopen_at_signals().await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "SIGUSR1 will not open the log file anew");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "SIGUSR1 will not open the log file anew"
+                    );
                 }
             });
         }
@@ -73,7 +76,8 @@ fn start_log(global: &Global, default: Severity) -> Result<Option<Arc<LogFile>>,
         Failure::bad_input(format_args!("the log file of --logfile cannot be opened: {error}"))
     })?;
     let file = log.file();
-    tracing::subscriber::set_global_default(log.subscriber()).map_err(|error| Failure::Failed(error.into()))?;
+    tracing::subscriber::set_global_default(log.subscriber())
+        .map_err(|error| Failure::Failed(error.into()))?;
     Ok(file)
 }
 

@@ -122,6 +122,6 @@ mod tests {
         table.row(["a".to_owned(), "1".to_owned()]);
         table.row(["größer".to_owned(), String::new()]);
         table.row(["x\u{1b}[31m".to_owned(), "2".to_owned()]);
-        assert_eq!(table.text(), "NAME     VALUE\na        1\ngrößer\nx\u{fffd}[31m   2\n");
+        assert_eq!(table.text(), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
     }
 }

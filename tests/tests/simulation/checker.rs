@@ -22,6 +22,9 @@ use crate::world::PREFIX;
 /// An observation may be planned on for three poll intervals, and a late commit may be on its way longer.
 const REMEMBERED: Duration = Duration::from_secs(15 * 60);
 
+/// Keys that a revision wrote, with their values; `None` for a deleted one.
+type Changes = Vec<(String, Option<Vec<u8>>)>;
+
 #[derive(Default)]
 struct Judged {
     values: BTreeMap<String, (Vec<u8>, i64)>,
@@ -52,7 +55,7 @@ impl Checker {
         let mut stream = client.watch(PREFIX, Some(options)).await.unwrap();
         while let Ok(Some(answer)) = stream.message().await {
             assert!(!answer.canceled(), "the checker's watch was cancelled: {}", answer.cancel_reason());
-            let mut revisions: BTreeMap<i64, Vec<(String, Option<Vec<u8>>)>> = BTreeMap::new();
+            let mut revisions: BTreeMap<i64, Changes> = BTreeMap::new();
             for event in answer.events() {
                 let kv = event.kv().unwrap();
                 let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
@@ -65,7 +68,7 @@ impl Checker {
         }
     }
 
-    fn judge(&self, revision: i64, changes: Vec<(String, Option<Vec<u8>>)>) {
+    fn judge(&self, revision: i64, changes: Changes) {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
         let before = judged.values.clone();

@@ -1,0 +1,207 @@
+//! The command line is whole: every command has an example that is valid, and the reference tells all of it.
+
+mod reference;
+
+use clap::{Command as Words, CommandFactory, Parser};
+
+use super::*;
+use crate::output::Format;
+
+/// Every command that does something, with its words.
+fn leaves() -> Vec<(Vec<String>, Words)> {
+    fn walk(words: Vec<String>, command: &Words, found: &mut Vec<(Vec<String>, Words)>) {
+        if !command.has_subcommands() {
+            found.push((words, command.clone()));
+            return;
+        }
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            walk([words.clone(), vec![inner.get_name().to_owned()]].concat(), inner, found);
+        }
+    }
+    let mut command = Cli::command();
+    command.build();
+    let mut found = Vec::new();
+    walk(vec!["madako".to_owned()], &command, &mut found);
+    found
+}
+
+/// The command lines that a help text gives as examples.
+fn examples(command: &Words) -> Vec<String> {
+    let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("  "));
+    lines.map(|line| line.split(" > ").next().unwrap_or(line).trim().to_owned()).collect()
+}
+
+fn parsed(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn the_words_are_those_of_ckecli_and_ours() {
+    let words: Vec<String> = leaves().into_iter().map(|(words, _)| words[1..].join(" ")).collect();
+    assert_eq!(
+        words,
+        [
+            "serve",
+            "demo",
+            "plan",
+            "what-if",
+            "cluster get",
+            "cluster set",
+            "constraints show",
+            "constraints set",
+            "sabakan enable",
+            "sabakan disable",
+            "sabakan is-enabled",
+            "sabakan set-url",
+            "sabakan get-url",
+            "sabakan set-template",
+            "sabakan get-template",
+            "sabakan set-variables",
+            "sabakan get-variables",
+            "sabakan confirm-removal",
+            "leader",
+            "status",
+            "history",
+            "completion",
+        ]
+    );
+}
+
+#[test]
+fn every_command_has_an_example_and_each_is_valid() {
+    for (words, command) in leaves() {
+        let examples = examples(&command);
+        assert!(!examples.is_empty(), "{words:?} has no example");
+        for example in examples {
+            assert!(example.starts_with(&words.join(" ")), "{example:?} is no example of {words:?}");
+            if let Err(error) = parsed(&example) {
+                panic!("{example:?} is not valid: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn serve_has_the_flags_of_cke_with_its_defaults() {
+    let Ok(Cli { command: Command::Serve(args), global }) = parsed("madako serve") else { panic!() };
+    assert_eq!(global.config, None);
+    assert_eq!(
+        format!("{args:?}"),
+        "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, max_concurrent_updates: None, \
+         certs_gc_interval: None, debug_sabakan: None }"
+    );
+    let line = "madako serve --config=c.yml --http :80 --interval 1m30s --session-ttl 2.9s --max-concurrent-updates 3 \
+                --certs-gc-interval 2h --debug-sabakan --loglevel crit --logformat logfmt --logfile l";
+    let Ok(Cli { command: Command::Serve(args), global }) = parsed(line) else { panic!() };
+    assert_eq!(
+        format!("{args:?}"),
+        "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, max_concurrent_updates: Some(3), \
+         certs_gc_interval: Some(7200s), debug_sabakan: Some(true) }"
+    );
+    assert_eq!(
+        format!("{:?}", global.log),
+        "LogArgs { loglevel: Some(Critical), logformat: Logfmt, logfile: Some(\"l\") }"
+    );
+    for wrong in [
+        "--interval 60",
+        "--interval 0s",
+        "--interval=-1s",
+        "--session-ttl 900ms",
+        "--max-concurrent-updates 0",
+        "--max-concurrent-updates ten",
+        "--http 10180",
+        "--http 1.2.3.4:99999",
+        "--loglevel loud",
+        "--logformat xml",
+        "--debug-sabakan=perhaps",
+        "--no-such-flag",
+        "argument",
+    ] {
+        let error = parsed(&format!("madako serve {wrong}")).expect_err(wrong);
+        assert_eq!(error.exit_code(), 2, "{wrong}");
+    }
+}
+
+#[test]
+fn flags_without_effect_are_accepted_with_one_warning_each_and_sessions_count_in_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("c.yml");
+    std::fs::write(&config, "").unwrap();
+    let options = |flags: &str| {
+        let line = format!("madako serve --config {} {flags}", config.display());
+        let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
+        args.options(&global).unwrap()
+    };
+    assert!(options("").warnings.is_empty());
+    let given = options(
+        "--max-concurrent-updates 10 --certs-gc-interval 1h --debug-sabakan=false --session-ttl 2.9s",
+    );
+    assert_eq!(
+        given.warnings,
+        [
+            "--max-concurrent-updates has no effect yet",
+            "--certs-gc-interval has no effect yet",
+            "--debug-sabakan has no effect yet",
+        ]
+    );
+    assert_eq!(given.session_ttl.as_secs_f64(), 2.0);
+}
+
+#[test]
+fn the_last_one_counts_when_an_option_is_given_twice() {
+    let Ok(Cli { command: Command::Serve(args), .. }) = parsed("madako serve --interval 5s --interval 6s")
+    else {
+        panic!()
+    };
+    assert!(format!("{args:?}").contains("interval: 6s"));
+    let Ok(Cli { command: Command::WhatIf(args), .. }) =
+        parsed("madako what-if --lose rack=1 --lose 10.0.0.1 --remove role=gpu -o json -o yaml")
+    else {
+        panic!()
+    };
+    // But what may be given several times is all taken.
+    let shown = format!("{args:?}");
+    assert!(shown.contains("lose: [Rack(1), Address(10.0.0.1)], remove: [Role(\"gpu\")]"), "{shown}");
+    assert!(shown.contains("output: Yaml"), "{shown}");
+}
+
+#[test]
+fn files_come_together() {
+    for wrong in [
+        "madako plan --template t",
+        "madako plan --machines m",
+        "madako plan --current c",
+        "madako plan --template-changed",
+        "madako plan --constraints c --machines m",
+        "madako what-if --node-taints n --lose rack=1",
+        "madako plan --template t --machines m --retire-wait -1",
+        "madako plan --template t --machines m --now yesterday",
+        "madako plan --template t --machines m -o xml",
+        "madako what-if --lose rack=one",
+    ] {
+        assert_eq!(parsed(wrong).expect_err(wrong).exit_code(), 2, "{wrong}");
+    }
+    let line = "madako plan --template t --machines m --constraints c --current u --node-taints n \
+                --now 2026-11-21T10:00:00+09:00 --retire-wait 0 --template-changed -o json";
+    assert!(parsed(line).is_ok());
+    // The running system's time and wait can be others, too.
+    assert!(parsed("madako plan --now 2026-11-21T10:00:00Z --retire-wait 30.5").is_ok());
+}
+
+#[test]
+fn forms_are_table_json_and_yaml() {
+    for (text, format) in [("table", Format::Table), ("json", Format::Json), ("yaml", Format::Yaml)] {
+        let Ok(Cli { command: Command::Cluster(cluster::Command::Get(args)), .. }) =
+            parsed(&format!("madako cluster get -o {text}"))
+        else {
+            panic!("{text}")
+        };
+        assert_eq!(args.output, Some(format));
+    }
+}

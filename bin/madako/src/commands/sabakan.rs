@@ -87,7 +87,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::GetUrl(args) => get_url(&args, store).await,
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
         Command::GetTemplate(args) => {
-            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template").await?;
+            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template is").await?;
             show_cluster(&args, &decode::<Cluster>(keys::SABAKAN_TEMPLATE, &entry)?)
         }
         Command::SetVariables { file } => set_variables(&read_text(&file)?, store).await,
@@ -99,7 +99,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
 async fn stored(store: &dyn Store, key: &str, what: &str) -> Result<Entry, Failure> {
     let set = key.rsplit('/').next().unwrap_or(key).replace("query-", "");
     get(store, key).await?.ok_or_else(|| {
-        Failure::failed(format_args!("no {what} is stored (madako sabakan set-{set} stores one)"))
+        Failure::failed(format_args!("no {what} stored (madako sabakan set-{set} stores one)"))
     })
 }
 
@@ -114,7 +114,7 @@ async fn is_enabled(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure>
 }
 
 async fn get_url(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored(store, keys::SABAKAN_URL, "URL").await?;
+    let entry = stored(store, keys::SABAKAN_URL, "URL is").await?;
     let url = String::from_utf8_lossy(&entry.value);
     scalar(args, "url", &url, &json!(url))
 }
@@ -149,7 +149,7 @@ async fn set_variables(text: &str, store: &dyn Store) -> Result<(), Failure> {
 }
 
 async fn get_variables(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored(store, keys::SABAKAN_VARIABLES, "variables").await?;
+    let entry = stored(store, keys::SABAKAN_VARIABLES, "variables are").await?;
     match args.output {
         None => print_bytes(&entry.value),
         Some(Format::Table) => print(&variables_table(&decode(keys::SABAKAN_VARIABLES, &entry)?)),

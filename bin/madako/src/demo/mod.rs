@@ -147,7 +147,8 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
     picture.show(&world.registry.machines(), cluster);
     // A tree that has ended shows no actors.
-    picture.actors = world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
+    picture.actors =
+        world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
 }
 
 fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
@@ -170,8 +171,7 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
 fn asked_to_end() -> anyhow::Result<bool> {
     while event::poll(Duration::ZERO)? {
         if let Input::Key(key) = event::read()? {
-            let control_c =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                 return Ok(true);
             }

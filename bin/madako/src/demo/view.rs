@@ -14,14 +14,10 @@ use super::picture::{Cell, Picture};
 /// Draws a picture.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let racks = u16::try_from(picture.racks.len()).unwrap_or(u16::MAX).saturating_add(4);
-    let [title, top, bottom] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(racks.max(9)),
-        Constraint::Min(5),
-    ])
-    .areas(frame.area());
-    let [left, right] =
-        Layout::horizontal([Constraint::Min(30), Constraint::Length(40)]).areas(top);
+    let [title, top, bottom] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(racks.max(9)), Constraint::Min(5)])
+            .areas(frame.area());
+    let [left, right] = Layout::horizontal([Constraint::Min(30), Constraint::Length(40)]).areas(top);
     let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(bottom);
     frame.render_widget(headline(picture), title);
     frame.render_widget(machines(picture), left);
@@ -63,8 +59,7 @@ fn machines(picture: &Picture) -> Paragraph<'static> {
     }
     lines.push(Line::from(" C control plane  c s g worker (compute, storage, gpu)  . unused  b boot"));
     lines.push(Line::from(states));
-    let title =
-        format!(" {} control plane nodes, {} workers ", picture.control_plane, picture.workers);
+    let title = format!(" {} control plane nodes, {} workers ", picture.control_plane, picture.workers);
     Paragraph::new(lines).block(Block::bordered().title(title))
 }
 
@@ -73,7 +68,9 @@ fn symbol(cell: &Cell) -> Span<'static> {
     let style = colour(cell.state);
     let role = cell.role.chars().next().unwrap_or('?').to_string();
     match cell.part {
-        Some(Part::ControlPlane) => Span::styled("C", style.add_modifier(Modifier::BOLD | Modifier::REVERSED)),
+        Some(Part::ControlPlane) => {
+            Span::styled("C", style.add_modifier(Modifier::BOLD | Modifier::REVERSED))
+        }
         Some(Part::Worker) => Span::styled(role, style.add_modifier(Modifier::BOLD)),
         None if cell.role == "boot" => Span::styled("b", Style::new().fg(Color::DarkGray)),
         None if cell.state == MachineState::Healthy => Span::styled(".", style),
@@ -126,8 +123,7 @@ fn last_plan(picture: &Picture, area: Rect) -> Paragraph<'static> {
                 Outcome::NotFired => Style::new().fg(Color::DarkGray),
                 Outcome::Failed => Style::new().fg(Color::Red),
             };
-            let address =
-                reason.address.as_ref().map_or_else(String::new, |address| format!("{address}: "));
+            let address = reason.address.as_ref().map_or_else(String::new, |address| format!("{address}: "));
             Line::styled(format!(" {}: {address}{}", reason.rule.name(), reason.why), style)
         })
         .collect();

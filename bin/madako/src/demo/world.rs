@@ -69,14 +69,9 @@ impl World {
             }
         });
 
-        let directory = Directory(
-            std::env::temp_dir().join(format!("madako-demo-{}", std::process::id())),
-        );
-        let embedded = Embedded {
-            data_dir: directory.0.clone(),
-            listen: options.etcd,
-            ..Embedded::by_default()
-        };
+        let directory = Directory(std::env::temp_dir().join(format!("madako-demo-{}", std::process::id())));
+        let embedded =
+            Embedded { data_dir: directory.0.clone(), listen: options.etcd, ..Embedded::by_default() };
         let store = match open_embedded(&embedded, options.seed).await {
             Err(ServiceError::Taken(_)) => {
                 let listen = SocketAddr::new(options.etcd.ip(), 0);

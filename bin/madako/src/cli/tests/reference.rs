@@ -1,0 +1,154 @@
+//! docs/commands.md is what this makes of the command line: `MADAKO_WRITE_REFERENCE=1` writes it anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::{Arg, Command as Words, CommandFactory};
+
+use super::{examples, leaves};
+use crate::cli::Cli;
+use crate::failure::EXIT_CODES;
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+
+const INTRODUCTION: &str = "\
+# Commands
+
+`madako serve` is the service and `madako demo` shows it. Everything else is for operators: those commands reach the
+service through its store, with the same configuration file as the service, and speak ckecli's words. What ckecli
+writes they read, and the reverse.
+
+This page is made from the program's own help (`madako help COMMAND`); a test compares the two.
+
+## What all commands have in common
+
+- `FILE` may be `-` for standard input.
+- Results go to standard output. Errors, warnings and notes go to standard error, each beginning with `madako: `; an
+  error is one message that names every wrong field.
+- What is typed is checked whole before anything is stored. A value is stored only if nobody changed it in the same
+  moment; otherwise the command says so and has written nothing.
+- Without `-o`, what a command shows has the form that ckecli gives it. Tables are for people and may change; JSON and
+  YAML are for programs.
+- When an option is given twice, the last one counts.
+
+";
+
+/// The whole reference.
+fn reference() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    text.push_str("| Exit code | Meaning |\n|---|---|\n");
+    for (code, meaning) in EXIT_CODES {
+        let _ = writeln!(text, "| {code} | {meaning} |");
+    }
+    text.push_str("\nOptions of every command:\n\n");
+    let root = Cli::command();
+    options(&mut text, root.get_arguments().filter(|arg| arg.is_global_set()));
+    for (words, command) in leaves() {
+        section(&mut text, &words, &command);
+    }
+    text
+}
+
+fn section(text: &mut String, words: &[String], command: &Words) {
+    let positionals: Vec<String> = command
+        .get_positionals()
+        .map(|arg| if arg.is_required_set() { name(arg) } else { format!("[{}]", name(arg)) })
+        .collect();
+    let title = [words, &positionals].concat().join(" ");
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let about = about.trim_end();
+    let stop = if about.ends_with('.') { "" } else { "." };
+    let _ = writeln!(text, "\n## `{title}`\n\n{}{stop}", wrapped(about));
+    let own = || command.get_arguments().filter(|arg| !arg.is_global_set() && !is_built_in(arg));
+    if own().next().is_some() {
+        text.push('\n');
+        options(text, own());
+    }
+    let examples = examples(command);
+    let _ = writeln!(text, "\n```console\n$ {}\n```", examples.join("\n$ "));
+}
+
+fn is_built_in(arg: &Arg) -> bool {
+    matches!(arg.get_id().as_str(), "help" | "version")
+}
+
+fn name(arg: &Arg) -> String {
+    arg.get_value_names()
+        .and_then(|names| names.first())
+        .map_or_else(|| arg.get_id().to_string(), ToString::to_string)
+}
+
+/// A table of arguments.
+fn options<'a>(text: &mut String, args: impl Iterator<Item = &'a Arg>) {
+    text.push_str("| Argument | Meaning | Default |\n|---|---|---|\n");
+    for arg in args.filter(|arg| !is_built_in(arg)) {
+        let takes = arg.get_action().takes_values();
+        let mut forms = Vec::new();
+        forms.extend(arg.get_short().map(|short| format!("-{short}")));
+        forms.extend(arg.get_long().map(|long| format!("--{long}")));
+        let form = match (forms.is_empty(), takes) {
+            (true, _) => name(arg),
+            (false, true) => format!("{} {}", forms.join(", "), name(arg)),
+            (false, false) => forms.join(", "),
+        };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        // A default that depends stands in brackets in the help.
+        let (meaning, told) = match help.split_once(" [default: ") {
+            Some((meaning, rest)) => {
+                let (default, after) = rest.split_once(']').unwrap_or((rest, ""));
+                (format!("{meaning}{after}"), Some(default.to_owned()))
+            }
+            None => (help, None),
+        };
+        let set: Vec<String> =
+            arg.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).collect();
+        let default = told.or_else(|| (takes && !set.is_empty()).then(|| set.join(" "))).unwrap_or_default();
+        let values: Vec<String> =
+            arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+        let values = if takes && !values.is_empty() && !arg.is_hide_possible_values_set() {
+            format!(": {}", values.join(", "))
+        } else {
+            String::new()
+        };
+        let _ =
+            writeln!(text, "| `{form}` | {} | {default} |", format!("{meaning}{values}").replace('|', "\\|"));
+    }
+}
+
+/// Longest line of a paragraph.
+const WIDTH: usize = 116;
+
+/// Paragraphs, their lines filled.
+fn wrapped(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        let mut lines = vec![String::new()];
+        for word in paragraph.split_whitespace() {
+            let last = lines.last_mut().expect("there is a line");
+            if !last.is_empty() && last.len() + 1 + word.len() > WIDTH {
+                lines.push(word.to_owned());
+            } else {
+                if !last.is_empty() {
+                    last.push(' ');
+                }
+                last.push_str(word);
+            }
+        }
+        lines.join("\n")
+    });
+    paragraphs.collect::<Vec<_>>().join("\n\n")
+}
+
+#[test]
+fn the_reference_is_what_the_program_says() {
+    let reference = reference();
+    let path = Path::new(PATH);
+    if std::env::var_os("MADAKO_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, &reference).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = written.lines().zip(reference.lines()).find(|(written, said)| written != said);
+    assert!(
+        written == reference,
+        "docs/commands.md is out of date (MADAKO_WRITE_REFERENCE=1 writes it); first difference: {differs:?}"
+    );
+}
