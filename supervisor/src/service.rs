@@ -33,6 +33,8 @@ pub struct ServiceOptions {
     pub metrics: MetricsText,
     /// What `/version` tells.
     pub version: &'static str,
+    /// Takes the instance's events. Whoever listens to it before the start misses none.
+    pub journal: Journal,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -132,7 +134,6 @@ impl ServedStore {
 /// A running service.
 pub struct Service {
     instance: Instance,
-    journal: Journal,
     embedded: Option<ServedStore>,
     store: Arc<EtcdStore>,
     http: SocketAddr,
@@ -177,13 +178,13 @@ impl Service {
         options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
         let store = Arc::new(store);
-        let journal = Journal::new(&options.instance.id);
+        let journal = options.journal;
         let transport = ReqwestTransport::new().map_err(ServiceError::Transport)?;
         let ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,
             registry: Arc::new(SabakanRegistry::new(Arc::new(transport))),
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
-            events: Arc::new(journal.clone()) as Arc<dyn EventSink>,
+            events: Arc::new(journal) as Arc<dyn EventSink>,
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
@@ -198,19 +199,13 @@ impl Service {
             Instance::start(options.instance, ports, |view| Some(http::child(&id, bound, settings, view)))
                 .await
                 .map_err(ServiceError::Instance)?;
-        Ok(Self { instance, journal, embedded, store, http })
+        Ok(Self { instance, embedded, store, http })
     }
 
     /// The instance.
     #[must_use]
     pub fn instance(&self) -> &Instance {
         &self.instance
-    }
-
-    /// Its events.
-    #[must_use]
-    pub fn journal(&self) -> &Journal {
-        &self.journal
     }
 
     /// Its store.

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use madako_supervisor::instance::InstanceOptions;
+use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceOptions};
 
 use crate::failure::Failure;
@@ -26,6 +27,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         http: options.http.to_string(),
         metrics: recorder::install().map_err(Failure::Failed)?,
         version: VERSION,
+        journal: Journal::new("madako"),
     };
     let service = Service::start(&options.config, service_options)
         .await

@@ -52,7 +52,7 @@ enum Screen {
 
 /// Runs a demo. The answer is whether no invariant was violated.
 pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
-    let world = World::start(&options).await?;
+    let mut world = World::start(&options).await?;
     let mut screen = if options.json {
         Screen::Nothing
     } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
@@ -65,7 +65,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
         etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
         ..Picture::default()
     };
-    let shown = show(&world, &options, &mut picture, &mut screen).await;
+    let shown = show(&mut world, &options, &mut picture, &mut screen).await;
     if let Screen::Live(_) = screen {
         ratatui::restore();
     }
@@ -84,14 +84,13 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
 
 /// Shows what happens until the time is over or somebody ends it.
 async fn show(
-    world: &World,
+    world: &mut World,
     options: &DemoOptions,
     picture: &mut Picture,
     screen: &mut Screen,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let end = options.length.map(|length| began + length);
-    let mut events = world.events.resubscribe();
     let mut stop = std::pin::pin!(crate::signals::stop());
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -100,7 +99,7 @@ async fn show(
             biased;
             () = &mut stop => break,
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
-            event = events.recv() => take(picture, screen, began, event)?,
+            event = world.events.recv() => take(picture, screen, began, event)?,
             _ = frames.tick() => {
                 if matches!(screen, Screen::Live(_)) && asked_to_end()? {
                     break;

@@ -146,3 +146,71 @@ fn happenings(picture: &Picture, area: Rect) -> Paragraph<'static> {
         .collect();
     Paragraph::new(lines).block(Block::bordered().title(" what happened "))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::picture::ActorLine;
+    use super::*;
+
+    fn cell(role: &str, state: MachineState, part: Option<Part>) -> Cell {
+        Cell { role: role.to_owned(), state, part }
+    }
+
+    #[test]
+    fn racks_parts_actors_and_events_are_on_the_screen() {
+        let mut picture = Picture {
+            elapsed: Duration::from_secs(12),
+            http: "127.0.0.1:10180".to_owned(),
+            etcd: "127.0.0.1:2379".to_owned(),
+            epoch: Some(3),
+            revision: 9,
+            control_plane: 1,
+            workers: 2,
+            ..Picture::default()
+        };
+        picture.racks.insert(
+            0,
+            vec![
+                cell("boot", MachineState::Healthy, None),
+                cell("compute", MachineState::Healthy, Some(Part::ControlPlane)),
+                cell("storage", MachineState::Unhealthy, Some(Part::Worker)),
+                cell("gpu", MachineState::Healthy, Some(Part::Worker)),
+                cell("compute", MachineState::Healthy, None),
+                cell("compute", MachineState::Retired, None),
+            ],
+        );
+        picture.actors.push(ActorLine {
+            name: "leader".to_owned(),
+            depth: 0,
+            state: "running".to_owned(),
+            restarts: 2,
+        });
+        picture.events.push_back((Duration::from_secs(7), "leads (epoch 3)".to_owned()));
+        let mut terminal = Terminal::new(TestBackend::new(110, 20)).unwrap();
+        terminal.draw(|frame| draw(frame, &picture)).unwrap();
+        let screen = terminal.backend().to_string();
+        for expected in [
+            "12 s  leads, epoch 3  revision 9",
+            "1 control plane nodes, 2 workers",
+            "rack 0   b C s g . ,",
+            "leader               running   2 restarts",
+            "last plan",
+            "7 s  leads (epoch 3)",
+        ] {
+            assert!(screen.contains(expected), "no {expected:?} on\n{screen}");
+        }
+    }
+
+    #[test]
+    fn a_small_screen_is_no_reason_to_fail() {
+        for (width, height) in [(1, 1), (20, 5), (40, 3)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &Picture::default())).unwrap();
+        }
+    }
+}

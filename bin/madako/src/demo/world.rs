@@ -16,6 +16,7 @@ use madako_store::StoreConfig;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{DEFAULT_PREFIX, Embedded};
 use madako_supervisor::instance::InstanceOptions;
+use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceError, ServiceOptions, open_embedded};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -82,6 +83,8 @@ impl World {
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
         install(&store.client(&clients, options.seed).await?, &url).await?;
+        let journal = Journal::new("demo");
+        let events = journal.listen();
         let service_options = ServiceOptions {
             instance: InstanceOptions {
                 id: "demo".to_owned(),
@@ -94,9 +97,9 @@ impl World {
             http: options.http.to_string(),
             metrics: crate::recorder::install()?,
             version: crate::VERSION,
+            journal,
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
-        let events = service.journal().listen();
         Ok(Self { registry, service, events, etcd, directory, _registry_server: registry_server })
     }
 
