@@ -17,7 +17,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let [title, top, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(racks.max(9)), Constraint::Min(5)])
             .areas(frame.area());
-    let [left, right] = Layout::horizontal([Constraint::Min(30), Constraint::Length(40)]).areas(top);
+    let [left, right] = Layout::horizontal([Constraint::Min(30), Constraint::Length(46)]).areas(top);
     let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(bottom);
     frame.render_widget(headline(picture), title);
     frame.render_widget(machines(picture), left);
