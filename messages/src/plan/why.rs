@@ -389,9 +389,10 @@ impl fmt::Display for Choice {
         write!(f, ", the best of {}", plural(u64::from(self.considered), one, many))?;
         if let Some(role) = &self.role {
             write!(f, " of role {role:?}")?;
-        }
-        if self.part == Part::Worker {
-            write!(f, " (the template's share is the smallest: {} / {})", self.workers, self.weight)?;
+            if self.part == Part::Worker {
+                let workers = plural(u64::from(self.workers), "worker", "workers");
+                write!(f, " (its share is the smallest: {workers} for weight {})", self.weight)?;
+            }
         }
         match &self.runner_up {
             Some(rival) => write!(f, "; next was {} with {}", rival.address, rival.score),

@@ -27,7 +27,7 @@ fn a_choice_names_score_share_and_runner_up() {
     assert_eq!(
         chosen[1].why.to_string(),
         "chosen as worker, the best of 2 unused machines of role \"a\" \
-         (the template's share is the smallest: 0 / 2.5); next was 10.0.0.3 with 1000"
+         (its share is the smallest: 0 workers for weight 2.5); next was 10.0.0.3 with 1000"
     );
 }
 
