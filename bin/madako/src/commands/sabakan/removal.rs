@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use crate::access::{decode, get, modify};
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, show};
+use crate::output::{Format, Table, show};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only shows what the guard holds
     #[arg(long)]
     dry_run: bool,
-    #[command(flatten)]
-    output: OutputArgs,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
 }
 
 /// Runs the command.
@@ -28,8 +29,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     } else {
         confirm(store).await?
     };
-    let format = args.output.output.unwrap_or(Format::Table);
-    show(format, &json!(held), |_| table(&held))
+    show(args.output, &json!(held), |_| table(&held))
 }
 
 /// Confirms exactly what is held in the moment of the write; nothing if nothing is.

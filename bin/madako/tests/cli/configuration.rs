@@ -1,0 +1,150 @@
+//! Configuration files, addresses and flags: what is wrong is told before anything starts.
+
+use std::fs::Permissions;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::program::{Etcd, Files, command, madako};
+
+#[tokio::test]
+async fn a_wrong_file_is_told_as_one_message_before_anything_starts() {
+    let files = Files::new();
+    let data = files.path("data");
+    let wrong = files.write(
+        "wrong.yml",
+        format!("endpoints: [x]\npassword: yes\nfoo: 1\nembedded: {{data-dir: {data}, lisen: a}}\n"),
+    );
+    for args in [&["leader"][..], &["serve"], &["plan"], &["what-if", "--lose", "rack=1"]] {
+        let message = madako(&[&["--config", wrong.as_str()], args].concat()).await.refused(2);
+        for part in [
+            "endpoints[0]: got \"x\"",
+            "password: got a boolean",
+            "foo: got an unknown key",
+            "embedded.lisen",
+        ] {
+            assert!(message.contains(part), "{args:?}: {part:?} is not in {message}");
+        }
+    }
+    assert!(!std::path::Path::new(&data).exists());
+
+    let secret = files.write("secret.yml", "username: u\npassword: hunter2\n");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
+    let message = madako(&["--config", &secret, "leader"]).await.refused(2);
+    assert!(message.contains("got 0644") && !message.contains("hunter2"), "{message}");
+
+    let missing = files.path("missing.yml");
+    let message = madako(&["leader", "--config", &missing]).await.refused(2);
+    assert!(message.contains("missing.yml: No such file"), "{message}");
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_told() {
+    // Bound and never accepted from: connections hang; closed: they are refused.
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = crate::program::free_port();
+    for port in [hanging.local_addr().unwrap().port(), closed] {
+        let files = Files::new();
+        let config = files.write("c.yml", format!("endpoints: [http://127.0.0.1:{port}]\ntimeout: 300ms\n"));
+        for args in [&["leader"][..], &["cluster", "get"], &["sabakan", "disable"], &["plan"]] {
+            let message = madako(&[&["--config", config.as_str()], args].concat()).await.refused(1);
+            assert!(message.contains("does the store run?"), "{args:?}: {message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_explained() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let data = files.path("data");
+    let config = files.write("c.yml", format!("embedded: {{data-dir: {data}, listen: '{address}'}}\n"));
+    let answer = madako(&["serve", "--config", &config, "--http", "127.0.0.1:0"]).await;
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    assert!(answer.err.contains(&format!("{address} is taken by another program")), "{}", answer.err);
+    assert!(!std::path::Path::new(&data).exists(), "no file is made for a store that does not start");
+}
+
+#[tokio::test]
+async fn prefix_and_user_are_those_of_the_file() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let text = std::fs::read_to_string(etcd.config()).unwrap();
+    let other = etcd.file("other.yml", format!("{text}prefix: /other/\n"));
+    madako(&["--config", &other, "sabakan", "set-url", "http://10.0.0.2"]).await.calm();
+    etcd.run(&["sabakan", "get-url"]).await.refused(1);
+    // The section of the embedded store does not matter to clients while there are endpoints.
+    let beside =
+        etcd.file("beside.yml", format!("{text}prefix: /other/\nembedded: {{listen: '127.0.0.1:1'}}\n"));
+    assert_eq!(
+        madako(&["--config", &beside, "sabakan", "get-url"]).await.calm(),
+        "http://10.0.0.2/graphql\n"
+    );
+}
+
+#[tokio::test]
+async fn usage_errors_exit_with_2_and_help_with_0() {
+    for args in [
+        &["no-such"][..],
+        &["cluster"],
+        &["cluster", "set"],
+        &["leader", "extra"],
+        &["serve", "--interval", "5"],
+        &[],
+    ] {
+        let answer = madako(args).await;
+        assert_eq!((answer.code, answer.out.as_str()), (2, ""), "{args:?}");
+        assert!(!answer.err.is_empty());
+    }
+    for args in [&["--help"][..], &["help", "sabakan", "set-variables"], &["plan", "-h"], &["--version"]] {
+        let answer = madako(args).await;
+        assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{args:?}");
+        assert!(!answer.out.is_empty() && !answer.out.contains('\u{1b}'));
+    }
+}
+
+#[tokio::test]
+async fn completions_are_scripts_that_know_the_words() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = madako(&["completion", shell]).await.calm();
+        for word in ["confirm-removal", "what-if", "max-concurrent-updates"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+    let script = madako(&["completion"]).await.calm();
+    // bash itself says whether it is a script.
+    let mut bash = tokio::process::Command::new("bash");
+    let status = bash.args(["-n", "-c", &script]).status().await.unwrap();
+    assert!(status.success());
+}
+
+#[tokio::test]
+async fn logs_go_where_the_flags_say() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    let config =
+        files.write("c.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
+    let log = files.path("log");
+    let args = [
+        "serve",
+        "--config",
+        &config,
+        "--http",
+        "127.0.0.1:0",
+        "--debug-sabakan",
+        "--logformat",
+        "json",
+        "--logfile",
+        &log,
+    ];
+    let output = command(&args).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let warning: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((warning["topic"].as_str(), warning["severity"].as_str()), (Some("madako"), Some("warning")));
+    assert_eq!(warning["message"], "--debug-sabakan has no effect yet");
+    assert_eq!(lines.matches("has no effect yet").count(), 1, "one warning: {lines}");
+
+    let message = madako(&["leader", "--logfile", "/nonexistent/log"]).await.refused(2);
+    assert!(message.contains("--logfile"), "{message}");
+}

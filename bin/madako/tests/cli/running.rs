@@ -1,0 +1,95 @@
+//! `plan` and `what-if` on the running system: its etcd and its registry are read, and nothing is changed.
+
+use std::sync::Arc;
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, GRAPHQL_PATH, SimulatedRegistry};
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::net::TcpListener;
+
+use crate::program::{Etcd, TEMPLATE};
+
+/// The time stands still.
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> OffsetDateTime {
+        datetime!(2026-11-21 12:00 UTC)
+    }
+}
+
+/// A registry of 4 racks on loopback, and its URL.
+async fn registry() -> (SimulatedRegistry, String) {
+    let config = DatacenterConfig::new(7, Noon.now(), 4, &[("compute", 16), ("storage", 8)]);
+    let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Noon));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr().unwrap());
+    tokio::spawn(registry.clone().serve_tcp(listener));
+    (registry, url)
+}
+
+#[tokio::test]
+async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["plan"]).await.refused(1);
+    assert!(message.contains("no template is stored (madako sabakan set-template stores one)"), "{message}");
+    etcd.run(&["sabakan", "set-template", &etcd.file("template.yml", TEMPLATE)]).await.calm();
+    let message = etcd.run(&["plan"]).await.refused(1);
+    assert!(message.contains("no URL of the registry is stored"), "{message}");
+
+    let (registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    etcd.run(&["constraints", "set", "control-plane-count", "3"]).await.calm();
+    etcd.run(&["constraints", "set", "minimum-workers", "6"]).await.calm();
+    let before = etcd.revision().await;
+    let answer = etcd.run(&["plan", "-o", "json"]).await;
+    assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{answer:?}");
+    let plan = answer.json();
+    assert_eq!((plan["action"].as_str(), plan["changes"].as_array().unwrap().len()), (Some("initialize"), 9));
+
+    let asked = etcd.run(&["what-if", "--lose", "rack=3", "-o", "json"]).await;
+    assert_eq!((asked.code, asked.json()["plans"][0]["action"].as_str()), (0, Some("initialize")));
+    assert_eq!(etcd.revision().await, before, "nothing was written");
+
+    // A cluster that is there is the one that is planned from, and its template may have changed since.
+    etcd.put("cluster", plan["cluster"].to_string()).await;
+    let plan = etcd.run(&["plan", "-o", "json"]).await.json();
+    assert_eq!(plan["action"], "regenerate");
+    etcd.put("cluster-revision", etcd.revision_of("sabakan/template").await.to_string()).await;
+    let plan = etcd.run(&["plan", "-o", "json"]).await.json();
+    assert_eq!(plan["action"], serde_json::Value::Null, "{plan}");
+
+    // What the service would not act on now is shown all the same, and told.
+    etcd.run(&["sabakan", "disable"]).await.calm();
+    etcd.put("madako/removal-guard", r#"{"vanished":["10.0.0.1","10.0.0.2"],"agreed":1,"confirmed":false}"#)
+        .await;
+    let answer = etcd.run(&["plan", "-o", "json"]).await;
+    assert_eq!(answer.code, 0);
+    assert!(answer.err.contains("the integration with sabakan is off"), "{}", answer.err);
+    assert!(answer.err.contains("the removal guard holds back that 2 nodes vanished"), "{}", answer.err);
+
+    // A stored value that cannot be used is not replaced by a default.
+    etcd.put("sabakan/query-variables", "{").await;
+    let message = etcd.run(&["plan"]).await.refused_after_notes(1);
+    assert!(message.contains("what is stored as sabakan/query-variables cannot be used"), "{message}");
+    etcd.put("sabakan/query-variables", r#"{"having":{"racks":[0,1,2]}}"#).await;
+    let answer = etcd.run(&["plan", "-o", "json"]).await;
+    assert_eq!(answer.json()["action"], "remove-non-existent-nodes", "the variables count: {answer:?}");
+
+    registry.faults().set(Fault::Status(500));
+    let message = etcd.run(&["plan"]).await.refused_after_notes(1);
+    assert!(message.contains("status 500"), "{message}");
+}
+
+#[tokio::test]
+async fn a_template_that_ckecli_accepts_and_the_planner_does_not_is_told() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put(
+        "sabakan/template",
+        r#"{"name":"c","nodes":[{"user":"u","control_plane":true}],"service_subnet":"10.0.0.0/8"}"#,
+    )
+    .await;
+    let message = etcd.run(&["plan"]).await.refused(1);
+    assert!(message.contains("what is stored as sabakan/template cannot be used"), "{message}");
+}

@@ -1,0 +1,175 @@
+//! Commands that show something: ckecli's form without an option, and three others with one.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+
+use crate::program::{CLUSTER, Etcd, PATIENCE, TEMPLATE};
+
+#[tokio::test]
+async fn what_is_not_there_is_told() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for (args, code, message) in [
+        (&["cluster", "get"][..], 1, "no cluster configuration is stored"),
+        (&["constraints", "show"], 1, "no constraints are stored, so the defaults hold"),
+        (&["sabakan", "get-url"], 1, "no URL is stored (madako sabakan set-url stores one)"),
+        (&["sabakan", "get-template"], 1, "no template is stored (madako sabakan set-template stores one)"),
+        (
+            &["sabakan", "get-variables"],
+            1,
+            "no variables are stored (madako sabakan set-variables stores one)",
+        ),
+        (&["leader"], 1, "no leader"),
+        (&["status"], 4, "no status"),
+    ] {
+        assert_eq!(etcd.run(args).await.refused(code), format!("madako: {message}\n"), "{args:?}");
+    }
+    assert_eq!(etcd.run(&["history"]).await.calm(), "");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_told_and_not_guessed() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for (key, args) in [
+        ("cluster", &["cluster", "get"][..]),
+        ("constraints", &["constraints", "show"]),
+        ("constraints", &["constraints", "set", "minimum-workers", "3"]),
+        ("sabakan/template", &["sabakan", "get-template"]),
+        ("status", &["status"]),
+        ("records/0000000000000001", &["history"]),
+        ("madako/removal-guard", &["sabakan", "confirm-removal"]),
+    ] {
+        etcd.put(key, "{").await;
+        let message = etcd.run(args).await.refused(1);
+        assert!(message.contains(&format!("what is stored as {key} cannot be read")), "{args:?}: {message}");
+        assert_eq!(etcd.get(key).await.unwrap(), "{");
+    }
+}
+
+/// Stores one of each thing.
+async fn fill(etcd: &Etcd) {
+    etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
+    etcd.run(&["constraints", "set", "minimum-workers", "2"]).await.calm();
+    etcd.run(&["sabakan", "set-url", "http://10.0.0.1:10080"]).await.calm();
+    etcd.run(&["sabakan", "set-template", &etcd.file("template.yml", TEMPLATE)]).await.calm();
+    let variables = r#"{"having": {"racks": [1]}, "notHaving": {"roles": ["boot"]}}"#;
+    etcd.run(&["sabakan", "set-variables", &etcd.file("variables.json", variables)]).await.calm();
+    etcd.put("leader//7d", "host-b").await;
+    etcd.put("leader//01", "host-a").await;
+    etcd.put("status", r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00.123456789Z"}"#).await;
+    for id in 1..=3 {
+        etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;
+    }
+}
+
+fn record(id: i64, status: &str) -> String {
+    format!(
+        r#"{{"id":"{id}","status":"{status}","operation":"op-{id}","command":{{"name":"mkdir","target":"/x"}},"targets":["10.0.0.1"],"info":"","error":"","start-at":"2026-11-21T10:00:00.5Z","end-at":"2026-11-21T10:00:02Z"}}"#
+    )
+}
+
+#[tokio::test]
+async fn each_form_tells_the_same() {
+    let Some(etcd) = Etcd::start().await else { return };
+    fill(&etcd).await;
+    for (args, plain, pointer, value, in_table) in [
+        (&["cluster", "get"][..], "name: test", "/nodes/1/address", json!("10.0.0.2"), "10.0.0.2  worker"),
+        (&["constraints", "show"], "\"minimum-workers\": 2", "/minimum-workers", json!(2), "minimum-workers"),
+        (
+            &["sabakan", "get-url"],
+            "http://10.0.0.1:10080/graphql\n",
+            "/url",
+            json!("http://10.0.0.1:10080/graphql"),
+            "URL",
+        ),
+        (&["sabakan", "get-template"], "name: cluster", "/nodes/0/control_plane", json!(true), "(template)"),
+        (
+            &["sabakan", "get-variables"],
+            "{\"having\": {\"racks\"",
+            "/having/racks/0",
+            json!(1),
+            "notHaving  roles",
+        ),
+        (&["sabakan", "is-enabled"], "true\n", "/enabled", json!(true), "ENABLED"),
+        (&["leader"], "host-b\n", "/leader", json!("host-b"), "host-b"),
+        (
+            &["status"],
+            "{\"phase\":\"completed\",\"timestamp\":\"2026-11-21T10:00:00.123456789Z\"}\n",
+            "/phase",
+            json!("completed"),
+            "completed  2026-11-21T10:00:00.123456789Z",
+        ),
+        (
+            &["history", "-n", "1"],
+            "    \"id\": \"3\"",
+            "/id",
+            json!("3"),
+            "3   completed  2026-11-21T10:00:00Z  1.5",
+        ),
+    ] {
+        let shown = etcd.run(args).await.calm();
+        assert!(shown.contains(plain), "{args:?}: {shown}");
+        let with = |form: &'static str| [args, &["-o", form]].concat();
+        let shown = etcd.run(&with("json")).await;
+        assert_eq!(shown.json().pointer(pointer), Some(&value), "{args:?}: {shown:?}");
+        let table = etcd.run(&with("table")).await.calm();
+        assert!(table.contains(in_table), "{args:?}: {table}");
+        assert!(!table.contains('\u{1b}'), "no colours outside a terminal: {table}");
+        let yaml = etcd.run(&with("yaml")).await.calm();
+        let yaml: Value = serde_saphyr::from_str(yaml.trim_start_matches("---\n")).unwrap();
+        assert_eq!(yaml.pointer(pointer), Some(&value), "{args:?}: {yaml}");
+    }
+}
+
+#[tokio::test]
+async fn the_leader_is_the_oldest_candidate() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("leader//7d", "first").await;
+    etcd.put("leader//01", "second").await;
+    assert_eq!(etcd.run(&["leader"]).await.calm(), "first\n");
+    let shown = etcd.run(&["leader", "-o", "json"]).await.json();
+    assert_eq!((shown["leader"].as_str(), shown["candidates"].as_u64()), (Some("first"), Some(2)));
+}
+
+#[tokio::test]
+async fn history_is_newest_first_and_cut_off() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for id in [1, 2, 3, 15, 16] {
+        etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;
+    }
+    let ids = |shown: String| -> Vec<String> {
+        shown
+            .lines()
+            .filter_map(|line| {
+                Some(line.trim().strip_prefix("\"id\": \"")?.trim_end_matches("\",").to_owned())
+            })
+            .collect()
+    };
+    assert_eq!(ids(etcd.run(&["history"]).await.calm()), ["16", "15", "3", "2", "1"]);
+    assert_eq!(ids(etcd.run(&["history", "-n", "2"]).await.calm()), ["16", "15"]);
+    assert_eq!(ids(etcd.run(&["history", "--count=0"]).await.calm()).len(), 5);
+}
+
+#[tokio::test]
+async fn history_follows() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for id in 1..=3 {
+        etcd.put(&format!("records/{id:016x}"), record(id, "completed")).await;
+    }
+    etcd.put("records", "4").await;
+    let mut child = etcd.command(&["history", "--follow", "-n", "2", "-o", "table"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
+    let first = [next().await, next().await];
+    assert!(
+        first[0].contains("op-2") && first[1].contains("op-3"),
+        "the last two, the older first: {first:?}"
+    );
+    etcd.put("records/0000000000000004", record(4, "new")).await;
+    let line = next().await;
+    assert!(line.contains("op-4") && line.contains("new"), "{line}");
+    etcd.put("records/0000000000000004", record(4, "running")).await;
+    let line = next().await;
+    assert!(line.contains("op-4") && line.contains("running"), "{line}");
+    child.kill().await.unwrap();
+}
