@@ -11,13 +11,11 @@ use crate::span::Ranges;
 
 /// Most comparisons, and most operations of a branch, in a transaction (etcd's `--max-txn-ops`).
 pub(crate) const MAX_TXN_OPERATIONS: usize = 128;
-/// Most bytes of a write request (etcd's `--max-request-bytes`).
-pub(crate) const MAX_REQUEST_BYTES: usize = 3 * 512 * 1024;
 /// What etcd wraps around a request before it measures it: a header with an id, and tags with lengths.
 const ENVELOPE_BYTES: usize = 20;
 
-pub(crate) fn check_size(request: &impl Message) -> Result<(), Refusal> {
-    if request.encoded_len() + ENVELOPE_BYTES > MAX_REQUEST_BYTES {
+pub(crate) fn check_size(request: &impl Message, max_request_bytes: usize) -> Result<(), Refusal> {
+    if request.encoded_len() + ENVELOPE_BYTES > max_request_bytes {
         Err(Refusal::RequestTooLarge)
     } else {
         Ok(())

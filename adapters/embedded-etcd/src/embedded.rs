@@ -86,7 +86,15 @@ impl EmbeddedEtcd {
             recent: Recent::default(),
             alarms: loaded.alarms,
         };
-        let store = Arc::new(Store::new(loaded.identity, disk, database, state, loaded.data_bytes, sender));
+        let store = Arc::new(Store::new(
+            loaded.identity,
+            disk,
+            database,
+            state,
+            loaded.data_bytes,
+            options.max_request_bytes,
+            sender,
+        ));
         let writer = Writer::new(Arc::clone(&store), jobs, setup);
         let (mut task, mut thread) = (None, None);
         match options.commit {

@@ -10,6 +10,8 @@ use redb::StorageBackend;
 pub const DEFAULT_CACHE_BYTES: usize = 8 * 1024 * 1024;
 /// Default of [`Options::quota_bytes`]: etcd's own default.
 pub const DEFAULT_QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// Default of [`Options::max_request_bytes`]: etcd's own default.
+pub const DEFAULT_MAX_REQUEST_BYTES: usize = 3 * 512 * 1024;
 
 /// How a store is opened.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Bytes of keys and values, history included, above which puts are refused with etcd's "database space exceeded".
     pub quota_bytes: u64,
+    /// Most bytes of a write request (etcd's `--max-request-bytes`).
+    pub max_request_bytes: usize,
     /// The member's name in `member list`.
     pub name: String,
     /// The URLs that `member list` says clients dial. Nothing is opened by them.
@@ -42,6 +46,7 @@ impl Options {
             auto_compaction: AutoCompaction::default(),
             cache_bytes: DEFAULT_CACHE_BYTES,
             quota_bytes: DEFAULT_QUOTA_BYTES,
+            max_request_bytes: DEFAULT_MAX_REQUEST_BYTES,
             name: "madako".to_owned(),
             advertise_client_urls: Vec::new(),
         }

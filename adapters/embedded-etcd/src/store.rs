@@ -103,6 +103,8 @@ pub(crate) struct Store {
     pub(crate) disk: Arc<Disk>,
     /// Bytes of keys and values in the file.
     pub(crate) data_bytes: AtomicU64,
+    /// Most bytes of a write request.
+    pub(crate) max_request_bytes: usize,
     /// Watches that exist now, over all streams.
     pub(crate) watches: AtomicUsize,
     /// Wakes who waits for leases to end: there may be one that ends earlier now.
@@ -122,12 +124,14 @@ impl Store {
         database: Database,
         state: State,
         data_bytes: u64,
+        max_request_bytes: usize,
         jobs: mpsc::Sender<Job>,
     ) -> Self {
         Self {
             identity,
             disk,
             data_bytes: AtomicU64::new(data_bytes),
+            max_request_bytes,
             watches: AtomicUsize::new(0),
             lease_granted: Notify::new(),
             published: Arc::new(Bell::new(state.view.current)),

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
 
-use crate::check::MAX_REQUEST_BYTES;
+use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 use crate::recent::{DELETE, RevisionEvents};
 use crate::refusal::Refusal;
 use crate::span::Span;
@@ -311,9 +311,9 @@ impl Watch {
     }
 }
 
-/// Cuts a response that is larger than a request may be, as etcd does.
+/// Cuts a response that is larger than a request may be by default, as etcd does.
 fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
-    if response.encoded_len() < MAX_REQUEST_BYTES || response.events.len() < 2 {
+    if response.encoded_len() < DEFAULT_MAX_REQUEST_BYTES || response.events.len() < 2 {
         return vec![response];
     }
     let events = std::mem::take(&mut response.events);
@@ -324,7 +324,7 @@ fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
     for event in events {
         // Tag and length take at most six bytes.
         let added = event.encoded_len() + 6;
-        if !part.events.is_empty() && bytes + added >= MAX_REQUEST_BYTES {
+        if !part.events.is_empty() && bytes + added >= DEFAULT_MAX_REQUEST_BYTES {
             parts.push(std::mem::replace(&mut part, PbWatchResponse { fragment: true, ..response.clone() }));
             bytes = empty;
         }
@@ -338,7 +338,7 @@ fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_REQUEST_BYTES, fragments};
+    use super::{DEFAULT_MAX_REQUEST_BYTES, fragments};
     use etcd_client::proto::{PbEvent, PbKeyValue, PbWatchResponse};
     use prost::Message;
 
@@ -355,7 +355,9 @@ mod tests {
         };
         let parts = fragments(whole.clone());
         assert_eq!(parts.iter().map(|part| part.fragment).collect::<Vec<_>>(), [true, true, true, false]);
-        assert!(parts.iter().all(|part| part.encoded_len() < MAX_REQUEST_BYTES && part.watch_id == 5));
+        assert!(
+            parts.iter().all(|part| part.encoded_len() < DEFAULT_MAX_REQUEST_BYTES && part.watch_id == 5)
+        );
         assert_eq!(parts.into_iter().flat_map(|part| part.events).collect::<Vec<_>>(), whole.events);
     }
 }

@@ -20,6 +20,8 @@ const TOKEN_REFUSALS: [&str; 3] = [
 ];
 /// What etcd says when it knows no passwords at all.
 const AUTH_IS_OFF: &str = "etcdserver: authentication is not enabled";
+/// What etcd says to a request above its limit, and its gRPC library to one that is larger still.
+const REQUEST_IS_TOO_LARGE: [&str; 2] = ["request is too large", "received message larger than max"];
 /// What etcd says to a put with a lease that ended ("requested lease not found"), and etcd-client to a
 /// keep-alive.
 const LEASE_IS_GONE: &str = "lease not found";
@@ -132,6 +134,9 @@ fn why(error: &Error) -> String {
         }
         other => other.to_string(),
     };
+    if REQUEST_IS_TOO_LARGE.iter().any(|refusal| text.contains(refusal)) {
+        text.push_str(" (etcd's --max-request-bytes allows for more; its default is 1.5 MiB)");
+    }
     if text.len() > LONGEST_WHY {
         let end = (0..=LONGEST_WHY).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
@@ -176,6 +181,12 @@ mod tests {
             let text = error.message().to_owned();
             assert_eq!(kind(&Error::GRpcStatus(error)), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn who_meets_the_limit_of_a_request_is_told_how_to_raise_it() {
+        let error = Error::GRpcStatus(Status::invalid_argument("etcdserver: request is too large"));
+        assert!(why(&error).contains("--max-request-bytes"));
     }
 
     #[test]

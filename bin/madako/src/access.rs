@@ -13,8 +13,9 @@ use crate::failure::Failure;
 const MAX_TRIES: usize = 5;
 /// Seed of the jitter between tries to connect. A command makes a few requests; its chance needs no variety.
 const SEED: u64 = 0;
-/// etcd's greatest request in bytes is 1.5 MiB by default; the rest of a request needs some, too.
-const MAX_VALUE: usize = (1 << 20) + (1 << 19) - (1 << 12);
+/// Most bytes of a value: the embedded store takes requests of 10 MiB, and etcd advises against more. The rest of a
+/// request needs some, too.
+const MAX_VALUE: usize = (10 << 20) - (1 << 12);
 
 /// Opens the store that the configuration names for clients.
 ///
@@ -59,7 +60,7 @@ pub(crate) async fn put_if(
 ) -> Result<bool, Failure> {
     if value.len() > MAX_VALUE {
         return Err(Failure::bad_input(format_args!(
-            "{key} would have {} bytes, and etcd takes {MAX_VALUE} at most",
+            "{key} would have {} bytes, and at most {MAX_VALUE} are stored",
             value.len()
         )));
     }

@@ -3,17 +3,25 @@
 //! Guarantees: while rehearsing, nothing reaches the storage; [`Disk::accept`] then repeats what was written, in the
 //! same order and with the same syncs, so that a crash in it is a crash in redb's own recovery.
 //! The storage outlives the redb database on it, so that a failed database can be opened anew under the same lock.
+//! Room at the end of the storage is filled with zeros before it is first used: a sync of blocks that a file system has
+//! never written must sync its own journal too, which takes twice as long (217 against 549 us on ext4).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
 /// Bytes of a block that a rehearsal keeps; redb writes pages of this size.
 const BLOCK_BYTES: u64 = 4096;
+/// How far ahead of its use room is filled with zeros: rare enough, and no write waits for more than this.
+const FILL_BYTES: u64 = 4 * 1024 * 1024;
+/// A write further beyond what is filled leaves a gap of room as it is, instead of waiting for all of it.
+const MAX_FILL_BYTES: u64 = 4 * FILL_BYTES;
+/// Zeros that are written, or looked for, with one call.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// Storage that redb databases come and go on.
 #[derive(Debug)]
@@ -21,6 +29,8 @@ pub(crate) struct Disk {
     storage: Arc<dyn StorageBackend>,
     rehearsing: AtomicBool,
     rehearsal: Mutex<Rehearsal>,
+    /// From here on the storage holds nothing but zeros.
+    filled: AtomicU64,
     sync_failed: AtomicBool,
     full: AtomicBool,
 }
@@ -48,6 +58,7 @@ impl Disk {
             storage,
             rehearsing: AtomicBool::new(true),
             rehearsal: Mutex::new(Rehearsal { len, ..Rehearsal::default() }),
+            filled: AtomicU64::new(u64::MAX),
             sync_failed: AtomicBool::new(false),
             full: AtomicBool::new(false),
         }))
@@ -65,7 +76,28 @@ impl Disk {
             }
         }
         self.storage.sync_data()?;
+        self.filled.store(end_of_contents(&*self.storage)?, Ordering::Release);
         self.rehearsing.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sees to it that the room of a write at `offset..end` is filled.
+    ///
+    /// Only the one writer of the database calls this; the atomics merely make it shareable.
+    fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
+        let filled = self.filled.load(Ordering::Acquire);
+        if end <= filled {
+            return Ok(());
+        }
+        let mut at = if offset > filled.saturating_add(MAX_FILL_BYTES) { end } else { filled };
+        // A write beyond the end makes the storage longer itself.
+        let goal = end.saturating_add(FILL_BYTES).min(self.storage.len()?);
+        while at < goal {
+            let take = (goal - at).min(ZEROS.len() as u64);
+            self.storage.write(at, &ZEROS[..take as usize])?;
+            at += take;
+        }
+        self.filled.store(at.max(end), Ordering::Release);
         Ok(())
     }
 
@@ -135,6 +167,7 @@ impl StorageBackend for Handle {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if !self.0.is_rehearsing() {
+            self.0.filled.fetch_min(len, Ordering::AcqRel);
             return self.0.note(self.0.storage.set_len(len));
         }
         self.0.rehearsal().set_len(len);
@@ -155,7 +188,8 @@ impl StorageBackend for Handle {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if !self.0.is_rehearsing() {
-            return self.0.note(self.0.storage.write(offset, data));
+            let filled = self.0.fill(offset, offset + data.len() as u64);
+            return self.0.note(filled.and_then(|()| self.0.storage.write(offset, data)));
         }
         self.0.rehearsal().write(&*self.0.storage, offset, data)
     }
@@ -225,6 +259,22 @@ impl Rehearsal {
     }
 }
 
+/// Where the last byte that is not zero ends.
+fn end_of_contents(storage: &dyn StorageBackend) -> io::Result<u64> {
+    let mut end = storage.len()?;
+    let mut buffer = vec![0; ZEROS.len()];
+    while end > 0 {
+        let part = &mut buffer[..end.min(ZEROS.len() as u64) as usize];
+        let start = end - part.len() as u64;
+        storage.read(start, part)?;
+        if let Some(last) = part.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
 /// Reads what the storage has, zeros where it ends.
 fn read_padded(storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
     let stored = storage.len()?.saturating_sub(offset).min(out.len() as u64) as usize;
@@ -235,10 +285,12 @@ fn read_padded(storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io:
 
 #[cfg(test)]
 mod tests {
-    use super::Disk;
+    use super::{Disk, FILL_BYTES, MAX_FILL_BYTES};
     use redb::StorageBackend;
     use redb::backends::InMemoryBackend;
+    use std::io;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn contents(storage: &dyn StorageBackend) -> Vec<u8> {
         let mut bytes = vec![0; storage.len().unwrap() as usize];
@@ -271,5 +323,68 @@ mod tests {
         assert_eq!(contents(&*storage), expected);
         handle.write(0, &[3]).unwrap();
         assert_eq!(contents(&*storage)[0], 3, "after the rehearsal writes go through");
+    }
+
+    /// Counts the bytes that were written.
+    #[derive(Debug)]
+    struct Counting(InMemoryBackend, AtomicU64);
+
+    impl StorageBackend for Counting {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.set_len(len)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.1.fetch_add(data.len() as u64, Ordering::Relaxed);
+            self.0.write(offset, data)
+        }
+    }
+
+    #[test]
+    fn room_is_filled_once_ahead_of_its_use_and_never_over_what_is_there() {
+        let storage = Arc::new(Counting(InMemoryBackend::new(), AtomicU64::new(0)));
+        let written = || storage.1.load(Ordering::Relaxed);
+        let len = 3 * MAX_FILL_BYTES;
+        storage.set_len(len).unwrap();
+        storage.write(100, &[7; 50]).unwrap();
+        let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
+        disk.accept().unwrap();
+        let handle = disk.handle();
+        let mut expected = vec![0; len as usize];
+        expected[100..150].fill(7);
+        let mut put = |offset: u64, byte| {
+            let before = written();
+            handle.write(offset, &[byte; 10]).unwrap();
+            expected[offset as usize..offset as usize + 10].fill(byte);
+            assert_eq!(contents(&*storage), expected, "after a write at {offset}");
+            written() - before - 10
+        };
+        assert_eq!(put(120, 1), 0, "it was in use");
+        assert_eq!(put(1000, 2), 1010 + FILL_BYTES - 150, "the first beyond it");
+        assert_eq!(put(2000, 3), 0, "filled already");
+        assert_eq!(put(len / 2, 4), FILL_BYTES, "too far: the gap stays");
+        assert_eq!(put(len - 10, 5), 0, "too far, and at the end");
+        assert_eq!(put(5 * FILL_BYTES, 6), 0, "in the gap");
+        handle.set_len(1500).unwrap();
+        handle.set_len(3000).unwrap();
+        let before = written();
+        handle.write(1600, &[8; 10]).unwrap();
+        assert_eq!(written() - before, 1510, "what was cut off is filled again, up to the end");
+        // Opened again, all that is in use counts as filled.
+        let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
+        disk.accept().unwrap();
+        let before = written();
+        disk.handle().write(1605, &[9; 5]).unwrap();
+        assert_eq!(written() - before, 5);
+        disk.handle().write(1605, &[9; 6]).unwrap();
+        assert_eq!(written() - before, 5 + 3000 - 1610 + 6);
     }
 }

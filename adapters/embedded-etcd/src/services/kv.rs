@@ -40,7 +40,7 @@ impl PbKvService for Api {
     async fn put(&self, request: Request<PbPutRequest>) -> Result<Response<PbPutResponse>, Status> {
         let request = request.into_inner();
         check_put(&request)?;
-        check_size(&request)?;
+        check_size(&request, self.store.max_request_bytes)?;
         match self.store.write(Operation::Put(request)).await? {
             Answer::Put(mut response) => {
                 self.complete(&mut response.header);
@@ -56,7 +56,7 @@ impl PbKvService for Api {
     ) -> Result<Response<PbDeleteResponse>, Status> {
         let request = request.into_inner();
         check_delete(&request)?;
-        check_size(&request)?;
+        check_size(&request, self.store.max_request_bytes)?;
         match self.store.write(Operation::Delete(request)).await? {
             Answer::Delete(mut response) => {
                 self.complete(&mut response.header);
@@ -72,7 +72,7 @@ impl PbKvService for Api {
         if is_read_only(&request) {
             return respond(self.store.read_txn(&request)?);
         }
-        check_size(&request)?;
+        check_size(&request, self.store.max_request_bytes)?;
         match self.store.write(Operation::Txn(request)).await? {
             Answer::Txn(mut response) => {
                 self.complete(&mut response.header);

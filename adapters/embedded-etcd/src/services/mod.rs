@@ -18,7 +18,6 @@ use etcd_client::proto::{
 use tokio_stream::Stream;
 use tonic::{Response, Status};
 
-use crate::check::MAX_REQUEST_BYTES;
 use crate::store::Store;
 
 /// What etcd lets a message be over the limit of a request, before it reads it at all.
@@ -48,7 +47,7 @@ impl Api {
 
     /// Everything that is served, gRPC and HTTP.
     pub(crate) fn router(&self) -> axum::Router {
-        let limit = MAX_REQUEST_BYTES + MESSAGE_OVERHEAD_BYTES;
+        let limit = self.store.max_request_bytes + MESSAGE_OVERHEAD_BYTES;
         let grpc = tonic::service::Routes::new(
             PbKvServer::new(self.clone())
                 .max_decoding_message_size(limit)

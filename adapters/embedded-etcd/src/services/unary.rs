@@ -9,14 +9,14 @@ use prost::Message;
 use tonic::Status;
 
 use super::MESSAGE_OVERHEAD_BYTES;
-use crate::check::MAX_REQUEST_BYTES;
+use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 
 /// Before each message: whether it is compressed, and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
 /// The one request of a call.
 pub(super) async fn request<M: Message + Default>(body: Body) -> Result<M, Status> {
-    let body = Limited::new(body, PREFIX_BYTES + MAX_REQUEST_BYTES + MESSAGE_OVERHEAD_BYTES)
+    let body = Limited::new(body, PREFIX_BYTES + DEFAULT_MAX_REQUEST_BYTES + MESSAGE_OVERHEAD_BYTES)
         .collect()
         .await
         .map_err(|error| Status::out_of_range(format!("reading the request: {error}")))?

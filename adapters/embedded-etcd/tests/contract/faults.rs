@@ -88,6 +88,22 @@ async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_i
 }
 
 #[tokio::test]
+async fn the_limit_of_a_request_can_be_raised() {
+    let mut options = Options::new(Backend::Memory, Commit::Inline, 1);
+    options.max_request_bytes = 4_000_000;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    client.put("large", vec![b'v'; 3_900_000], None).await.expect("within the limit");
+    assert_eq!(
+        refusal(&client.put("larger", vec![b'v'; 4_000_000], None).await.expect_err("above it")),
+        (Code::InvalidArgument, "etcdserver: request is too large")
+    );
+    let stored = client.get("large", Some(GetOptions::new().with_count_only())).await.expect("reads");
+    assert_eq!(stored.count(), 1);
+    store.shutdown().await;
+}
+
+#[tokio::test]
 async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     let disk = UnsafeDisk::new();
     let store =
