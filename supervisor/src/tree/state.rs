@@ -1,25 +1,25 @@
 //! A supervisor's children and what becomes of them. Nothing here waits, but [`State::close`].
 
+mod end;
+mod slot;
+mod start;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
+use self::slot::{End, Phase, RESTARTS, Slot, Task, UP, Up};
+use self::start::start_child;
 use super::actor::{Children, Message, Note, What};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
-use super::handle::{AddError, ChildState, ChildStatus, FirstStart, Mode, Reply, StopError};
-use super::policy::{Account, Waits};
-use super::roster::{Control, HaltOnDrop, Live, until};
-use super::spec::{ChildId, ChildSpec, Exceeded, Restart, StartError, SupervisorSpec};
+use super::handle::{AddError, FirstStart, Reply};
+use super::policy::Account;
+use super::roster::{Control, Live};
+use super::spec::{ChildId, ChildSpec, Exceeded, Restart, SupervisorSpec};
 
-const RESTARTS: &str = "madako_actor_restarts_total";
-const UP: &str = "madako_actor_up";
 const MELTDOWNS: &str = "madako_actor_meltdowns_total";
 
 /// Describes the metrics of all supervisors to the recorder.
@@ -27,79 +27,6 @@ pub fn describe_metrics() {
     metrics::describe_counter!(RESTARTS, "Restarts of an actor after a failure.");
     metrics::describe_gauge!(UP, "Number of running actors with this label.");
     metrics::describe_counter!(MELTDOWNS, "Supervisors that ended because failures exceeded their budget.");
-}
-
-/// Where a child is in its life.
-enum Phase {
-    /// Its turn in the first start has not come.
-    Waiting,
-    /// Its start task runs.
-    Starting,
-    /// Its start task was told to give up.
-    Cancelling,
-    Running,
-    /// A task waits for the end of its predecessor and for this time.
-    Backoff(Instant),
-    /// A task stops it.
-    Stopping,
-    /// It ended for good by itself; a task waits until everything below it is gone.
-    Ending(End),
-}
-
-/// An end for good that nobody asked for.
-enum End {
-    Normal(Option<String>),
-    GivenUp(BudgetExceeded),
-}
-
-/// One child.
-struct Slot {
-    spec: ChildSpec,
-    phase: Phase,
-    /// What the slot's task reports under; a report with another one is void.
-    generation: u64,
-    task: Option<Task>,
-    /// The actor that runs, or the last one until it is known to be gone.
-    live: Option<Live>,
-    up: Option<Up>,
-    started_at: Option<Instant>,
-    waits: Waits,
-    account: Option<Account>,
-    restarts: u64,
-    restarts_total: metrics::Counter,
-    last_error: Option<String>,
-    /// Cancels its start.
-    cancel: watch::Sender<bool>,
-    /// Turns its graceful stop into a kill.
-    hurry: watch::Sender<bool>,
-    added: Option<Reply<Result<FirstStart, AddError>>>,
-    stopped: Vec<Reply<Result<StopOutcome, StopError>>>,
-}
-
-/// A task that ends with its slot.
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Counts a running actor in the metrics for as long as it lives.
-struct Up(metrics::Gauge);
-
-impl Up {
-    fn new(label: &ChildId) -> Self {
-        let gauge = metrics::gauge!(UP, "actor" => label.to_string());
-        gauge.increment(1.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
 }
 
 /// See the module.
@@ -159,26 +86,7 @@ impl State {
         let order = self.next_order;
         self.next_order += 1;
         self.by_id.insert(Arc::clone(&spec.id), order);
-        let backoff = spec.backoff.unwrap_or(self.spec.backoff);
-        let slot = Slot {
-            phase: Phase::Waiting,
-            generation: 0,
-            task: None,
-            live: None,
-            up: None,
-            started_at: None,
-            waits: Waits::new(backoff, self.spec.seed, &spec.id),
-            account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
-            restarts: 0,
-            // Here already: it is to be seen with 0 before the first restart.
-            restarts_total: metrics::counter!(RESTARTS, "actor" => spec.label.to_string()),
-            last_error: None,
-            cancel: watch::Sender::new(false),
-            hurry: watch::Sender::new(false),
-            added: None,
-            stopped: Vec::new(),
-            spec,
-        };
+        let slot = Slot::new(spec, self.spec.backoff, self.spec.seed);
         self.slots.insert(order, slot);
         Ok(order)
     }
@@ -405,29 +313,6 @@ impl State {
         })));
     }
 
-    fn begin_stop(&mut self, order: u64) {
-        let supervisor = self.myself.clone();
-        let grace = self.spec.kill_grace;
-        let ended = self.has_ended(order);
-        let Some((slot, generation)) = self.turn(order, Phase::Stopping) else { return };
-        slot.up = None;
-        let live = slot.live.clone();
-        let deadline = slot.spec.stop_deadline;
-        let mut hurry = slot.hurry.subscribe();
-        slot.task = Some(Task(tokio::spawn(async move {
-            let outcome = match live {
-                Some(live) => live.stop(deadline, &mut hurry, grace).await,
-                None => StopOutcome::Stopped,
-            };
-            tell(&supervisor, order, generation, What::Stopped(outcome.of(ended)));
-        })));
-    }
-
-    /// True if the slot's last actor came to its end before it was asked to.
-    fn has_ended(&self, order: u64) -> bool {
-        self.slots.get(&order).is_some_and(|s| matches!(s.phase, Phase::Backoff(_) | Phase::Ending(_)))
-    }
-
     fn melt_down(&mut self, meltdown: Meltdown) {
         let supervisor = self.spec.id.to_string();
         tracing::error!(%supervisor, %meltdown, "a supervisor melts down");
@@ -437,85 +322,6 @@ impl State {
         self.meltdown = Some(meltdown);
         // A stop goes before every event and message: the next thing that runs is `close`.
         self.myself.stop(None);
-    }
-
-    pub(super) fn stop(
-        &mut self,
-        id: &ChildId,
-        mode: Mode,
-        reply: Option<Reply<Result<StopOutcome, StopError>>>,
-    ) {
-        let order = self.by_id.get(id).copied();
-        let Some((order, slot)) = order.and_then(|o| Some((o, self.slots.get_mut(&o)?))) else {
-            if let Some(reply) = reply {
-                let _ = reply.send(Err(StopError::Unknown(Arc::clone(id))));
-            }
-            return;
-        };
-        slot.stopped.extend(reply);
-        if mode == Mode::Now {
-            slot.hurry.send_replace(true);
-        }
-        match slot.phase {
-            Phase::Waiting => self.remove(order, StopOutcome::Stopped),
-            Phase::Starting => {
-                slot.phase = Phase::Cancelling;
-                slot.cancel.send_replace(true);
-            }
-            Phase::Running | Phase::Backoff(_) => self.begin_stop(order),
-            Phase::Cancelling | Phase::Stopping | Phase::Ending(_) => {}
-        }
-    }
-
-    /// The slot's actor and everything below it is gone.
-    fn forget_live(&mut self, order: u64) {
-        if let Some(live) = self.slots.get_mut(&order).and_then(|s| s.live.take()) {
-            self.by_actor.remove(&live.cell.get_id());
-            self.control.remove(live.cell.get_id());
-        }
-    }
-
-    fn remove(&mut self, order: u64, outcome: StopOutcome) {
-        if outcome != StopOutcome::Stuck {
-            self.forget_live(order);
-        }
-        let Some(slot) = self.slots.remove(&order) else { return };
-        self.by_id.remove(&slot.spec.id);
-        let child = slot.spec.id;
-        if outcome == StopOutcome::Stuck {
-            tracing::error!(supervisor = %self.spec.id, %child, "an actor does not end though it was killed");
-        }
-        let supervisor = Arc::clone(&self.spec.id);
-        self.emit(TreeEvent::ChildStopped { supervisor, child: Arc::clone(&child), outcome });
-        if let Some(reply) = slot.added {
-            let _ = reply.send(Err(AddError::Removed(child)));
-        }
-        for reply in slot.stopped {
-            let _ = reply.send(Ok(outcome));
-        }
-    }
-
-    fn end(&mut self, order: u64) {
-        self.forget_live(order);
-        let Some(slot) = self.slots.remove(&order) else { return };
-        self.by_id.remove(&slot.spec.id);
-        let supervisor = Arc::clone(&self.spec.id);
-        match slot.phase {
-            Phase::Ending(End::Normal(reason)) => {
-                self.emit(TreeEvent::ChildEnded { supervisor, child: slot.spec.id, reason });
-            }
-            Phase::Ending(End::GivenUp(exceeded)) => {
-                tracing::error!(%supervisor, %exceeded, "an actor is given up");
-                self.emit(TreeEvent::ChildGivenUp { supervisor, exceeded: exceeded.clone() });
-                if let Some((_, Exceeded::Report(report))) = &slot.spec.own {
-                    report(exceeded);
-                }
-            }
-            _ => {}
-        }
-        for reply in slot.stopped {
-            let _ = reply.send(Ok(StopOutcome::Stopped));
-        }
     }
 
     pub(super) fn child(&self, id: &ChildId) -> Option<ActorCell> {
@@ -529,99 +335,16 @@ impl State {
     pub(super) fn status(&self) -> Children {
         let now = Instant::now();
         let children = self.slots.values().map(|slot| {
-            let state = match &slot.phase {
-                Phase::Waiting => ChildState::Waiting,
-                Phase::Starting => ChildState::Starting,
-                Phase::Running => ChildState::Running,
-                Phase::Backoff(until) => ChildState::Backoff(until.saturating_duration_since(now)),
-                Phase::Cancelling | Phase::Stopping | Phase::Ending(_) => ChildState::Stopping,
-            };
-            let status = ChildStatus {
-                id: Arc::clone(&slot.spec.id),
-                state,
-                restarts: slot.restarts,
-                last_error: slot.last_error.clone(),
-                below: None,
-            };
+            let status = slot.status(now);
             let below = slot.live.as_ref().filter(|live| live.is_supervisor()).map(|live| live.cell.clone());
             (status, below)
         });
         Children { supervisor: Arc::clone(&self.spec.id), children: children.collect() }
     }
 
-    /// Stops every child in reverse order and waits; returns the meltdown if that is why.
-    pub(super) async fn close(&mut self) -> Option<Meltdown> {
-        let grace = self.spec.kill_grace;
-        let mut hurry = self.control.hurried();
-        for slot in self.slots.values_mut() {
-            // Its tasks end; what they stopped or started is stopped from here.
-            slot.task = None;
-        }
-        // A start that blocks its thread must not keep the others from being stopped.
-        let _ = timeout(grace, self.control.no_start_in_flight()).await;
-        // The roster, not the slots: it has what was started but not yet reported.
-        for entry in self.control.roster().into_iter().rev() {
-            let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);
-            let ended = self.has_ended(entry.order);
-            // Its end carries its state; here no mailbox is read any more, so that would be kept until the
-            // supervisor itself is dropped. Unlinked, its state is dropped when it ends.
-            let guard = HaltOnDrop(entry.live.clone());
-            entry.live.cell.unlink(self.myself.get_cell());
-            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
-            drop(guard);
-            self.closed(entry.order, &entry.live, outcome);
-        }
-        while let Some((order, _)) = self.slots.last_key_value() {
-            self.remove(*order, StopOutcome::Stopped);
-        }
-        self.emit(TreeEvent::Stopped { supervisor: Arc::clone(&self.spec.id) });
-        self.meltdown.take()
-    }
-
-    fn closed(&mut self, order: u64, live: &Live, outcome: StopOutcome) {
-        if outcome != StopOutcome::Stuck {
-            self.control.remove(live.cell.get_id());
-        }
-        self.remove(order, outcome);
-    }
-
     fn emit(&self, event: TreeEvent) {
         (self.spec.sink)(&event);
     }
-}
-
-/// Starts a child and links it, within its deadline, unless it is cancelled.
-async fn start_child(
-    spec: &ChildSpec,
-    supervisor: ActorCell,
-    mut cancelled: watch::Receiver<bool>,
-    mut hurried: watch::Receiver<bool>,
-) -> Result<Live, StartError> {
-    // The function is called within the future, so that a panic of its own is caught as well.
-    let start = Arc::clone(&spec.start);
-    let cell = supervisor.clone();
-    let starting = AssertUnwindSafe(async move { start(cell).await }).catch_unwind();
-    let result = tokio::select! {
-        biased;
-        () = until(&mut cancelled) => return Err(StartError::Cancelled),
-        () = until(&mut hurried) => return Err(StartError::Cancelled),
-        result = timeout(spec.start_deadline, starting) => result,
-    };
-    let live = match result {
-        Err(_) => return Err(StartError::Deadline(spec.start_deadline)),
-        Ok(Err(panic)) => return Err(StartError::Failed(panic_text(panic.as_ref()).into())),
-        Ok(Ok(started)) => started?,
-    };
-    if live.cell.try_get_supervisor().map(|s| s.get_id()) != Some(supervisor.get_id()) {
-        live.cell.link(supervisor);
-    }
-    Ok(live)
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
-        .unwrap_or_else(|| "panicked with something that is no text".into())
 }
 
 async fn gone(live: Option<Live>) {

@@ -1,0 +1,154 @@
+//! How children end: on demand, for good by themselves, and all of them with their supervisor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::slot::{End, Phase, Task};
+use super::{State, tell};
+use crate::tree::actor::What;
+use crate::tree::event::{Meltdown, StopOutcome, TreeEvent};
+use crate::tree::handle::{AddError, Mode, Reply, StopError};
+use crate::tree::roster::{HaltOnDrop, Live};
+use crate::tree::spec::{ChildId, Exceeded};
+
+impl State {
+    pub(in crate::tree) fn stop(
+        &mut self,
+        id: &ChildId,
+        mode: Mode,
+        reply: Option<Reply<Result<StopOutcome, StopError>>>,
+    ) {
+        let order = self.by_id.get(id).copied();
+        let Some((order, slot)) = order.and_then(|o| Some((o, self.slots.get_mut(&o)?))) else {
+            if let Some(reply) = reply {
+                let _ = reply.send(Err(StopError::Unknown(Arc::clone(id))));
+            }
+            return;
+        };
+        slot.stopped.extend(reply);
+        if mode == Mode::Now {
+            slot.hurry.send_replace(true);
+        }
+        match slot.phase {
+            Phase::Waiting => self.remove(order, StopOutcome::Stopped),
+            Phase::Starting => {
+                slot.phase = Phase::Cancelling;
+                slot.cancel.send_replace(true);
+            }
+            Phase::Running | Phase::Backoff(_) => self.begin_stop(order),
+            Phase::Cancelling | Phase::Stopping | Phase::Ending(_) => {}
+        }
+    }
+
+    /// The slot's actor and everything below it is gone.
+    pub(super) fn forget_live(&mut self, order: u64) {
+        if let Some(live) = self.slots.get_mut(&order).and_then(|s| s.live.take()) {
+            self.by_actor.remove(&live.cell.get_id());
+            self.control.remove(live.cell.get_id());
+        }
+    }
+
+    pub(super) fn remove(&mut self, order: u64, outcome: StopOutcome) {
+        if outcome != StopOutcome::Stuck {
+            self.forget_live(order);
+        }
+        let Some(slot) = self.slots.remove(&order) else { return };
+        self.by_id.remove(&slot.spec.id);
+        let child = slot.spec.id;
+        if outcome == StopOutcome::Stuck {
+            tracing::error!(supervisor = %self.spec.id, %child, "an actor does not end though it was killed");
+        }
+        let supervisor = Arc::clone(&self.spec.id);
+        self.emit(TreeEvent::ChildStopped { supervisor, child: Arc::clone(&child), outcome });
+        if let Some(reply) = slot.added {
+            let _ = reply.send(Err(AddError::Removed(child)));
+        }
+        for reply in slot.stopped {
+            let _ = reply.send(Ok(outcome));
+        }
+    }
+
+    pub(super) fn end(&mut self, order: u64) {
+        self.forget_live(order);
+        let Some(slot) = self.slots.remove(&order) else { return };
+        self.by_id.remove(&slot.spec.id);
+        let supervisor = Arc::clone(&self.spec.id);
+        match slot.phase {
+            Phase::Ending(End::Normal(reason)) => {
+                self.emit(TreeEvent::ChildEnded { supervisor, child: slot.spec.id, reason });
+            }
+            Phase::Ending(End::GivenUp(exceeded)) => {
+                tracing::error!(%supervisor, %exceeded, "an actor is given up");
+                self.emit(TreeEvent::ChildGivenUp { supervisor, exceeded: exceeded.clone() });
+                if let Some((_, Exceeded::Report(report))) = &slot.spec.own {
+                    report(exceeded);
+                }
+            }
+            _ => {}
+        }
+        for reply in slot.stopped {
+            let _ = reply.send(Ok(StopOutcome::Stopped));
+        }
+    }
+
+    pub(super) fn begin_stop(&mut self, order: u64) {
+        let supervisor = self.myself.clone();
+        let grace = self.spec.kill_grace;
+        let ended = self.has_ended(order);
+        let Some((slot, generation)) = self.turn(order, Phase::Stopping) else { return };
+        slot.up = None;
+        let live = slot.live.clone();
+        let deadline = slot.spec.stop_deadline;
+        let mut hurry = slot.hurry.subscribe();
+        slot.task = Some(Task(tokio::spawn(async move {
+            let outcome = match live {
+                Some(live) => live.stop(deadline, &mut hurry, grace).await,
+                None => StopOutcome::Stopped,
+            };
+            tell(&supervisor, order, generation, What::Stopped(outcome.of(ended)));
+        })));
+    }
+
+    /// True if the slot's last actor came to its end before it was asked to.
+    pub(super) fn has_ended(&self, order: u64) -> bool {
+        self.slots.get(&order).is_some_and(|s| matches!(s.phase, Phase::Backoff(_) | Phase::Ending(_)))
+    }
+
+    /// Stops every child in reverse order and waits; returns the meltdown if that is why.
+    pub(in crate::tree) async fn close(&mut self) -> Option<Meltdown> {
+        let grace = self.spec.kill_grace;
+        let mut hurry = self.control.hurried();
+        for slot in self.slots.values_mut() {
+            // Its tasks end; what they stopped or started is stopped from here.
+            slot.task = None;
+        }
+        // A start that blocks its thread must not keep the others from being stopped.
+        let _ = timeout(grace, self.control.no_start_in_flight()).await;
+        // The roster, not the slots: it has what was started but not yet reported.
+        for entry in self.control.roster().into_iter().rev() {
+            let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);
+            let ended = self.has_ended(entry.order);
+            // Its end carries its state; here no mailbox is read any more, so that would be kept until the
+            // supervisor itself is dropped. Unlinked, its state is dropped when it ends.
+            let guard = HaltOnDrop(entry.live.clone());
+            entry.live.cell.unlink(self.myself.get_cell());
+            let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
+            drop(guard);
+            self.closed(entry.order, &entry.live, outcome);
+        }
+        while let Some((order, _)) = self.slots.last_key_value() {
+            self.remove(*order, StopOutcome::Stopped);
+        }
+        self.emit(TreeEvent::Stopped { supervisor: Arc::clone(&self.spec.id) });
+        self.meltdown.take()
+    }
+
+    pub(super) fn closed(&mut self, order: u64, live: &Live, outcome: StopOutcome) {
+        if outcome != StopOutcome::Stuck {
+            self.control.remove(live.cell.get_id());
+        }
+        self.remove(order, outcome);
+    }
+}

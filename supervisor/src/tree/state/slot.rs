@@ -1,0 +1,133 @@
+//! One child of a supervisor: what is known of it, and what waits for it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::tree::event::{BudgetExceeded, StopOutcome};
+use crate::tree::handle::{AddError, ChildState, ChildStatus, FirstStart, Reply, StopError};
+use crate::tree::policy::{Account, Backoff, Waits};
+use crate::tree::roster::Live;
+use crate::tree::spec::{ChildId, ChildSpec};
+
+pub(super) const RESTARTS: &str = "madako_actor_restarts_total";
+pub(super) const UP: &str = "madako_actor_up";
+
+/// Where a child is in its life.
+pub(super) enum Phase {
+    /// Its turn in the first start has not come.
+    Waiting,
+    /// Its start task runs.
+    Starting,
+    /// Its start task was told to give up.
+    Cancelling,
+    Running,
+    /// A task waits for the end of its predecessor and for this time.
+    Backoff(Instant),
+    /// A task stops it.
+    Stopping,
+    /// It ended for good by itself; a task waits until everything below it is gone.
+    Ending(End),
+}
+
+/// An end for good that nobody asked for.
+pub(super) enum End {
+    Normal(Option<String>),
+    GivenUp(BudgetExceeded),
+}
+
+/// One child.
+pub(super) struct Slot {
+    pub(super) spec: ChildSpec,
+    pub(super) phase: Phase,
+    /// What the slot's task reports under; a report with another one is void.
+    pub(super) generation: u64,
+    pub(super) task: Option<Task>,
+    /// The actor that runs, or the last one until it is known to be gone.
+    pub(super) live: Option<Live>,
+    pub(super) up: Option<Up>,
+    pub(super) started_at: Option<Instant>,
+    pub(super) waits: Waits,
+    pub(super) account: Option<Account>,
+    pub(super) restarts: u64,
+    pub(super) restarts_total: metrics::Counter,
+    pub(super) last_error: Option<String>,
+    /// Cancels its start.
+    pub(super) cancel: watch::Sender<bool>,
+    /// Turns its graceful stop into a kill.
+    pub(super) hurry: watch::Sender<bool>,
+    pub(super) added: Option<Reply<Result<FirstStart, AddError>>>,
+    pub(super) stopped: Vec<Reply<Result<StopOutcome, StopError>>>,
+}
+
+/// A task that ends with its slot.
+pub(super) struct Task(pub(super) JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Counts a running actor in the metrics for as long as it lives.
+pub(super) struct Up(metrics::Gauge);
+
+impl Up {
+    pub(super) fn new(label: &ChildId) -> Self {
+        let gauge = metrics::gauge!(UP, "actor" => label.to_string());
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl Slot {
+    /// A child whose turn in the first start has not come; `backoff` where it has none of its own.
+    pub(super) fn new(spec: ChildSpec, backoff: Backoff, seed: u64) -> Self {
+        let backoff = spec.backoff.unwrap_or(backoff);
+        Self {
+            phase: Phase::Waiting,
+            generation: 0,
+            task: None,
+            live: None,
+            up: None,
+            started_at: None,
+            waits: Waits::new(backoff, seed, &spec.id),
+            account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
+            restarts: 0,
+            // Here already: it is to be seen with 0 before the first restart.
+            restarts_total: metrics::counter!(RESTARTS, "actor" => spec.label.to_string()),
+            last_error: None,
+            cancel: watch::Sender::new(false),
+            hurry: watch::Sender::new(false),
+            added: None,
+            stopped: Vec::new(),
+            spec,
+        }
+    }
+
+    /// What operators see of it; what is below it is not known here.
+    pub(super) fn status(&self, now: Instant) -> ChildStatus {
+        let state = match &self.phase {
+            Phase::Waiting => ChildState::Waiting,
+            Phase::Starting => ChildState::Starting,
+            Phase::Running => ChildState::Running,
+            Phase::Backoff(until) => ChildState::Backoff(until.saturating_duration_since(now)),
+            Phase::Cancelling | Phase::Stopping | Phase::Ending(_) => ChildState::Stopping,
+        };
+        ChildStatus {
+            id: Arc::clone(&self.spec.id),
+            state,
+            restarts: self.restarts,
+            last_error: self.last_error.clone(),
+            below: None,
+        }
+    }
+}
