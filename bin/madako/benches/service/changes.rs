@@ -1,0 +1,101 @@
+//! From a change to its commit: of the constraints, which are watched, and in the registry, which is polled.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::sleep;
+
+use crate::scene::Scene;
+use crate::size;
+use crate::table::{Table, Times, shown};
+
+const SAMPLES: usize = 20;
+/// How soon a changed constraint is to be committed.
+const AIM: Duration = Duration::from_millis(200);
+/// The scene's time between polls.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Polls before memory is looked at: what grows by poll has grown.
+const POLLS: usize = 30;
+/// Longest pause before a constraint is changed: no multiple of anything.
+const PAUSE: Duration = Duration::from_millis(170);
+/// No leader is lost while commits are measured.
+const TTL: &str = "60s";
+
+/// Fills in its rows.
+pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+    for (machines, workers) in [(60, 20), (1_000, 880)] {
+        let mut scene = Scene::on_etcd(machines, TTL).await?;
+        let instance = scene.instance()?;
+        let measured = constraints(&mut scene, workers, &mut chance).await;
+        let name = format!("a changed constraint is committed, etcd, {machines} machines");
+        table.times(name, AIM, &scene.explain(measured)?);
+        let measured = registry(&mut scene, &mut chance).await;
+        scene.explain(measured)?.fill(machines, table);
+        drop(instance);
+    }
+    for (machines, workers) in [(60, 20), (1_000, 880)] {
+        let (mut scene, instance) = Scene::on_embedded(machines, TTL).await?;
+        let measured = constraints(&mut scene, workers, &mut chance).await;
+        let name = format!("a changed constraint is committed, embedded store, {machines} machines");
+        table.times(name, AIM, &scene.explain(measured)?);
+        if machines == 1_000 {
+            scene.registry.polls(POLLS).await?;
+            size::memory(&scene, &instance, table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wants one worker more, again and again.
+async fn constraints(scene: &mut Scene, workers: usize, chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    scene.install(workers).await?;
+    let mut times = Times::default();
+    for _ in 0..SAMPLES {
+        sleep(PAUSE.mul_f64(chance.random())).await;
+        let began = scene.want_one_more().await?;
+        times.add(scene.witness.until_workers(scene.workers).await? - began);
+    }
+    Ok(times)
+}
+
+/// Times of changes in the registry.
+#[derive(Default)]
+struct Polled {
+    from_change: Times,
+    from_poll: Times,
+    /// Most polls from a change to its commit.
+    polls: usize,
+}
+
+impl Polled {
+    fn fill(&self, machines: u32, table: &mut Table) {
+        table.row(
+            format!("a change in the registry is committed, {machines} machines"),
+            "by the next poll",
+            format!("at the latest by poll {}; every {}: {}", self.polls, shown(INTERVAL), self.from_change),
+            Some(self.polls == 1 && self.from_poll.worst() < INTERVAL),
+        );
+        table.noted("of this from the poll to the commit", &self.from_poll);
+    }
+}
+
+/// Retires machines at any time between two polls.
+async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<Polled> {
+    // So many that those that retire are not replaced, which would be another commit.
+    let enough = scene.workers - SAMPLES;
+    scene.constrain(enough).await?;
+    let mut measured = Polled::default();
+    for _ in 0..SAMPLES {
+        sleep(INTERVAL.mul_f64(chance.random())).await;
+        let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
+        let changed = scene.registry.retire(&address)?;
+        let committed = scene.witness.until_tainted(&address).await?;
+        let polls = scene.registry.asked(changed, committed);
+        let seen = *polls.first().ok_or_else(|| anyhow::anyhow!("committed without a poll"))?;
+        measured.from_change.add(committed - changed);
+        measured.from_poll.add(committed - seen);
+        measured.polls = measured.polls.max(polls.len());
+    }
+    Ok(measured)
+}

@@ -1,0 +1,114 @@
+//! `kill -9` of the leader, until the next leader's commit of something that waits since then.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, sleep};
+
+use crate::handover::{take_leader, three};
+use crate::processes::Madako;
+use crate::scene::Scene;
+use crate::table::{Table, Times, shown};
+use crate::witness::Witness;
+
+const SAMPLES: usize = 6;
+/// etcd 3.4 grants no shorter lease with its default election time-out.
+const TTL: Duration = Duration::from_secs(2);
+const TTL_TEXT: &str = "2s";
+/// Longest pause before the leader is killed; its lease is renewed at each third of the TTL.
+const PAUSE: Duration = Duration::from_millis(1_400);
+
+/// Fills in its rows.
+pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+    let aim = |beyond: u64| TTL + Duration::from_millis(beyond);
+    let mut row = |name: &str, beyond: u64, times: &Times| {
+        let within = times.worst() <= aim(beyond);
+        let measured = format!("{times} with a TTL of {}", shown(TTL));
+        table.row(name, format!("TTL + {}", shown(Duration::from_millis(beyond))), measured, Some(within));
+    };
+    row("the next leader's commit after `kill -9`, etcd", 1_000, &on_etcd(&mut chance).await?);
+    let dialling = on_embedded(&mut chance).await?;
+    row("the same on the embedded store, where another process has the store", 500, &dialling);
+    let restarted = restarted(&mut chance).await?;
+    row(
+        "the same where the process with the embedded store is killed and started again at once",
+        500,
+        &restarted,
+    );
+    Ok(())
+}
+
+/// Kills a leader, and wants one worker more at once.
+async fn killed(scene: &mut Scene, leader: Madako) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    leader.kill()?;
+    scene.want_one_more().await?;
+    let committed = scene.witness.until_workers(scene.workers).await?;
+    leader.ended().await?;
+    Ok(committed - began)
+}
+
+async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let mut scene = Scene::on_etcd(60, TTL_TEXT).await?;
+    let mut instances = three(&mut scene).await?;
+    let mut times = Times::default();
+    for _ in 0..SAMPLES {
+        sleep(PAUSE.mul_f64(chance.random())).await;
+        let (_, leader) = take_leader(&mut scene, &mut instances)?;
+        let took = killed(&mut scene, leader).await;
+        times.add(scene.explain(took)?);
+        let instance = scene.instance()?;
+        instances.push((scene.candidate().await?, instance));
+    }
+    Ok(times)
+}
+
+/// The leader only dials the store that another process has, which is the next leader.
+async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let (mut scene, _host) = Scene::on_embedded(60, TTL_TEXT).await?;
+    scene.install(20).await?;
+    let mut times = Times::default();
+    for _ in 0..SAMPLES {
+        scene.witness.catch_up();
+        let hosts = scene.witness.leader().context("nobody leads")?.to_owned();
+        let leader = scene.dialling()?;
+        let dials = scene.candidate().await?;
+        // The one that has the store goes to the end of the line.
+        scene.witness.delete(&hosts).await?;
+        scene.candidate().await?;
+        anyhow::ensure!(scene.witness.leader() == Some(dials.as_str()), "another leads");
+        // It works as leader before it is killed.
+        scene.want_one_more().await?;
+        let works = scene.witness.until_workers(scene.workers).await;
+        scene.explain(works)?;
+        sleep(PAUSE.mul_f64(chance.random())).await;
+        let took = killed(&mut scene, leader).await;
+        times.add(scene.explain(took)?);
+    }
+    Ok(times)
+}
+
+/// The leader has the store; it is started again at once, as a service manager would.
+async fn restarted(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let (mut scene, mut leader) = Scene::on_embedded(60, TTL_TEXT).await?;
+    scene.install(20).await?;
+    // Those that retire are not to be replaced.
+    scene.constrain(10).await?;
+    let mut times = Times::default();
+    for _ in 0..SAMPLES {
+        sleep(PAUSE.mul_f64(chance.random())).await;
+        let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
+        let began = Instant::now();
+        leader.kill()?;
+        // The store is gone with it: what waits is in the registry.
+        scene.registry.retire(&address)?;
+        leader.ended().await?;
+        leader = scene.instance()?;
+        scene.witness = Witness::new(&scene.endpoint).await?;
+        let committed = scene.witness.until_tainted(&address).await;
+        times.add(scene.explain(committed)? - began);
+    }
+    Ok(times)
+}

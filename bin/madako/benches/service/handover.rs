@@ -1,0 +1,96 @@
+//! Leadership after a clean stop: three instances on etcd, the leader gets SIGTERM.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use madako_messages::keys;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, sleep};
+
+use crate::processes::Madako;
+use crate::scene::Scene;
+use crate::table::{Table, Times};
+
+const SAMPLES: usize = 10;
+const AIM: Duration = Duration::from_millis(200);
+/// Far longer than a hand-over: no lease ends by itself here.
+const TTL: &str = "60s";
+/// Longest pause before the leader is stopped.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Instances with the keys of their candidates.
+pub(crate) type Instances = Vec<(String, Madako)>;
+
+/// Three instances and a cluster.
+pub(crate) async fn three(scene: &mut Scene) -> anyhow::Result<Instances> {
+    let mut instances = Instances::new();
+    for _ in 0..3 {
+        let instance = scene.instance()?;
+        instances.push((scene.candidate().await?, instance));
+    }
+    scene.install(20).await?;
+    Ok(instances)
+}
+
+/// Takes the leader out of the instances.
+pub(crate) fn take_leader(scene: &mut Scene, instances: &mut Instances) -> anyhow::Result<(String, Madako)> {
+    scene.witness.catch_up();
+    let leader = scene.witness.leader().context("nobody leads")?;
+    let place = instances.iter().position(|(key, _)| key == leader);
+    Ok(instances.swap_remove(place.context("somebody unknown leads")?))
+}
+
+/// Times of one hand-over, from the signal.
+struct HandOver {
+    /// The leader key is gone, so that another is the oldest.
+    gone: Duration,
+    /// The next leader has written its status: it knows that it leads.
+    leads: Duration,
+    commits: Duration,
+}
+
+/// Fills in its rows.
+pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+    let mut scene = Scene::on_etcd(60, TTL).await?;
+    let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
+    let mut instances = three(&mut scene).await?;
+    for _ in 0..SAMPLES {
+        sleep(PAUSE.mul_f64(chance.random())).await;
+        let (key, leader) = take_leader(&mut scene, &mut instances)?;
+        let measured = hand_over(&mut scene, &key, leader).await;
+        let measured = scene.explain(measured)?;
+        gone.add(measured.gone);
+        leads.add(measured.leads);
+        commits.add(measured.commits);
+        let instance = scene.instance()?;
+        instances.push((scene.candidate().await?, instance));
+    }
+    table.times("hand-over of leadership by a clean stop, etcd: the next leader has begun", AIM, &leads);
+    table.noted("of this until the leader key is given back", &gone);
+    table.noted("from the signal until the next leader's first commit", &commits);
+    Ok(())
+}
+
+async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
+    let began = Instant::now();
+    leader.terminate()?;
+    let gone = scene
+        .witness
+        .until("the leader key is gone", |_, seen| seen.key == key && seen.entry.is_none())
+        .await?
+        .at;
+    // Not before: the one that stops could still commit it.
+    scene.want_one_more().await?;
+    let leads = scene
+        .witness
+        .until("the next leader's status", |witness, seen| {
+            let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
+            lease.is_some_and(|lease| witness.leader() == Some(keys::leader(lease).as_str()))
+        })
+        .await?
+        .at;
+    let commits = scene.witness.until_workers(scene.workers).await?;
+    anyhow::ensure!(leader.ended().await?, "the leader did not end cleanly");
+    Ok(HandOver { gone: gone - began, leads: leads - began, commits: commits - began })
+}

@@ -1,0 +1,73 @@
+//! What the service promises about time and memory, measured on processes of the built program.
+//!
+//! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts to run
+//! (`changes`, `handover`, `crash`, `actors`, `size`). Stores are a real etcd (the one that is
+//! installed) and the embedded one, files lie in cargo's directory for temporary files, and machines come from
+//! a simulated registry in this process, which shares the cores with all others.
+//!
+//! A time is taken by a watch of the store, as another program would see it: it ends when the
+//! change has arrived here. What decides is the worst of all samples, not the median.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its table")]
+
+mod actors;
+mod changes;
+mod crash;
+mod handover;
+mod processes;
+mod registry;
+mod scene;
+mod size;
+mod table;
+mod witness;
+
+use anyhow::Context as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::table::Table;
+
+/// Chooses when things happen.
+const SEED: u64 = 7;
+
+const PARTS: [&str; 5] = ["changes", "handover", "crash", "actors", "size"];
+
+fn main() -> anyhow::Result<()> {
+    // Cargo says --bench to every benchmark.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    for word in &wanted {
+        anyhow::ensure!(PARTS.contains(&word.as_str()), "no such part: {word}; there are {PARTS:?}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut table = Table::default();
+    let load = load();
+    for part in PARTS {
+        if !wanted.is_empty() && !wanted.iter().any(|word| word == part) {
+            continue;
+        }
+        eprintln!("{part} ...");
+        let chance = ChaCha8Rng::seed_from_u64(SEED);
+        let measured = runtime.block_on(async {
+            match part {
+                "changes" => changes::measure(chance, &mut table).await,
+                "handover" => handover::measure(chance, &mut table).await,
+                "crash" => crash::measure(chance, &mut table).await,
+                "actors" => actors::measure(&mut table).await,
+                _ => size::measure(&mut table).await,
+            }
+        });
+        // What was measured before is worth to be seen.
+        if let Err(error) = measured.with_context(|| format!("{part} could not be measured")) {
+            println!("{table}");
+            return Err(error);
+        }
+    }
+    println!("{table}\nLoad of the machine in the last minute: {load} before, {} at the end.", self::load());
+    Ok(())
+}
+
+/// How many processes wanted a core in the last minute, on average: neighbours make times longer.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,131 @@
+//! Processes that are measured: etcd, and the program itself.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// Long enough for anything that is to happen at all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory for the files of one measurement; it goes with this.
+pub(crate) struct Place(tempfile::TempDir);
+
+impl Place {
+    /// On the disk that builds are on: temporary directories of the system may be in memory.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+        Ok(Self(directory.context("no directory for the measurement's files")?))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A configuration file with this content.
+    pub(crate) fn config(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0").context("no port is free")?.local_addr()?.port())
+}
+
+/// A running etcd; killed when dropped.
+pub(crate) struct Etcd {
+    pub(crate) endpoint: String,
+    _process: Child,
+}
+
+impl Etcd {
+    pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
+        let endpoint = format!("http://127.0.0.1:{}", free_port()?);
+        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        let process = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(place.path("etcd"))
+            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(["--log-level", "panic", "--logger", "zap"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("etcd does not start (scripts/set-up installs it)")?;
+        Ok(Self { endpoint, _process: process })
+    }
+}
+
+/// A running `madako serve`; killed when dropped.
+pub(crate) struct Madako {
+    process: Child,
+    pid: Pid,
+}
+
+/// Memory of a process in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) peak: u64,
+}
+
+impl Madako {
+    /// Starts one. What it logs is appended to the file `log`.
+    pub(crate) fn start(config: &Path, log: &Path, interval: &str, ttl: &str) -> anyhow::Result<Self> {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot open {}", log.display()))?;
+        let process = Command::new(env!("CARGO_BIN_EXE_madako"))
+            .arg("--config")
+            .arg(config)
+            .args(["serve", "--http", "127.0.0.1:0", "--interval", interval, "--session-ttl", ttl])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .context("madako does not start")?;
+        let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self { process, pid: pid.context("madako ended at once")? })
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) -> anyhow::Result<()> {
+        kill_process(self.pid, Signal::TERM).context("SIGTERM cannot be sent")
+    }
+
+    /// Sends SIGKILL.
+    pub(crate) fn kill(&self) -> anyhow::Result<()> {
+        kill_process(self.pid, Signal::KILL).context("SIGKILL cannot be sent")
+    }
+
+    /// Waits until it has ended; whether that was a clean end.
+    pub(crate) async fn ended(mut self) -> anyhow::Result<bool> {
+        Ok(timeout(PATIENCE, self.process.wait()).await.context("madako does not end")??.success())
+    }
+
+    /// Its memory now, as the kernel counts it.
+    pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
+        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let bytes = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix("kB"));
+            let value = value.with_context(|| format!("{path} has no {name}"))?;
+            anyhow::Ok(value.trim().parse::<u64>()? * 1024)
+        };
+        Ok(Memory { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
+    }
+}

@@ -1,0 +1,90 @@
+//! The simulated registry, served on loopback by this process, and when it was asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_messages::feed::Task;
+use madako_messages::machine::MachineState;
+use madako_messages::ports::Clock;
+use madako_supervisor::clock::SystemClock;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+/// Machines in a rack.
+const RACK: u32 = 40;
+
+/// The system's clock, which notes when it was read: the registry reads it once for each question.
+#[derive(Default)]
+struct NotingClock(Mutex<Vec<Instant>>);
+
+impl NotingClock {
+    fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for NotingClock {
+    fn now(&self) -> OffsetDateTime {
+        self.noted().push(Instant::now());
+        SystemClock.now()
+    }
+}
+
+/// A registry of machines to which nothing happens by itself.
+pub(crate) struct Registry {
+    simulated: SimulatedRegistry,
+    clock: Arc<NotingClock>,
+    pub(crate) url: String,
+    _server: Task,
+}
+
+impl Registry {
+    /// So many machines, of compute, storage and gpu as 6 to 3 to 1; a machine that boots the others a rack.
+    pub(crate) async fn serve(machines: u32) -> anyhow::Result<Self> {
+        let clock = Arc::new(NotingClock::default());
+        let (storage, gpu) = (machines * 3 / 10, machines / 10);
+        let roles = [("compute", machines - storage - gpu), ("storage", storage), ("gpu", gpu)];
+        let config = DatacenterConfig::new(3, SystemClock.now(), machines.div_ceil(RACK), &roles);
+        let simulated =
+            SimulatedRegistry::new(Datacenter::new(config)?, Arc::clone(&clock) as Arc<dyn Clock>);
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("the registry cannot listen")?;
+        let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
+        let server = simulated.clone();
+        let server = Task::start(async move {
+            if let Err(error) = server.serve_tcp(listener).await {
+                eprintln!("the registry ended: {error}");
+            }
+        });
+        Ok(Self { simulated, clock, url, _server: server })
+    }
+
+    /// Retires the machine with this address: its node is to be tainted. Returns when that was done.
+    pub(crate) fn retire(&self, address: &str) -> anyhow::Result<Instant> {
+        let machines = self.simulated.machines();
+        let machine = machines.iter().find(|machine| machine.address() == Some(address));
+        let serial = &machine.context("a node without a machine")?.spec.serial;
+        self.simulated.set_state(serial, MachineState::Retiring)?;
+        Ok(Instant::now())
+    }
+
+    /// Questions after a moment and up to another, oldest first.
+    pub(crate) fn asked(&self, after: Instant, until: Instant) -> Vec<Instant> {
+        let asked = |at: &Instant| (after..=until).contains(at);
+        self.clock.noted().iter().copied().filter(asked).collect()
+    }
+
+    /// Waits until so many more questions have been asked.
+    pub(crate) async fn polls(&self, count: usize) -> anyhow::Result<()> {
+        let enough = self.clock.noted().len() + count;
+        let asked = async {
+            while self.clock.noted().len() < enough {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(crate::processes::PATIENCE * 2, asked).await.context("the registry is not asked")
+    }
+}

@@ -1,0 +1,135 @@
+//! A store, a registry, instances of the service on them, and a witness.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use madako_messages::keys;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::processes::{Etcd, Madako, Place, free_port};
+use crate::registry::Registry;
+use crate::witness::Witness;
+
+/// Time between polls, as the program takes it.
+pub(crate) const INTERVAL: &str = "1s";
+
+/// Nodes of the control plane.
+const CONTROL_PLANE: usize = 3;
+
+/// What is measured.
+pub(crate) struct Scene {
+    pub(crate) place: Place,
+    pub(crate) registry: Registry,
+    pub(crate) endpoint: String,
+    /// Of the instances that have the embedded store or dial etcd.
+    config: PathBuf,
+    ttl: &'static str,
+    pub(crate) witness: Witness,
+    pub(crate) workers: usize,
+    _etcd: Option<Etcd>,
+}
+
+impl Scene {
+    /// A real etcd, without instances.
+    pub(crate) async fn on_etcd(machines: u32, ttl: &'static str) -> anyhow::Result<Self> {
+        let place = Place::new()?;
+        let etcd = Etcd::start(&place)?;
+        let endpoint = etcd.endpoint.clone();
+        let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
+        let registry = Registry::serve(machines).await?;
+        let witness = Witness::new(&endpoint).await?;
+        Ok(Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: Some(etcd) })
+    }
+
+    /// The embedded store, with the instance that has it.
+    pub(crate) async fn on_embedded(machines: u32, ttl: &'static str) -> anyhow::Result<(Self, Madako)> {
+        let place = Place::new()?;
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let data = place.path("data");
+        let embedded = format!("embedded:\n  data-dir: {}\n  listen: {listen}\n", data.display());
+        let config = place.config("config.yml", &embedded)?;
+        let registry = Registry::serve(machines).await?;
+        let instance = Madako::start(&config, &place.path("log"), INTERVAL, ttl)?;
+        let endpoint = format!("http://{listen}");
+        let witness = Witness::new(&endpoint).await?;
+        let scene = Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: None };
+        Ok((scene, instance))
+    }
+
+    /// Another instance, as the scene's configuration has it.
+    pub(crate) fn instance(&self) -> anyhow::Result<Madako> {
+        Madako::start(&self.config, &self.place.path("log"), INTERVAL, self.ttl)
+    }
+
+    /// Another instance, which dials the store.
+    pub(crate) fn dialling(&self) -> anyhow::Result<Madako> {
+        let config = self.place.config("dials.yml", &format!("endpoints: [{}]\n", self.endpoint))?;
+        Madako::start(&config, &self.place.path("log"), INTERVAL, self.ttl)
+    }
+
+    /// Another instance, as it was started by the caller; its candidate's key.
+    pub(crate) async fn candidate(&mut self) -> anyhow::Result<String> {
+        let is_candidate =
+            |seen: &crate::witness::Seen| seen.key.starts_with(keys::LEADER) && seen.entry.is_some();
+        Ok(self.witness.until("a candidate", |_, seen| is_candidate(seen)).await?.key)
+    }
+
+    /// Stores what an operator would, and waits for the first cluster.
+    pub(crate) async fn install(&mut self, workers: usize) -> anyhow::Result<()> {
+        self.store_wishes(workers).await?;
+        self.witness.until_workers(workers).await?;
+        let masters = self.witness.cluster()?.control_plane().count();
+        anyhow::ensure!(masters == CONTROL_PLANE, "{masters} control plane nodes");
+        Ok(())
+    }
+
+    /// Stores what an operator would.
+    pub(crate) async fn store_wishes(&mut self, workers: usize) -> anyhow::Result<()> {
+        let worker = |role: &str, weight: &str| json!({"user": "cybozu", "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": weight}});
+        let template = json!({
+            "name": "bench",
+            "nodes": [
+                {"user": "cybozu", "control_plane": true, "labels": {"cke.cybozu.com/role": "compute"}},
+                worker("compute", "6.0"),
+                worker("storage", "3.0"),
+                worker("gpu", "1.0"),
+            ],
+            "service_subnet": "10.68.0.0/16",
+        });
+        // Machines that retire stay in the list, to be tainted.
+        let variables = json!({"having": null, "notHaving": {"roles": ["boot"]}});
+        self.witness.put(keys::SABAKAN_VARIABLES, variables.to_string()).await?;
+        self.witness.put(keys::SABAKAN_URL, self.registry.url.clone()).await?;
+        self.constrain(workers).await?;
+        self.witness.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
+    }
+
+    /// Writes how many workers there should be at least, as ckecli does. Returns when that was begun.
+    pub(crate) async fn constrain(&mut self, workers: usize) -> anyhow::Result<Instant> {
+        let constraints = json!({
+            "control-plane-count": CONTROL_PLANE, "minimum-workers": workers, "maximum-workers": 0,
+        });
+        self.workers = workers;
+        let began = Instant::now();
+        self.witness.put(keys::CONSTRAINTS, constraints.to_string()).await?;
+        Ok(began)
+    }
+
+    /// Writes that one worker more is wanted. Returns when that was begun.
+    pub(crate) async fn want_one_more(&mut self) -> anyhow::Result<Instant> {
+        self.constrain(self.workers + 1).await
+    }
+
+    /// What the instances logged, its end, for who looks for the cause of a failure.
+    pub(crate) fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.place.path("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// Adds the end of the log to an error.
+    pub(crate) fn explain<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        result.with_context(|| format!("the end of the log:\n{}", self.log()))
+    }
+}

@@ -1,0 +1,69 @@
+//! Memory of the service, size of the program, and what a large cluster costs.
+
+use std::hint::black_box;
+
+use anyhow::Context as _;
+use madako_messages::cluster::Cluster;
+use madako_messages::keys;
+use tokio::time::Instant;
+
+use crate::processes::Madako;
+use crate::scene::Scene;
+use crate::table::{Table, Times};
+
+const MIB: u64 = 1 << 20;
+const MEMORY: u64 = 60 * MIB;
+const BINARY: u64 = 40 * MIB;
+/// Nodes of a large cluster, beside the control plane.
+const LARGE: usize = 5_000;
+const MACHINES: u32 = 5_600;
+const DECODES: usize = 15;
+
+fn mib(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+    let mib = bytes as f64 / MIB as f64;
+    format!("{mib:.1} MiB")
+}
+
+/// The row of an instance's memory.
+pub(crate) fn memory(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
+    let memory = instance.memory()?;
+    let nodes = scene.witness.cluster()?.nodes.len();
+    table.row(
+        format!("memory of `madako serve` with 1,000 machines, {nodes} nodes, embedded store"),
+        mib(MEMORY),
+        format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak)),
+        Some(memory.peak < MEMORY),
+    );
+    Ok(())
+}
+
+/// Fills in its rows.
+pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let binary = std::fs::metadata(env!("CARGO_BIN_EXE_madako")).context("the program is not there")?.len();
+    table.row("size of the stripped binary", mib(BINARY), mib(binary), Some(binary < BINARY));
+
+    let (mut scene, instance) = Scene::on_embedded(MACHINES, "60s").await?;
+    let began = Instant::now();
+    let installed = scene.install(LARGE).await;
+    scene.explain(installed)?;
+    let mut first = Times::default();
+    first.add(began.elapsed());
+    table.noted(
+        format!("first cluster of {LARGE} workers, embedded store: from the first key stored"),
+        &first,
+    );
+    let stored = scene.witness.list().await?;
+    let json = &stored.entries.get(keys::CLUSTER).context("there is no cluster")?.value;
+    let mut times = Times::default();
+    for _ in 0..DECODES {
+        let began = Instant::now();
+        black_box(serde_json::from_slice::<Cluster>(black_box(json))?);
+        times.add(began.elapsed());
+    }
+    table.noted(format!("reading its JSON, {}", mib(json.len() as u64)), &times);
+    let memory = instance.memory()?;
+    let measured = format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak));
+    table.row(format!("memory with {MACHINES} machines and that cluster"), "-", measured, None);
+    Ok(())
+}

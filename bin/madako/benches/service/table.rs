@@ -1,0 +1,96 @@
+//! The table of results.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What was measured, and what it should have been.
+#[derive(Debug, Default)]
+pub(crate) struct Table(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    measure: String,
+    aim: String,
+    measured: String,
+    /// `None`: there is no aim.
+    reached: Option<bool>,
+}
+
+impl Table {
+    /// A row with a verdict, if there is an aim.
+    pub(crate) fn row(
+        &mut self,
+        measure: impl Into<String>,
+        aim: impl Into<String>,
+        measured: impl Into<String>,
+        reached: Option<bool>,
+    ) {
+        let row = Row { measure: measure.into(), aim: aim.into(), measured: measured.into(), reached };
+        eprintln!("  {}: {}", row.measure, row.measured);
+        self.0.push(row);
+    }
+
+    /// A row of times of which each should be within the aim.
+    pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+        self.row(measure, shown(aim), times.to_string(), Some(times.worst() <= aim));
+    }
+
+    /// A row of times without an aim.
+    pub(crate) fn noted(&mut self, measure: impl Into<String>, times: &Times) {
+        self.row(measure, "-", times.to_string(), None);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| Measure | Aim | Measured | |")?;
+        writeln!(f, "|---|---|---|---|")?;
+        for Row { measure, aim, measured, reached } in &self.0 {
+            let verdict = match reached {
+                Some(true) => "reached",
+                Some(false) => "not reached",
+                None => "",
+            };
+            writeln!(f, "| {measure} | {aim} | {measured} | {verdict} |")?;
+        }
+        Ok(())
+    }
+}
+
+/// Samples of a time; at least one.
+#[derive(Debug, Default)]
+pub(crate) struct Times(Vec<Duration>);
+
+impl Times {
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.0.push(time);
+        self.0.sort_unstable();
+    }
+
+    pub(crate) fn median(&self) -> Duration {
+        self.0[self.0.len() / 2]
+    }
+
+    pub(crate) fn worst(&self) -> Duration {
+        self.0[self.0.len() - 1]
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (median, worst) = (shown(self.median()), shown(self.worst()));
+        write!(f, "median {median}, worst of {} {worst}", self.0.len())
+    }
+}
+
+/// A time with the digits that count.
+pub(crate) fn shown(time: Duration) -> String {
+    let milliseconds = time.as_secs_f64() * 1e3;
+    if milliseconds < 9.95 {
+        format!("{milliseconds:.1} ms")
+    } else if milliseconds < 999.5 {
+        format!("{milliseconds:.0} ms")
+    } else {
+        format!("{:.2} s", milliseconds / 1e3)
+    }
+}

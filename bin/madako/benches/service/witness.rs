@@ -1,0 +1,194 @@
+//! Who looks at the store from outside: writes as an operator does, and notes when changes arrive.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use madako_messages::cluster::Cluster;
+use madako_messages::feed::Task;
+use madako_messages::keys;
+use madako_messages::store::{Entry, Outcome, Snapshot, Store as _, Transaction, WatchEvent, Write};
+use madako_store::{EtcdStore, StoreConfig};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::processes::PATIENCE;
+
+/// CKE's prefix.
+const PREFIX: &str = "/cke/";
+
+/// A change that arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) at: Instant,
+    pub(crate) key: String,
+    /// `None` when it was deleted.
+    pub(crate) entry: Option<Entry>,
+}
+
+impl Seen {
+    /// The cluster, if that is what changed.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        let entry = self.entry.as_ref().filter(|_| self.key == keys::CLUSTER)?;
+        serde_json::from_slice(&entry.value).ok()
+    }
+}
+
+/// Watches the keys that show what the service does.
+pub(crate) struct Witness {
+    store: EtcdStore,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    /// Clusters that were committed since the watch began.
+    pub(crate) commits: usize,
+    leaders: BTreeMap<String, Entry>,
+    cluster: Option<Cluster>,
+    _watches: Vec<Task>,
+}
+
+impl Witness {
+    /// Begins to watch a store, which may still be starting.
+    pub(crate) async fn new(endpoint: &str) -> anyhow::Result<Self> {
+        let settings = StoreConfig {
+            endpoints: vec![endpoint.to_owned()],
+            prefix: PREFIX.to_owned(),
+            ..StoreConfig::default()
+        };
+        let answers = async {
+            let mut store = EtcdStore::open(&settings, 1)?;
+            while store.list("ready").await.is_err() {
+                sleep(std::time::Duration::from_millis(5)).await;
+                // Another one, which does not remember that nobody answered.
+                store = EtcdStore::open(&settings, 1)?;
+            }
+            anyhow::Ok(store)
+        };
+        let store = timeout(PATIENCE, answers).await.context("the store does not answer")??;
+        let (sender, seen) = mpsc::unbounded_channel();
+        let watches = [keys::CLUSTER, keys::LEADER, keys::STATUS]
+            .into_iter()
+            .map(|key| {
+                let (mut watch, sender) = (store.watch(key), sender.clone());
+                Task::start(async move {
+                    while let Some(event) = watch.recv().await {
+                        let at = Instant::now();
+                        for (key, entry) in changes(event) {
+                            // An error means that the witness is gone, and this with it.
+                            let _ = sender.send(Seen { at, key, entry });
+                        }
+                    }
+                })
+            })
+            .collect();
+        Ok(Self { store, seen, commits: 0, leaders: BTreeMap::new(), cluster: None, _watches: watches })
+    }
+
+    /// Writes a key, whatever it holds.
+    pub(crate) async fn put(&self, key: &str, value: impl Into<Bytes>) -> anyhow::Result<()> {
+        self.write(Write::Put { key: key.to_owned(), value: value.into(), lease: 0 }).await
+    }
+
+    /// Deletes a key.
+    pub(crate) async fn delete(&self, key: &str) -> anyhow::Result<()> {
+        self.write(Write::Delete { key: key.to_owned() }).await
+    }
+
+    async fn write(&self, write: Write) -> anyhow::Result<()> {
+        let outcome = self.store.commit(Transaction { conditions: vec![], writes: vec![write] }).await?;
+        anyhow::ensure!(
+            matches!(outcome, Outcome::Committed { .. }),
+            "a write without conditions is refused"
+        );
+        Ok(())
+    }
+
+    /// Everything that is stored.
+    pub(crate) async fn list(&self) -> anyhow::Result<Snapshot> {
+        Ok(self.store.list("").await?)
+    }
+
+    /// Waits for a change that is this one.
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        mut is: impl FnMut(&Self, &Seen) -> bool,
+    ) -> anyhow::Result<Seen> {
+        let seen = async {
+            loop {
+                let seen = self.seen.recv().await.context("the watches ended")?;
+                self.take(&seen);
+                if is(self, &seen) {
+                    return anyhow::Ok(seen);
+                }
+            }
+        };
+        timeout(PATIENCE, seen).await.with_context(|| format!("did not happen: {what}"))?
+    }
+
+    /// Waits for a cluster with so many workers.
+    pub(crate) async fn until_workers(&mut self, workers: usize) -> anyhow::Result<Instant> {
+        let is = |seen: &Seen| seen.cluster().is_some_and(|cluster| cluster.workers().count() == workers);
+        Ok(self.until(&format!("{workers} workers"), |_, seen| is(seen)).await?.at)
+    }
+
+    /// Waits until the node with this address is tainted.
+    pub(crate) async fn until_tainted(&mut self, address: &str) -> anyhow::Result<Instant> {
+        let is = |seen: &Seen| {
+            let cluster = seen.cluster();
+            let mut nodes = cluster.iter().flat_map(|cluster| &cluster.nodes);
+            nodes.any(|node| {
+                node.address == address && node.taints.iter().any(|taint| taint.value == "retiring")
+            })
+        };
+        Ok(self.until("a taint", |_, seen| is(seen)).await?.at)
+    }
+
+    /// Notes what has arrived by now.
+    pub(crate) fn catch_up(&mut self) {
+        while let Ok(seen) = self.seen.try_recv() {
+            self.take(&seen);
+        }
+    }
+
+    /// Key of the leader: the oldest of all candidates.
+    pub(crate) fn leader(&self) -> Option<&str> {
+        let oldest = self.leaders.iter().min_by_key(|(_, entry)| entry.create_revision);
+        oldest.map(|(key, _)| key.as_str())
+    }
+
+    /// The cluster that was seen last.
+    pub(crate) fn cluster(&self) -> anyhow::Result<&Cluster> {
+        self.cluster.as_ref().context("there is no cluster")
+    }
+
+    /// The worker at this place of the cluster that has no taint yet.
+    pub(crate) fn untainted_worker(&self, place: usize) -> anyhow::Result<String> {
+        let good = self.cluster()?.workers().filter(|node| node.taints.is_empty());
+        let good: Vec<&str> = good.map(|node| node.address.as_str()).collect();
+        anyhow::ensure!(!good.is_empty(), "every worker is tainted");
+        Ok(good[place % good.len()].to_owned())
+    }
+
+    fn take(&mut self, seen: &Seen) {
+        if seen.key.starts_with(keys::LEADER) {
+            match &seen.entry {
+                Some(entry) => self.leaders.insert(seen.key.clone(), entry.clone()),
+                None => self.leaders.remove(&seen.key),
+            };
+        } else if let Some(cluster) = seen.cluster() {
+            self.commits += 1;
+            self.cluster = Some(cluster);
+        }
+    }
+}
+
+fn changes(event: WatchEvent) -> Vec<(String, Option<Entry>)> {
+    match event {
+        WatchEvent::Listed(snapshot) => {
+            snapshot.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect()
+        }
+        WatchEvent::Changed { changes, .. } => {
+            changes.into_iter().map(|change| (change.key, change.entry)).collect()
+        }
+        WatchEvent::Interrupted(_) => Vec::new(),
+    }
+}
