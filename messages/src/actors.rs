@@ -1,7 +1,7 @@
 //! The actors' messages.
 //!
 //! Observations and state come through feeds ([`crate::feed`]): at most one of each is in a mailbox.
-//! Every call has a deadline at the caller.
+//! Every call has a deadline at the caller. What waits is counted ([`crate::mailbox`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::constraints::Constraints;
 use crate::feed::Handled;
 use crate::guard::GuardState;
 use crate::invariants::Violation;
+use crate::mailbox::Addressed;
 use crate::observation::Observation;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
@@ -151,6 +152,10 @@ pub enum LeaderMessage {
     },
 }
 
+impl Addressed for LeaderMessage {
+    const ACTOR: &'static str = "leader";
+}
+
 /// Messages of the poller.
 #[derive(Debug)]
 pub enum PollerMessage {
@@ -167,6 +172,10 @@ pub enum PollerMessage {
     },
 }
 
+impl Addressed for PollerMessage {
+    const ACTOR: &'static str = "sabakan-poller";
+}
+
 /// Messages of the planner.
 #[derive(Debug)]
 pub enum PlannerMessage {
@@ -176,4 +185,8 @@ pub enum PlannerMessage {
     Observed(Arc<Observation>, Handled),
     /// Try again what could not be committed.
     Retry,
+}
+
+impl Addressed for PlannerMessage {
+    const ACTOR: &'static str = "cluster-planner";
 }

@@ -4,11 +4,12 @@
 //! the newest value next; a value that is replaced before it was handled is never seen. The feed ends
 //! with its handle or with the actor.
 
-use ractor::{ActorRef, Message};
+use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::latest::Subscriber;
+use crate::mailbox::{Addressed, Letter};
 
 /// Travels with a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
@@ -41,18 +42,18 @@ impl Drop for Task {
 /// Forwards every newest value to an actor, the present one first.
 pub fn forward<T, M>(
     mut values: Subscriber<T>,
-    actor: ActorRef<M>,
+    actor: ActorRef<Letter<M>>,
     wrap: impl Fn(T, Handled) -> M + Send + 'static,
 ) -> Task
 where
     T: Clone + Send + Sync + 'static,
-    M: Message,
+    M: Addressed + Send + 'static,
 {
     Task::start(async move {
         loop {
             let value = values.next().await;
             let (mark, done) = handled();
-            if actor.cast(wrap(value, mark)).is_err() {
+            if actor.cast(wrap(value, mark).into()).is_err() {
                 return;
             }
             // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.

@@ -6,6 +6,7 @@ use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
 use crate::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use crate::mailbox::Letter;
 
 /// How long the leader may take to answer: a few of the store's time-outs (2 s each by default).
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
@@ -19,8 +20,9 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
     let Some(cell) = registry::where_is(leader) else {
         return Err(CommitError::NotLeader { epoch });
     };
-    let leader = ActorRef::<LeaderMessage>::from(cell);
-    match leader.call(|reply| LeaderMessage::Commit { epoch, mutation, reply }, Some(COMMIT_DEADLINE)).await {
+    let leader = ActorRef::<Letter<LeaderMessage>>::from(cell);
+    let letter = |reply| LeaderMessage::Commit { epoch, mutation, reply }.into();
+    match leader.call(letter, Some(COMMIT_DEADLINE)).await {
         Ok(CallResult::Success(result)) => result,
         Ok(CallResult::Timeout) => Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE }),
         Ok(CallResult::SenderError) | Err(_) => Err(CommitError::NotLeader { epoch }),

@@ -17,6 +17,7 @@ pub mod invariants;
 pub mod keys;
 pub mod latest;
 pub mod machine;
+pub mod mailbox;
 pub mod observation;
 pub mod plan;
 pub mod ports;

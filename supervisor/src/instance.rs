@@ -22,6 +22,7 @@ use madako_leader::{Leader, LeaderArguments, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
 use madako_messages::latest::{self, Subscriber};
+use madako_messages::mailbox::Letter;
 use madako_messages::ports::{Clock, Registry};
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
@@ -303,8 +304,8 @@ impl Director {
         self.melted.send_replace(true);
         self.ports.events.emit(Event::Meltdown { pause: PAUSE_AFTER_MELTDOWN });
         if let Some(leader) = registry::where_is(actor_name(&self.options.id, LEADER)) {
-            let yielded = ActorRef::<LeaderMessage>::from(leader)
-                .cast(LeaderMessage::Yield { pause: PAUSE_AFTER_MELTDOWN });
+            let yielded = ActorRef::<Letter<LeaderMessage>>::from(leader)
+                .cast(LeaderMessage::Yield { pause: PAUSE_AFTER_MELTDOWN }.into());
             if let Err(error) = yielded {
                 tracing::error!(%error, "the leader could not be told to give up leadership");
             }

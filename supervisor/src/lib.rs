@@ -13,6 +13,7 @@ pub fn describe_metrics() {
     madako_cluster_planner::describe_metrics();
     madako_http::describe_metrics();
     madako_leader::describe_metrics();
+    madako_messages::mailbox::describe_metrics();
     madako_sabakan::describe_metrics();
     madako_sabakan_poller::describe_metrics();
     madako_store::describe_metrics();

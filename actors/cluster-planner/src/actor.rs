@@ -12,6 +12,7 @@ use madako_messages::feed::{Task, forward};
 use madako_messages::gate::commit;
 use madako_messages::keys;
 use madako_messages::latest::Subscriber;
+use madako_messages::mailbox::Letter;
 use madako_messages::observation::Observation;
 use madako_messages::plan::{Plan, PlanError};
 use madako_messages::ports::Clock;
@@ -122,13 +123,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Planner {
-    type Msg = PlannerMessage;
+    type Msg = Letter<PlannerMessage>;
     type State = PlannerState;
     type Arguments = PlannerArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<PlannerMessage>,
+        myself: ActorRef<Letter<PlannerMessage>>,
         given: PlannerArguments,
     ) -> Result<PlannerState, ActorProcessingErr> {
         let feeds = [
@@ -148,12 +149,12 @@ impl Actor for Planner {
 
     async fn handle(
         &self,
-        myself: ActorRef<PlannerMessage>,
-        message: PlannerMessage,
+        myself: ActorRef<Letter<PlannerMessage>>,
+        letter: Letter<PlannerMessage>,
         state: &mut PlannerState,
     ) -> Result<(), ActorProcessingErr> {
         // The mark is dropped when this handler ends: the feed brings the next value after that.
-        let _handled = match message {
+        let _handled = match letter.open() {
             PlannerMessage::State(new, handled) => {
                 state.state = Some(new);
                 Some(handled)
@@ -170,7 +171,7 @@ impl Actor for Planner {
 }
 
 impl PlannerState {
-    async fn plan(&mut self, myself: &ActorRef<PlannerMessage>) {
+    async fn plan(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
         match self.consider() {
             Considered::Behind => {}
             Considered::Blocked(why) => {
@@ -265,7 +266,7 @@ impl PlannerState {
         (age > self.given.interval * STALE_AFTER_POLLS).then_some(Blocked::Stale { age })
     }
 
-    async fn commit(&mut self, myself: &ActorRef<PlannerMessage>, inputs: &Inputs, plan: Arc<Plan>) {
+    async fn commit(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, inputs: &Inputs, plan: Arc<Plan>) {
         let (Some(template), Some(constraints)) = (&inputs.state.template, &inputs.state.constraints) else {
             return;
         };
@@ -299,13 +300,13 @@ impl PlannerState {
         }
     }
 
-    fn retry_later(&mut self, myself: &ActorRef<PlannerMessage>) {
+    fn retry_later(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
         let actor = myself.clone();
         let timer = Task::start(async move {
             tokio::time::sleep(pause).await;
             // The actor is gone: nobody is left to try.
-            let _ = actor.cast(PlannerMessage::Retry);
+            let _ = actor.cast(PlannerMessage::Retry.into());
         });
         self.retry = Some((pause, timer));
     }

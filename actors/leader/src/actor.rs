@@ -9,6 +9,7 @@ use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::{Task, handled};
 use madako_messages::keys;
 use madako_messages::latest::Publisher;
+use madako_messages::mailbox::Letter;
 use madako_messages::plan::Action;
 use madako_messages::ports::Clock;
 use madako_messages::state::{ClusterState, Fault};
@@ -104,13 +105,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Leader {
-    type Msg = LeaderMessage;
+    type Msg = Letter<LeaderMessage>;
     type State = LeaderState;
     type Arguments = LeaderArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<LeaderMessage>,
+        myself: ActorRef<Letter<LeaderMessage>>,
         given: LeaderArguments,
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
@@ -138,11 +139,11 @@ impl Actor for Leader {
 
     async fn handle(
         &self,
-        myself: ActorRef<LeaderMessage>,
-        message: LeaderMessage,
+        myself: ActorRef<Letter<LeaderMessage>>,
+        letter: Letter<LeaderMessage>,
         state: &mut LeaderState,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
+        match letter.open() {
             LeaderMessage::Campaign(event, _handled) => state.campaign(&myself, event),
             LeaderMessage::Watch(event, _handled) => state.watched(event),
             LeaderMessage::Commit { epoch, mutation, reply } => {
@@ -161,7 +162,7 @@ impl Actor for Leader {
 
     async fn post_stop(
         &self,
-        _: ActorRef<LeaderMessage>,
+        _: ActorRef<Letter<LeaderMessage>>,
         state: &mut LeaderState,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(epoch) = state.epoch.take() {
@@ -179,7 +180,7 @@ impl Actor for Leader {
 }
 
 impl LeaderState {
-    fn campaign(&mut self, myself: &ActorRef<LeaderMessage>, event: CampaignEvent) {
+    fn campaign(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: CampaignEvent) {
         match event {
             CampaignEvent::Waiting { leader } => self.given.events.emit(Event::Waiting { leader }),
             CampaignEvent::Unavailable(error) => {
@@ -205,7 +206,7 @@ impl LeaderState {
     }
 
     /// Prepares a reign: an unfinished record is marked cancelled first, then the status is written.
-    fn start(&mut self, myself: &ActorRef<LeaderMessage>, epoch: Epoch) {
+    fn start(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: Epoch) {
         let given = self.given.clone();
         let leader = myself.clone();
         self.starting = Some(Task::start(async move {
@@ -223,7 +224,7 @@ impl LeaderState {
                 }
             }
             // The leader is gone: there is no reign to begin.
-            let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number });
+            let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number }.into());
         }));
     }
 
@@ -283,7 +284,7 @@ impl LeaderState {
 
     fn commit(
         &mut self,
-        myself: &ActorRef<LeaderMessage>,
+        myself: &ActorRef<Letter<LeaderMessage>>,
         epoch: i64,
         mutation: &Mutation,
         reply: RpcReplyPort<Result<Committed, CommitError>>,
@@ -325,7 +326,7 @@ impl LeaderState {
         let task = Task::start(async move {
             let result = store.commit(transaction).await;
             // The leader is gone, and with it whoever waits for the answer.
-            let _ = leader.cast(LeaderMessage::Done { id, result });
+            let _ = leader.cast(LeaderMessage::Done { id, result }.into());
         });
         self.in_flight.insert(
             id,
@@ -468,13 +469,13 @@ fn show_phase(now: i64) {
 /// Brings events to the leader one at a time: the next one when the last was handled.
 fn pump<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
-    leader: ActorRef<LeaderMessage>,
+    leader: ActorRef<Letter<LeaderMessage>>,
     wrap: impl Fn(E, madako_messages::feed::Handled) -> LeaderMessage + Send + 'static,
 ) -> Task {
     Task::start(async move {
         while let Some(event) = events.recv().await {
             let (mark, done) = handled();
-            if leader.cast(wrap(event, mark)).is_err() {
+            if leader.cast(wrap(event, mark).into()).is_err() {
                 return;
             }
             // An error is the mark being dropped: handled, or the leader is gone and the next cast says so.

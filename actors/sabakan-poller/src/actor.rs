@@ -10,6 +10,7 @@ use madako_messages::feed::{Task, forward};
 use madako_messages::gate::commit;
 use madako_messages::guard::GuardState;
 use madako_messages::latest::{Publisher, Subscriber};
+use madako_messages::mailbox::Letter;
 use madako_messages::observation::{Observation, Query};
 use madako_messages::ports::{Clock, Fetched, Registry};
 use madako_messages::state::ClusterState;
@@ -77,17 +78,17 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Poller {
-    type Msg = PollerMessage;
+    type Msg = Letter<PollerMessage>;
     type State = PollerState;
     type Arguments = PollerArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<PollerMessage>,
+        myself: ActorRef<Letter<PollerMessage>>,
         given: PollerArguments,
     ) -> Result<PollerState, ActorProcessingErr> {
         let feed = forward(given.state.clone(), myself.clone(), PollerMessage::State);
-        myself.cast(PollerMessage::Tick)?;
+        myself.cast(PollerMessage::Tick.into())?;
         Ok(PollerState {
             given,
             state: None,
@@ -103,12 +104,12 @@ impl Actor for Poller {
 
     async fn handle(
         &self,
-        myself: ActorRef<PollerMessage>,
-        message: PollerMessage,
+        myself: ActorRef<Letter<PollerMessage>>,
+        letter: Letter<PollerMessage>,
         state: &mut PollerState,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            PollerMessage::Tick => state.poll(&myself),
+        match letter.open() {
+            PollerMessage::Tick => state.tick(&myself),
             PollerMessage::State(new, _handled) => {
                 let at_once = asks_anew(state.state.as_deref(), &new);
                 state.state = Some(new);
@@ -145,15 +146,30 @@ fn query(state: &ClusterState) -> Option<Query> {
 }
 
 impl PollerState {
-    /// Starts a poll, in place of one in flight, and sets the timer for the next.
-    fn poll(&mut self, myself: &ActorRef<PollerMessage>) {
+    /// Polls, unless the same question is still unanswered: a registry that needs longer than an interval
+    /// would never be heard, and its own deadline ends it.
+    fn tick(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
+        let wanted = self.state.as_deref().filter(|state| !state.disabled).and_then(query);
+        if self.in_flight.is_some() && wanted == Some(self.asked) {
+            self.set_timer(myself);
+        } else {
+            self.poll(myself);
+        }
+    }
+
+    fn set_timer(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
         let next = myself.clone();
         let interval = self.given.interval;
         self.timer = Some(Task::start(async move {
             tokio::time::sleep(interval).await;
             // The actor is gone: nobody is left to poll.
-            let _ = next.cast(PollerMessage::Tick);
+            let _ = next.cast(PollerMessage::Tick.into());
         }));
+    }
+
+    /// Starts a poll, in place of one in flight, and sets the timer for the next.
+    fn poll(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
+        self.set_timer(myself);
         self.in_flight = None;
         let Some(state) = self.state.as_ref().filter(|state| !state.disabled) else { return };
         let (Some(asked), Some(url)) = (query(state), state.url.as_ref()) else { return };
@@ -167,7 +183,7 @@ impl PollerState {
         self.in_flight = Some(Task::start(async move {
             let result = registry.machines(&url, variables.as_deref()).await;
             // The actor is gone: nobody wants the answer.
-            let _ = reply.cast(PollerMessage::Polled { poll, result });
+            let _ = reply.cast(PollerMessage::Polled { poll, result }.into());
         }));
     }
 
