@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use madako_messages::actors::{CommitError, Evidence, Mutation};
+use madako_messages::go::stored_json;
 use madako_messages::invariants::{ClusterChange, check_cluster_change};
 use madako_messages::keys;
 use madako_messages::plan::{Action, Change, Plan, Reason};
@@ -60,7 +61,10 @@ pub(crate) fn transaction(
                 return Err(CommitError::Invariant { violations });
             }
             conditions.extend(basis.iter().cloned());
-            writes.push(put(keys::CLUSTER, encode(cluster)?, 0));
+            // What CKE would have stored. A part that its types cannot hold (somebody put the same field twice) stays
+            // as it was found.
+            let stored = stored_json(cluster).map_or_else(|_| encode(cluster), |json| Ok(json.into()))?;
+            writes.push(put(keys::CLUSTER, stored, 0));
             writes.push(put(keys::CLUSTER_REVISION, template_revision.to_string().into(), 0));
             writes.push(put(keys::LAST_PLAN, encode(&last_plan(plan, epoch, now)?)?, 0));
             if status_lease != Some(epoch.lease) {

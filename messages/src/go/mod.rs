@@ -12,6 +12,7 @@ mod object;
 mod open_enum;
 mod raw;
 mod scalar;
+mod stored;
 
 pub use document::{to_pretty_json, to_yaml};
 pub(crate) use object::{FieldName, go_object};
@@ -19,6 +20,7 @@ pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
 pub(crate) use scalar::{Decimal, OptionalTime, Time};
+pub use stored::{stored_json, with_every_field};
 
 #[cfg(test)]
 mod tests;

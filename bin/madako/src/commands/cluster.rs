@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use madako_messages::cluster::{Cluster, LABEL_ROLE};
 use madako_messages::constraints::Constraints;
+use madako_messages::go::{stored_json, with_every_field};
 use madako_messages::keys;
 use madako_messages::store::Store;
 
@@ -63,7 +64,7 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
         unchanged(keys::CLUSTER, stored.as_ref()),
         unchanged(keys::CONSTRAINTS, stored_constraints.as_ref()),
     ];
-    if put_if(store, keys::CLUSTER, serde_json::to_vec(&cluster)?, conditions).await? {
+    if put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
         Ok(())
     } else {
         Err(changed_meanwhile("the cluster or the constraints"))
@@ -72,7 +73,7 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
 
 /// Prints a cluster or a template.
 pub(crate) fn show_cluster(args: &OutputArgs, cluster: &Cluster) -> Result<(), Failure> {
-    show(args.output.unwrap_or(Format::Yaml), cluster, table)
+    show(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| table(cluster))
 }
 
 fn table(cluster: &Cluster) -> String {

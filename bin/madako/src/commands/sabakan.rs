@@ -4,6 +4,7 @@ mod removal;
 
 use clap::Subcommand;
 use madako_messages::cluster::Cluster;
+use madako_messages::go::stored_json;
 use madako_messages::keys;
 use madako_messages::machine::QueryVariables;
 use madako_messages::store::{Entry, Store};
@@ -136,7 +137,7 @@ async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
     for warning in template.warnings() {
         warn(warning);
     }
-    replace(store, keys::SABAKAN_TEMPLATE, serde_json::to_vec(template.cluster())?).await
+    replace(store, keys::SABAKAN_TEMPLATE, stored_json(template.cluster())?.into_bytes()).await
 }
 
 async fn set_variables(text: &str, store: &dyn Store) -> Result<(), Failure> {
