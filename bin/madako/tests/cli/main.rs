@@ -13,4 +13,5 @@ mod operate;
 mod planning;
 mod program;
 mod running;
+mod service;
 mod shows;

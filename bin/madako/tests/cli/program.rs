@@ -112,7 +112,8 @@ pub(crate) struct Etcd {
     config: String,
 }
 
-fn installed() -> Option<PathBuf> {
+/// The etcd to test against. `None`: not installed.
+pub(crate) fn installed() -> Option<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).map(|place| place.join("etcd")).find(|path| path.is_file());
     if found.is_none() {

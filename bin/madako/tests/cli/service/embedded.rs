@@ -1,0 +1,61 @@
+//! The embedded store within `madako serve`: what was committed outlives the process.
+
+use super::keys::Keys;
+use super::site::{QUICK, Site, leader_after};
+use crate::program::{Files, free_port, madako};
+
+/// A site on an embedded store that is not started yet.
+pub(crate) async fn site_on_embedded(racks: u32, machines: &[(&str, u32)]) -> Site {
+    let files = Files::new();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let config = files
+        .write("config.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
+    let keys = Keys::at(&format!("http://{listen}"), None);
+    Site::of(files, &config, keys, racks, machines).await
+}
+
+#[tokio::test]
+async fn a_killed_process_goes_on_where_it_was() {
+    let site = site_on_embedded(4, &super::site::MACHINES).await;
+    let service = site.serve("2s", QUICK).await;
+    let (_, mut epoch) = leader_after(&[&service], 0).await;
+    site.equip().await;
+    site.first_cluster().await;
+    let mut cluster = site.grow_to(7).await;
+    let mut service = Some(service);
+
+    for round in 0..2 {
+        if let Some(service) = service.take() {
+            service.kill().await;
+        }
+        let again = site.serve("2s", QUICK).await;
+        site.unchanged(&cluster, "it is there when the store answers").await;
+        let (_, newer) = leader_after(&[&again], epoch).await;
+        // It has polled, planned, and found nothing to do.
+        again.until_grown("madako_plans_total", &["action=\"none\""], 2.0).await;
+        site.unchanged(&cluster, "a start is no reason to write").await;
+        cluster = site.grow_to(8 + round).await;
+        assert!(cluster.revision > newer);
+        epoch = newer;
+        service = Some(again);
+    }
+
+    // Another process on the same data, though at another address.
+    let other = site.files.write(
+        "other.yml",
+        format!("embedded: {{data-dir: {}, listen: '127.0.0.1:{}'}}\n", site.files.path("data"), free_port()),
+    );
+    let message = madako(&["serve", "--config", &other, "--http", "127.0.0.1:0"]).await;
+    assert_eq!(message.code, 1, "{}", message.err);
+    assert!(message.err.contains("another process"), "{}", message.err);
+    site.unchanged(&cluster, "who was refused did no harm").await;
+    let service = service.unwrap();
+    assert_eq!(service.health().await, 200);
+
+    // A clean stop gives leadership back: who comes next need not wait for the lease.
+    assert_eq!(service.terminate().await.code(), Some(0));
+    let service = site.serve("2s", QUICK).await;
+    leader_after(&[&service], epoch).await;
+    service.until_grown("madako_plans_total", &["action=\"none\""], 1.0).await;
+    site.unchanged(&cluster, "a start is no reason to write").await;
+}

@@ -1,0 +1,122 @@
+//! A real etcd that can be stopped and started again.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::keys::Keys;
+use super::site::Site;
+use super::stage::{eventually, page, signal, sum_of};
+use crate::program::{Files, PATIENCE, free_port, installed};
+
+/// An etcd of one member; killed when dropped.
+pub(crate) struct RealEtcd {
+    process: Child,
+    data: Files,
+    client: u16,
+    peer: u16,
+    flags: Vec<String>,
+}
+
+impl RealEtcd {
+    /// Starts one and waits until it listens. `None`: not installed.
+    pub(crate) async fn start(flags: &[String]) -> Option<Self> {
+        let program = installed()?;
+        let (data, client, peer) = (Files::new(), free_port(), free_port());
+        let process = spawn(&program, &data, client, peer, flags);
+        let mut etcd = Self { process, data, client, peer, flags: flags.to_vec() };
+        etcd.listens().await;
+        Some(etcd)
+    }
+
+    /// Starts one with a site on it. `None`: not installed.
+    pub(crate) async fn with_site() -> Option<(Self, Site)> {
+        let etcd = Self::start(&[]).await?;
+        let files = Files::new();
+        let config = files.write("config.yml", etcd.settings());
+        let keys = Keys::at(&etcd.endpoint(), None);
+        let site = Site::new(files, &config, keys).await;
+        site.equip().await;
+        Some((etcd, site))
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        let scheme = if self.tls() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.client)
+    }
+
+    /// A configuration file without TLS and password.
+    pub(crate) fn settings(&self) -> String {
+        format!("endpoints: ['{}']\n", self.endpoint())
+    }
+
+    /// Host and port of clients.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.client)
+    }
+
+    fn tls(&self) -> bool {
+        self.flags.iter().any(|flag| flag.starts_with("--cert-file"))
+    }
+
+    async fn listens(&mut self) {
+        let (address, tls, process) = (self.address(), self.tls(), &mut self.process);
+        let address = address.parse().unwrap();
+        eventually("etcd answers", async || {
+            if let Some(status) = process.try_wait().unwrap() {
+                panic!("etcd ended: {status}");
+            }
+            if tls {
+                // Whoever has no certificate sees only that somebody listens.
+                return tokio::net::TcpStream::connect(address).await.ok().map(drop);
+            }
+            // Healthy when it has elected itself.
+            page(address, "/health").await.is_ok_and(|(status, _)| status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) async fn terminate(&mut self) {
+        signal(&self.process, Signal::TERM);
+        timeout(PATIENCE, self.process.wait()).await.expect("etcd ends").unwrap();
+    }
+
+    /// Starts it again, at the same address, on the same data.
+    pub(crate) async fn start_again(&mut self) {
+        let program = installed().expect("it was there before");
+        self.process = spawn(&program, &self.data, self.client, self.peer, &self.flags);
+        self.listens().await;
+    }
+
+    /// How many transactions it has answered, whether their conditions held or not.
+    pub(crate) async fn transactions(&self) -> f64 {
+        let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
+        let labels = ["grpc_method=\"Txn\"", "grpc_service=\"etcdserverpb.KV\""];
+        sum_of(&metrics, "grpc_server_handled_total", &labels).expect("etcd counts transactions")
+    }
+}
+
+fn spawn(program: &Path, data: &Files, client: u16, peer: u16, flags: &[String]) -> Child {
+    let scheme = if flags.iter().any(|flag| flag.starts_with("--cert-file")) { "https" } else { "http" };
+    let client = format!("{scheme}://127.0.0.1:{client}");
+    let peer = format!("http://127.0.0.1:{peer}");
+    Command::new(program)
+        .args(["--data-dir", &data.path("data")])
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}")])
+        // The shortest lease is one and a half election times: shorter ones make shorter tests.
+        .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
+        .args(["--log-level", "panic", "--logger", "zap"])
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("etcd starts")
+}

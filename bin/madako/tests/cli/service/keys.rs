@@ -1,0 +1,94 @@
+//! The store as an operator reaches it: past our own client.
+
+use etcd_client::{Client, ConnectOptions, GetOptions, KeyValue};
+use serde_json::Value;
+
+/// What is below CKE's prefix.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    endpoint: String,
+    options: Option<ConnectOptions>,
+}
+
+/// The stored cluster configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// How often the key was written.
+    pub(crate) version: i64,
+    /// When it was written last.
+    pub(crate) revision: i64,
+    pub(crate) control_plane: Vec<String>,
+    pub(crate) workers: Vec<String>,
+}
+
+impl Cluster {
+    /// Every node's address, in order.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        let mut nodes = [self.control_plane.as_slice(), &self.workers].concat();
+        nodes.sort();
+        nodes
+    }
+}
+
+impl Keys {
+    pub(crate) fn at(endpoint: &str, options: Option<ConnectOptions>) -> Self {
+        Self { endpoint: endpoint.to_owned(), options }
+    }
+
+    /// A connection of its own each time: the store may have been stopped meanwhile.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect([&self.endpoint], self.options.clone()).await.expect("the store can be dialled")
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Option<KeyValue> {
+        let answer = self.client().await.get(format!("/cke/{key}"), None).await.expect("the store answers");
+        answer.kvs().first().cloned()
+    }
+
+    /// The revision of the whole store: it grows with every write.
+    pub(crate) async fn revision(&self) -> i64 {
+        let answer = self.client().await.get("/cke/", None).await.expect("the store answers");
+        answer.header().unwrap().revision()
+    }
+
+    /// The cluster as it is stored now.
+    pub(crate) async fn cluster(&self) -> Option<Cluster> {
+        let stored = self.get("cluster").await?;
+        let value: Value = serde_json::from_slice(stored.value()).unwrap();
+        let nodes = value["nodes"].as_array().unwrap();
+        let addresses = |control_plane: bool| {
+            let ours = nodes.iter().filter(|node| (node["control_plane"] == true) == control_plane);
+            let mut addresses: Vec<String> =
+                ours.map(|node| node["address"].as_str().unwrap().to_owned()).collect();
+            addresses.sort();
+            addresses
+        };
+        Some(Cluster {
+            version: stored.version(),
+            revision: stored.mod_revision(),
+            control_plane: addresses(true),
+            workers: addresses(false),
+        })
+    }
+
+    /// The candidates' keys, the leader's first.
+    pub(crate) async fn candidates(&self) -> Vec<KeyValue> {
+        let options = GetOptions::new().with_prefix();
+        let answer = self.client().await.get("/cke/leader//", Some(options)).await.unwrap();
+        let mut keys = answer.kvs().to_vec();
+        keys.sort_by_key(KeyValue::create_revision);
+        keys
+    }
+
+    /// Deletes a key by its full name.
+    pub(crate) async fn delete(&self, key: &[u8]) {
+        let answer = self.client().await.delete(key, None).await.unwrap();
+        assert_eq!(answer.deleted(), 1);
+    }
+
+    /// Forgets every revision before the present one.
+    pub(crate) async fn compact(&self) {
+        let revision = self.revision().await;
+        self.client().await.compact(revision, None).await.unwrap();
+    }
+}

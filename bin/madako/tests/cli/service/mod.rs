@@ -1,0 +1,18 @@
+//! The whole service as real processes: `madako serve`, etcd, a registry over HTTP, and an operator.
+//!
+//! What is killed, stopped, cut or wrong here is so for real: signals, sockets, files. Each test waits for
+//! states with a deadline; processes are ended by their ids, also when a test fails.
+
+mod actors;
+mod embedded;
+mod etcd;
+mod keys;
+mod leaders;
+mod machines;
+mod partition;
+mod proxy;
+mod registry;
+mod removal;
+mod security;
+mod site;
+mod stage;

@@ -1,0 +1,87 @@
+//! A leader that cannot be heard, or cannot hear: what it says too late is refused, what it missed is read again.
+
+use rustix::process::Signal;
+
+use super::etcd::RealEtcd;
+use super::proxy::{Proxy, Way};
+use super::site::leader_after;
+use super::stage::{Serve, eventually};
+
+/// Its commit is on the way when it is paused, and arrives when somebody else has led for long.
+#[tokio::test]
+async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
+    let Some((etcd, site)) = RealEtcd::with_site().await else { return };
+    let proxy = Proxy::to(etcd.address()).await;
+    // It waits for an answer longer than it is paused, so that it does not take its request back.
+    let behind =
+        site.files.write("behind.yml", format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint()));
+    let paused = Serve::start(&behind, "3s", "1s").await;
+    let (_, first) = leader_after(&[&paused], 0).await;
+    let before = site.first_cluster().await;
+    let others = [site.serve("3s", "1s").await, site.serve("3s", "1s").await];
+
+    proxy.set(Way::Mute);
+    site.ask_for(7).await;
+    eventually("the commit is sent", async || proxy.keeps("/cke/cluster-revision").then_some(())).await;
+    paused.signal(Signal::STOP);
+    site.unchanged(&before, "the commit has not arrived").await;
+
+    // Its lease ends, and its successor does what is to be done, and more.
+    let (successor, second) = leader_after(&[&others[0], &others[1]], first).await;
+    let cluster = site.until_workers(7).await;
+    assert_eq!(cluster.version, 2, "one change, one write");
+    assert!(first < second && second < cluster.revision, "it is the successor's");
+    let cluster = site.grow_to(8).await;
+    let calm = site.keys.revision().await;
+    let answered = etcd.transactions().await;
+    proxy.set(Way::Open);
+    eventually("the late commit arrives", async || (etcd.transactions().await > answered).then_some(()))
+        .await;
+    assert_eq!(site.keys.revision().await, calm, "it changed nothing at all");
+
+    paused.signal(Signal::CONT);
+    paused.until_log("\"message\":\"leads no longer\"").await;
+    eventually("it stands for election again", async || {
+        (site.keys.candidates().await.len() == 3).then_some(())
+    })
+    .await;
+    paused.until_health(200).await;
+    assert_eq!(paused.epoch().await, None);
+    assert_eq!(others[successor].epoch().await, Some(second), "its successor leads on");
+    site.unchanged(&cluster, "who was paused wrote nothing").await;
+
+    // It is as good as any other: when those are gone, it leads and commits.
+    for other in others {
+        assert_eq!(other.terminate().await.code(), Some(0));
+    }
+    let (_, third) = leader_after(&[&paused], second).await;
+    let cluster = site.grow_to(9).await;
+    assert_eq!(cluster.version, 4);
+    assert!(cluster.revision > third);
+}
+
+#[tokio::test]
+async fn what_a_leader_missed_is_read_again_when_history_was_compacted() {
+    let Some((etcd, site)) = RealEtcd::with_site().await else { return };
+    let proxy = Proxy::to(etcd.address()).await;
+    let behind = site.files.write("behind.yml", format!("endpoints: ['{}']\n", proxy.endpoint()));
+    // Its lease outlasts the cut.
+    let service = Serve::start(&behind, "10m", "1s").await;
+    let (_, epoch) = leader_after(&[&service], 0).await;
+    let before = site.first_cluster().await;
+
+    proxy.set(Way::Cut);
+    service.until_health(500).await;
+    for workers in 7..=9 {
+        site.ask_for(workers).await;
+    }
+    site.keys.compact().await;
+    site.unchanged(&before, "it is cut off").await;
+    proxy.set(Way::Open);
+    let after = site.until_workers(9).await;
+    assert_eq!((after.version, service.epoch().await), (2, Some(epoch)), "it leads on");
+    let labels = ["cause=\"compacted\""];
+    assert!(service.metric("madako_store_watch_lists_total", &labels).await >= 1.0, "{}", service.log());
+    service.until_health(200).await;
+    assert_eq!(site.grow_to(10).await.version, 3, "its watch goes on");
+}
