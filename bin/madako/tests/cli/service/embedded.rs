@@ -1,13 +1,13 @@
 //! The embedded store within `madako serve`: what was committed outlives the process.
 
 use super::keys::Keys;
-use super::site::{QUICK, Site, leader_after};
-use crate::program::{Files, free_port, madako};
+use super::site::{HOST, QUICK, Site, free_port, leader_after};
+use crate::program::{Files, madako};
 
 /// A site on an embedded store that is not started yet.
 pub(crate) async fn site_on_embedded(racks: u32, machines: &[(&str, u32)]) -> Site {
     let files = Files::new();
-    let listen = format!("127.0.0.1:{}", free_port());
+    let listen = format!("{HOST}:{}", free_port());
     let config = files
         .write("config.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
     let keys = Keys::at(&format!("http://{listen}"), None);
@@ -43,7 +43,7 @@ async fn a_killed_process_goes_on_where_it_was() {
     // Another process on the same data, though at another address.
     let other = site.files.write(
         "other.yml",
-        format!("embedded: {{data-dir: {}, listen: '127.0.0.1:{}'}}\n", site.files.path("data"), free_port()),
+        format!("embedded: {{data-dir: {}, listen: '{HOST}:{}'}}\n", site.files.path("data"), free_port()),
     );
     let message = madako(&["serve", "--config", &other, "--http", "127.0.0.1:0"]).await;
     assert_eq!(message.code, 1, "{}", message.err);

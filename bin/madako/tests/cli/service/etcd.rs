@@ -8,9 +8,9 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::keys::Keys;
-use super::site::Site;
+use super::site::{HOST, Site, free_port};
 use super::stage::{eventually, page, signal, sum_of};
-use crate::program::{Files, PATIENCE, free_port, installed};
+use crate::program::{Files, PATIENCE, installed};
 
 /// An etcd of one member; killed when dropped.
 pub(crate) struct RealEtcd {
@@ -45,7 +45,7 @@ impl RealEtcd {
 
     pub(crate) fn endpoint(&self) -> String {
         let scheme = if self.tls() { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}", self.client)
+        format!("{scheme}://{HOST}:{}", self.client)
     }
 
     /// A configuration file without TLS and password.
@@ -55,7 +55,7 @@ impl RealEtcd {
 
     /// Host and port of clients.
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.client)
+        format!("{HOST}:{}", self.client)
     }
 
     fn tls(&self) -> bool {
@@ -102,8 +102,8 @@ impl RealEtcd {
 
 fn spawn(program: &Path, data: &Files, client: u16, peer: u16, flags: &[String]) -> Child {
     let scheme = if flags.iter().any(|flag| flag.starts_with("--cert-file")) { "https" } else { "http" };
-    let client = format!("{scheme}://127.0.0.1:{client}");
-    let peer = format!("http://127.0.0.1:{peer}");
+    let client = format!("{scheme}://{HOST}:{client}");
+    let peer = format!("http://{HOST}:{peer}");
     Command::new(program)
         .args(["--data-dir", &data.path("data")])
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])

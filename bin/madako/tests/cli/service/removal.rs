@@ -117,7 +117,7 @@ async fn three_polls_that_agree_need_no_operator() {
     })
     .await;
     gone_and_replaced(&before, &after, &gone);
-    assert_eq!(service.told("the removal guard holds an observation back"), 2);
+    assert!(service.told("the removal guard holds an observation back") >= 2);
     assert!(service.log().contains("enough polls in a row agreed"), "{}", service.log());
     assert_eq!(held(&site).await, None);
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 3);

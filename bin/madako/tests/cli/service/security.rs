@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use super::etcd::RealEtcd;
 use super::keys::Keys;
-use super::site::{Site, leader_after};
+use super::site::{HOST, Site, leader_after};
 use super::stage::Serve;
 use crate::program::{Files, madako};
 
@@ -52,7 +52,7 @@ fn secret_file(files: &Files, name: &str, text: String) -> String {
 async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
     let files = Files::new();
     let ours = authority();
-    let (server_cert, server_key) = issued(&ours, &["127.0.0.1"]);
+    let (server_cert, server_key) = issued(&ours, &[HOST]);
     let (cert, key) = issued(&ours, &["madako"]);
     let ca = files.write("ca.pem", ours.pem());
     let flags = [

@@ -13,10 +13,18 @@ use super::keys::{Cluster, Keys};
 use super::stage::{Serve, eventually};
 use crate::program::{Answer, Files, TEMPLATE, madako};
 
+/// Where stores and registries listen. Connections come from the first address of loopback: while one of these is
+/// stopped, none of them can take its port.
+pub(crate) const HOST: &str = "127.0.2.1";
 /// Workers that a site begins with.
 pub(crate) const WORKERS: usize = 6;
 /// Roles of the machines: enough of each for what tests ask for.
 pub(crate) const MACHINES: [(&str, u32); 2] = [("compute", 28), ("storage", 14)];
+
+/// A port of [`HOST`] that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind((HOST, 0)).unwrap().local_addr().unwrap().port()
+}
 
 /// Machines change only by a test's own hand.
 struct Still;
@@ -59,7 +67,7 @@ impl Site {
     ) -> Self {
         let datacenter = DatacenterConfig::new(7, Still.now(), racks, machines);
         let registry = SimulatedRegistry::new(Datacenter::new(datacenter).unwrap(), Arc::new(Still));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr().unwrap());
         let serving = registry.clone();
         let server = tokio::spawn(async move { serving.serve_tcp(listener).await.unwrap() });
