@@ -183,8 +183,8 @@ pub enum PlannerMessage {
     State(Arc<ClusterState>, Handled),
     /// The registry was polled.
     Observed(Arc<Observation>, Handled),
-    /// Try again what could not be committed.
-    Retry,
+    /// Something of before may be different by now: a commit that failed, an observation that grew old.
+    LookAgain,
 }
 
 impl Addressed for PlannerMessage {

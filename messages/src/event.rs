@@ -1,5 +1,6 @@
 //! What happens, as data: for the log, the live view, and the simulation's history.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +142,8 @@ pub enum Event {
         /// Machines without one.
         left_out: usize,
     },
+    /// Which addresses several machines claim; empty when none is any more.
+    SharedAddresses(BTreeMap<String, BTreeSet<String>>),
     /// A poll of the registry failed.
     PollFailed {
         /// Why.

@@ -63,13 +63,15 @@ pub struct ClusterState {
     pub faults: Vec<Fault>,
 }
 
-/// The keys that a plan depends on besides the machines.
-const PLAN_INPUTS: [&str; 5] = [
+/// The keys that a plan depends on; the last two say which machines.
+const PLAN_INPUTS: [&str; 7] = [
     keys::CLUSTER,
     keys::CLUSTER_REVISION,
     keys::CONSTRAINTS,
     keys::SABAKAN_TEMPLATE,
     keys::SABAKAN_DISABLED,
+    keys::SABAKAN_URL,
+    keys::SABAKAN_VARIABLES,
 ];
 
 impl ClusterState {

@@ -9,6 +9,8 @@ use tokio::sync::broadcast;
 
 /// Events that a slow listener may be behind. A live view reads many times a second.
 const BEHIND: usize = 1024;
+/// Most addresses that one line names.
+const MOST_NAMED: usize = 20;
 
 /// Takes the events of one instance.
 #[derive(Debug, Clone)]
@@ -60,6 +62,17 @@ fn log(instance: &str, event: &Event) {
         }
         Event::Observed { machines, left_out } => {
             debug!(instance, machines, left_out, "the registry answered");
+        }
+        Event::SharedAddresses(shared) if shared.is_empty() => {
+            info!(instance, "no address is claimed by several machines any more");
+        }
+        Event::SharedAddresses(shared) => {
+            let named = shared.iter().take(MOST_NAMED).map(|(address, serials)| {
+                let serials: Vec<_> = serials.iter().map(String::as_str).collect();
+                format!("{address} by {}", serials.join(" and "))
+            });
+            let claims = named.collect::<Vec<_>>().join(", ");
+            warn!(instance, addresses = shared.len(), claims, "several machines claim the same address");
         }
         Event::PollFailed { why } => warn!(instance, why, "a poll of the registry failed"),
         Event::Held(guard) => warn!(

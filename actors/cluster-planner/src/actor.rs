@@ -27,6 +27,9 @@ use crate::{Moment, PlanInput, plan};
 /// An observation older than this many poll intervals is not planned on (design, section 5).
 const STALE_AFTER_POLLS: u32 = 3;
 
+/// An observation that is this much older than it may be is too old on every clock's granularity.
+const JUST_AFTER: Duration = Duration::from_millis(1);
+
 /// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 
@@ -69,6 +72,8 @@ pub struct PlannerState {
     /// Pause before the next try of a commit, and the timer of that try.
     retry: Option<(Duration, Task)>,
     told: Option<Told>,
+    /// Looks again when the observation gets too old.
+    aging: Option<Task>,
     _feeds: [Task; 2],
 }
 
@@ -91,6 +96,8 @@ enum Considered {
 /// A plan, or why there is none, and what it was made from.
 struct Decision {
     inputs: Inputs,
+    /// Why the changed template that this epoch found cannot be applied before the rules.
+    not_applied: Option<PlanError>,
     result: Result<Plan, PlanError>,
     took: Duration,
 }
@@ -112,7 +119,6 @@ pub fn describe_metrics() {
     describe_histogram!("madako_plan_seconds", "Time to make a plan.");
     describe_gauge!("madako_planner_blocked", "1 for the reason why nothing is planned at the moment.");
     describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan that was made.");
-    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines of the registry claim.");
     describe_gauge!("cke_sabakan_integration_successful", "1 if the last plan satisfies the constraints.");
     describe_gauge!(
         "cke_sabakan_integration_timestamp_seconds",
@@ -143,6 +149,7 @@ impl Actor for Planner {
             committed: 0,
             retry: None,
             told: None,
+            aging: None,
             _feeds: feeds,
         })
     }
@@ -160,10 +167,11 @@ impl Actor for Planner {
                 Some(handled)
             }
             PlannerMessage::Observed(new, handled) => {
+                state.look_when_stale(&myself, &new);
                 state.observation = Some(new);
                 Some(handled)
             }
-            PlannerMessage::Retry => None,
+            PlannerMessage::LookAgain => None,
         };
         state.plan(&myself).await;
         Ok(())
@@ -179,8 +187,11 @@ impl PlannerState {
                 self.tell(Told::Blocked(why.clone()), || Event::Blocked(why));
             }
             Considered::Planned(decision) => {
-                let Decision { inputs, result, took } = *decision;
+                let Decision { inputs, not_applied, result, took } = *decision;
                 show_blocked(None);
+                if let Some(error) = not_applied {
+                    self.given.events.emit(Event::PlanFailed(Arc::new(error)));
+                }
                 if !inputs.first {
                     self.given.begun.send_replace(true);
                 }
@@ -238,18 +249,18 @@ impl PlannerState {
         let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
         let started = Instant::now();
         let begun = *self.given.begun.borrow();
+        let at_start =
+            (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart, &node_taints)));
         // As CKE does, a failure of the first plan does not keep the rules from being tried.
-        let regenerated = (!begun && state.cluster.is_some())
-            .then(|| plan(&input(Moment::LeaderStart, &node_taints)).ok())
-            .flatten()
-            .filter(|plan| plan.action.is_some());
-        let first = regenerated.is_some();
-        let result = match regenerated {
-            Some(plan) => Ok(plan),
-            None => plan(&input(Moment::Running, &node_taints)),
+        let (first, not_applied) = match at_start {
+            Some(Ok(plan)) => (Some(plan).filter(|plan| plan.action.is_some()), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
         };
-        let inputs = Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first };
-        Considered::Planned(Box::new(Decision { inputs, result, took: started.elapsed() }))
+        let inputs =
+            Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first: first.is_some() };
+        let result = first.map_or_else(|| plan(&input(Moment::Running, &node_taints)), Ok);
+        Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
     }
 
     fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<Blocked> {
@@ -306,9 +317,20 @@ impl PlannerState {
         let timer = Task::start(async move {
             tokio::time::sleep(pause).await;
             // The actor is gone: nobody is left to try.
-            let _ = actor.cast(PlannerMessage::Retry.into());
+            let _ = actor.cast(PlannerMessage::LookAgain.into());
         });
         self.retry = Some((pause, timer));
+    }
+
+    /// That nothing is planned any more is to be told when it begins, not when something else happens.
+    fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, observation: &Observation) {
+        let stale = observation.seen + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
+        let actor = myself.clone();
+        self.aging = Some(Task::start(async move {
+            tokio::time::sleep_until(stale).await;
+            // The actor is gone: nobody is left to look.
+            let _ = actor.cast(PlannerMessage::LookAgain.into());
+        }));
     }
 
     /// Emits an event unless the same was told last.
@@ -332,7 +354,6 @@ impl PlannerState {
         gauge!("cke_sabakan_integration_successful").set(if result.is_ok() { 1.0 } else { 0.0 });
         gauge!("cke_sabakan_integration_timestamp_seconds").set(now);
         if let Ok(plan) = result {
-            gauge!("madako_duplicate_addresses").set(plan.duplicates.len() as f64);
             gauge!("cke_sabakan_unused_machines").set(plan.unused_machines as f64);
             for (role, workers) in &plan.workers_by_role {
                 gauge!("cke_sabakan_workers", "role" => role.clone()).set(*workers as f64);

@@ -1,6 +1,6 @@
 //! The poller's shell: its timer, the poll in flight, and the guard's state through the leader.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
-use crate::guard::{Verdict, judge};
+use crate::guard::{Released, Verdict, judge};
+use crate::shared::shared_addresses;
 
 /// What the poller is given.
 #[derive(Clone)]
@@ -48,8 +49,10 @@ pub struct Poller;
 pub struct PollerState {
     given: PollerArguments,
     state: Option<Arc<ClusterState>>,
-    /// Addresses of the last observation that was acted on.
-    baseline: Option<BTreeSet<String>>,
+    /// Nodes whose removal was agreed or confirmed, while they are missing.
+    given_up: BTreeSet<String>,
+    /// What was told of addresses that several machines claim.
+    shared: BTreeMap<String, BTreeSet<String>>,
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
     asked: Query,
@@ -71,6 +74,7 @@ pub fn describe_metrics() {
         "madako_observation_timestamp_seconds",
         "Unix time of the last good observation of the registry."
     );
+    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines of the registry claim.");
     describe_gauge!(
         "madako_removal_guard_vanished",
         "Nodes whose removal the guard holds back; 0 when it holds nothing."
@@ -92,7 +96,8 @@ impl Actor for Poller {
         Ok(PollerState {
             given,
             state: None,
-            baseline: None,
+            given_up: BTreeSet::new(),
+            shared: BTreeMap::new(),
             poll: 0,
             asked: Query { url: 0, variables: 0 },
             in_flight: None,
@@ -205,15 +210,13 @@ impl PollerState {
             gauge!("madako_observation_timestamp_seconds").set(now.unix_timestamp() as f64);
         }
         self.last_failure = None;
+        self.tell_shared(&fetched);
         self.given
             .events
             .emit(Event::Observed { machines: fetched.machines.len(), left_out: fetched.left_out.len() });
         let addresses: BTreeSet<String> =
             fetched.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
         let held = self.guard(&addresses).await;
-        if held.is_none() {
-            self.baseline = Some(addresses.clone());
-        }
         self.given.observations.publish(Arc::new(Observation {
             machines: Arc::new(fetched.machines),
             addresses: Arc::new(addresses),
@@ -225,6 +228,16 @@ impl PollerState {
         }));
     }
 
+    fn tell_shared(&mut self, fetched: &Fetched) {
+        let shared = shared_addresses(&fetched.machines);
+        #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+        gauge!("madako_duplicate_addresses").set(shared.len() as f64);
+        if shared != self.shared {
+            self.given.events.emit(Event::SharedAddresses(shared.clone()));
+            self.shared = shared;
+        }
+    }
+
     /// Judges an answer and keeps the guard's state in the store. Returns what is held back.
     async fn guard(&mut self, observed: &BTreeSet<String>) -> Option<GuardState> {
         let state = self.state.clone()?;
@@ -234,7 +247,8 @@ impl PollerState {
             .flat_map(|cluster| cluster.value.nodes.iter().map(|node| node.address.clone()))
             .collect();
         let kept = state.guard.as_ref();
-        let verdict = judge(&nodes, observed, self.baseline.as_ref(), kept.map(|kept| &kept.value));
+        self.given_up.retain(|node| nodes.contains(node) && !observed.contains(node));
+        let verdict = judge(&nodes, observed, &self.given_up, kept.map(|kept| &kept.value));
         let (wanted, released) = match verdict {
             Verdict::Accept { released } => (None, released),
             Verdict::Hold(guard) => (Some(guard), None),
@@ -260,6 +274,9 @@ impl PollerState {
                     }
                 }
             }
+        }
+        if let Some(Released::Agreed | Released::Confirmed) = released {
+            self.given_up.extend(nodes.difference(observed).cloned());
         }
         if let Some(released) = released {
             self.given.events.emit(Event::Released { why: released.why().to_owned() });

@@ -2,6 +2,9 @@
 //! nodes, and more than one, vanish since the last one that was acted on is held back until three
 //! polls in a row agree or an operator confirms it.
 //!
+//! A node that vanished and is still part of the cluster was not acted on, however many polls ago that was, or it
+//! would have been removed: so whatever is missing now counts, but for what was agreed or confirmed already.
+//!
 //! Pure. Its state is kept in etcd by the caller, so that a new leader goes on counting.
 
 use std::collections::BTreeSet;
@@ -48,20 +51,19 @@ impl Released {
 
 /// Judges an observation.
 ///
-/// `nodes` are the cluster's addresses, `observed` those of the observation, `baseline` those of the
-/// last observation that was acted on (`None` after a start: the cluster's own nodes), `kept` what the
-/// guard held so far.
+/// `nodes` are the cluster's addresses, `observed` those of the observation, `given_up` those whose removal was agreed
+/// or confirmed before (none after a start), `kept` what the guard held so far.
 #[must_use]
 pub fn judge(
     nodes: &BTreeSet<String>,
     observed: &BTreeSet<String>,
-    baseline: Option<&BTreeSet<String>>,
+    given_up: &BTreeSet<String>,
     kept: Option<&GuardState>,
 ) -> Verdict {
     let vanished: BTreeSet<String> = nodes
         .iter()
         .filter(|node| !observed.contains(*node))
-        .filter(|node| baseline.is_none_or(|baseline| baseline.contains(*node)))
+        .filter(|node| !given_up.contains(*node))
         .cloned()
         .collect();
     let large = vanished.len() > 1 && vanished.len() * SHARE > nodes.len();
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn a_tenth_or_a_single_node_may_vanish() {
         for (nodes, seen) in [(20, 2..20), (5, 1..5), (1, 1..1), (0, 0..0)] {
-            assert_eq!(judge(&set(0..nodes), &set(seen), None, None), ACCEPTED, "{nodes}");
+            assert_eq!(judge(&set(0..nodes), &set(seen), &set(0..0), None), ACCEPTED, "{nodes}");
         }
     }
 
@@ -107,10 +109,10 @@ mod tests {
         let seen = set(3..20);
         let first = held(set(0..3), 1);
         let second = held(set(0..3), 2);
-        assert_eq!(judge(&nodes, &seen, None, None), Verdict::Hold(first.clone()));
-        assert_eq!(judge(&nodes, &seen, None, Some(&first)), Verdict::Hold(second.clone()));
+        assert_eq!(judge(&nodes, &seen, &set(0..0), None), Verdict::Hold(first.clone()));
+        assert_eq!(judge(&nodes, &seen, &set(0..0), Some(&first)), Verdict::Hold(second.clone()));
         assert_eq!(
-            judge(&nodes, &seen, None, Some(&second)),
+            judge(&nodes, &seen, &set(0..0), Some(&second)),
             Verdict::Accept { released: Some(Released::Agreed) }
         );
     }
@@ -118,23 +120,40 @@ mod tests {
     #[test]
     fn another_set_of_vanished_nodes_starts_the_count_anew() {
         let second = held(set(0..3), 2);
-        assert_eq!(judge(&set(0..20), &set(4..20), None, Some(&second)), Verdict::Hold(held(set(0..4), 1)));
+        assert_eq!(
+            judge(&set(0..20), &set(4..20), &set(0..0), Some(&second)),
+            Verdict::Hold(held(set(0..4), 1))
+        );
     }
 
     #[test]
-    fn what_was_acted_on_once_is_not_held_again() {
-        assert_eq!(judge(&set(0..20), &set(3..20), Some(&set(3..20)), None), ACCEPTED);
+    fn what_was_given_up_once_is_not_held_again() {
+        assert_eq!(judge(&set(0..20), &set(3..20), &set(0..3), None), ACCEPTED);
+    }
+
+    #[test]
+    fn nodes_that_vanish_one_by_one_and_are_never_removed_add_up() {
+        let nodes = set(0..20);
+        assert_eq!(judge(&nodes, &set(1..20), &set(0..0), None), ACCEPTED);
+        assert_eq!(judge(&nodes, &set(2..20), &set(0..0), None), ACCEPTED);
+        assert_eq!(
+            judge(&nodes, &set(3..20), &set(0..0), None),
+            Verdict::Hold(held(set(0..3), 1)),
+            "nobody acted on the first two"
+        );
+        // Two that were given up, and two since: those are a tenth.
+        assert_eq!(judge(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);
     }
 
     #[test]
     fn a_confirmation_counts_for_the_nodes_it_named_and_for_no_others() {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
-            judge(&set(0..20), &set(3..20), None, Some(&confirmed)),
+            judge(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),
             Verdict::Accept { released: Some(Released::Confirmed) }
         );
         assert_eq!(
-            judge(&set(0..20), &set(4..20), None, Some(&confirmed)),
+            judge(&set(0..20), &set(4..20), &set(0..0), Some(&confirmed)),
             Verdict::Hold(held(set(0..4), 1))
         );
     }
@@ -142,7 +161,7 @@ mod tests {
     #[test]
     fn nodes_that_return_release_the_guard() {
         assert_eq!(
-            judge(&set(0..20), &set(0..20), None, Some(&held(set(0..3), 2))),
+            judge(&set(0..20), &set(0..20), &set(0..0), Some(&held(set(0..3), 2))),
             Verdict::Accept { released: Some(Released::Returned) }
         );
     }
@@ -159,7 +178,7 @@ mod tests {
             let mut polls = 0;
             loop {
                 polls += 1;
-                match judge(&nodes, &seen, None, kept.as_ref()) {
+                match judge(&nodes, &seen, &set(0..0), kept.as_ref()) {
                     Verdict::Hold(state) => kept = Some(state),
                     Verdict::Accept { .. } => break,
                 }

@@ -23,6 +23,10 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             Some(fault) => format!("cannot use {}: {}", fault.key, fault.why),
         },
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
+        Event::SharedAddresses(shared) => match shared.first_key_value() {
+            Some((address, _)) => format!("{address} is claimed by several machines"),
+            None => "no address is claimed twice any more".to_owned(),
+        },
         Event::PollFailed { why } => why.clone(),
         Event::Held(guard) => {
             format!("removal guard: holds back that {} nodes vanished", guard.vanished.len())
