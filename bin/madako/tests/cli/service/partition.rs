@@ -67,6 +67,37 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     assert!(cluster.revision > third);
 }
 
+/// It wakes with a change to be made, machines to make it from, and the belief that it leads.
+#[tokio::test]
+async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
+    let Some((_etcd, site)) = RealEtcd::with_site().await else { return };
+    // What it has seen of the registry is good enough for three minutes.
+    let paused = site.serve("2s", "60s").await;
+    let (_, first) = leader_after(&[&paused], 0).await;
+    let before = site.first_cluster().await;
+    let others = [site.serve("2s", "1s").await, site.serve("2s", "1s").await];
+    paused.signal(Signal::STOP);
+    site.registry.faults().set(Fault::RefuseConnections);
+    site.ask_for(7).await;
+    let (successor, second) = leader_after(&[&others[0], &others[1]], first).await;
+    let blocked = ["reason=\"no-observation\""];
+    others[successor].until_metric("madako_planner_blocked", &blocked, 1.0).await;
+
+    paused.signal(Signal::CONT);
+    paused.until_log("\"message\":\"leads no longer\"").await;
+    eventually("it stands for election again", async || {
+        (site.keys.candidates().await.len() == 3).then_some(())
+    })
+    .await;
+    paused.until_health(200).await;
+    assert_eq!((paused.epoch().await, others[successor].epoch().await), (None, Some(second)));
+    site.unchanged(&before, "who was paused wrote nothing").await;
+    site.registry.faults().clear_all();
+    let cluster = site.until_workers(7).await;
+    assert_eq!(cluster.version, 2, "one change, one write");
+    assert!(second < cluster.revision, "it is the successor's");
+}
+
 #[tokio::test]
 async fn what_a_leader_missed_is_read_again_when_history_was_compacted() {
     let Some((etcd, site)) = RealEtcd::with_site().await else { return };
