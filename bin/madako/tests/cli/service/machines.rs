@@ -53,6 +53,11 @@ async fn an_address_that_several_machines_have_is_not_chosen_and_a_node_in_use_s
         site.registry.set_addresses(&machine.spec.serial, &[shared]).unwrap();
     }
     service.until_metric("madako_duplicate_addresses", &[], 2.0).await;
+    let claims = format!("{} by ", address(&nodes[0]));
+    service.until_log(&claims).await;
+    for serial in [&nodes[0].spec.serial, &spares[0].spec.serial] {
+        assert!(service.log().contains(serial.as_str()), "{serial} is not named: {}", service.log());
+    }
     calm(&service).await;
     site.unchanged(&cluster, "a node in use stays").await;
     let plan = site.run(&["plan"]).await;
