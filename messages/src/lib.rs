@@ -19,6 +19,7 @@ pub mod latest;
 pub mod machine;
 pub mod mailbox;
 pub mod observation;
+pub mod placement;
 pub mod plan;
 pub mod ports;
 pub mod reboot;

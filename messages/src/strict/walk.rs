@@ -88,7 +88,7 @@ pub(crate) fn unknown_names<'s>(
 
 /// Where a value is, from the outside in.
 #[derive(Clone, Copy)]
-pub(crate) enum Path<'a> {
+pub enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
     /// An entry of a map, whose name may have dots.

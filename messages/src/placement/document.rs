@@ -1,0 +1,108 @@
+//! Whole documents: what is stored, and what a request brings.
+
+use serde::Deserializer;
+use serde::de::Error as _;
+use serde_json::value::RawValue;
+
+use super::json;
+use super::reader::{Field, Reader, Source};
+use crate::input::{InputError, Problems};
+use crate::strict::walk::Path;
+
+/// Why a request's body was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The body is no JSON (HTTP 415 in Krake).
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    /// The body has the wrong shape or breaks a rule (HTTP 422).
+    #[error(transparent)]
+    Invalid(#[from] InputError),
+}
+
+/// What a request brought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requested<T> {
+    /// The value, with placeholders where a request may not set a field.
+    pub value: T,
+    /// Paths of fields that the type does not have and that were passed over nevertheless, because Krake's own
+    /// client sends them.
+    pub passed_over: Vec<String>,
+}
+
+/// Reads what is stored, leniently: unknown fields are kept, and what is absent has its default where there is
+/// one.
+///
+/// # Errors
+/// Names each field that has the wrong shape.
+pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError> {
+    let normalized;
+    let mut parsed = serde_json::from_str::<&RawValue>(text);
+    // A line end would break the streams of a watch; what is no JSON may be so for a number only.
+    if parsed.is_err() || text.contains(['\n', '\r']) {
+        normalized = json::normalized(text).map_err(|error| whole(subject, error.to_string()))?;
+        parsed = serde_json::from_str(&normalized);
+    }
+    let raw = parsed.map_err(|error| whole(subject, error.to_string()))?;
+    read(subject, raw, Reader::new(Source::Stored)).map(|(value, _)| value)
+}
+
+/// Reads a request's body, strictly.
+///
+/// # Errors
+/// The body is no JSON, or has wrong fields, each of which is named.
+pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>, RequestError> {
+    let text = request_text(subject, text)?;
+    let raw = request_value(&text)?;
+    let (value, passed_over) = read(subject, raw, Reader::new(Source::Request))?;
+    Ok(Requested { value, passed_over })
+}
+
+/// The text of a request, on one line and with bounded nesting.
+pub(crate) fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
+    json::normalized(text).map_err(|error| {
+        let mut problems = Problems::default();
+        problems.add("", error.to_string(), format!("at most {} levels", json::MAX_DEPTH));
+        problems.into_error(subject).into()
+    })
+}
+
+/// The value of a request.
+pub(crate) fn request_value(text: &str) -> Result<&RawValue, RequestError> {
+    serde_json::from_str(text).map_err(|error| RequestError::NotJson(error.to_string()))
+}
+
+fn read<T: Field>(subject: &str, raw: &RawValue, mut reader: Reader) -> Result<(T, Vec<String>), InputError> {
+    let value = T::read(raw, Path::Root, &mut reader);
+    finish(subject, value, reader)
+}
+
+/// The value, if no problem was noted.
+pub(crate) fn finish<T>(
+    subject: &str,
+    value: Option<T>,
+    reader: Reader,
+) -> Result<(T, Vec<String>), InputError> {
+    let (mut problems, passed_over) = reader.finish();
+    match value {
+        Some(value) if problems.is_empty() => Ok((value, passed_over)),
+        _ => {
+            if problems.is_empty() {
+                problems.add("", "something unreadable", "a value");
+            }
+            Err(problems.into_error(subject))
+        }
+    }
+}
+
+fn whole(subject: &str, got: String) -> InputError {
+    let mut problems = Problems::default();
+    problems.add("", got, "JSON");
+    problems.into_error(subject)
+}
+
+/// For `Deserialize`: reads leniently.
+pub(crate) fn deserialize<'de, T: Field, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
+    from_stored("value", raw.get()).map_err(D::Error::custom)
+}

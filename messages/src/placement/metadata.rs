@@ -1,0 +1,195 @@
+//! What every resource has: metadata, references, reasons.
+
+use super::choice::choice;
+use super::entries::Labels;
+use super::names::{check_labels, check_name, check_namespace};
+use super::object::object;
+use super::timestamp::Timestamp;
+use crate::input::Problems;
+use crate::strict::walk::Path;
+
+/// The finalizer of a resource that is deleted: it goes once its dependents are gone.
+pub const CASCADE_DELETION: &str = "cascade_deletion";
+
+object! {
+    /// Metadata of a resource.
+    pub struct Metadata
+    // `krakectl` sends these by mistake: "constraints" when it creates a Magnum cluster, "password" when it
+    // updates a cloud. Krake passes them over.
+    tolerated("constraints", "password")
+    {
+        /// Its name, unique in its namespace.
+        pub name: String = immutable, check(check_name);
+        /// Its namespace; global resources have none.
+        pub namespace: Option<String> = optional_immutable(None), check(check_namespace);
+        /// Labels.
+        pub labels: Labels = optional(Labels::new()), check(check_labels);
+        /// Whether the labels of the cloud that the resource is bound to count as its own.
+        pub inherit_labels: bool = optional(false);
+        /// Who has to do something before the resource can go.
+        pub finalizers: Vec<String> = optional(Vec::new());
+        /// Its identity: another resource of the same name has another one.
+        pub uid: String = readonly(String::new());
+        /// When it was created.
+        pub created: Timestamp = readonly(Timestamp::placeholder());
+        /// When its specification changed last.
+        pub modified: Timestamp = readonly(Timestamp::placeholder());
+        /// When its deletion was asked for.
+        pub deleted: Option<Timestamp> = readonly_optional(None);
+        /// What it depends on.
+        pub owners: Vec<ResourceRef> = optional(Vec::new());
+    }
+}
+
+impl Metadata {
+    /// Metadata of a new resource.
+    #[must_use]
+    pub fn new(name: impl Into<String>, namespace: Option<&str>, uid: impl Into<String>, now: Timestamp) -> Self {
+        Self {
+            name: name.into(),
+            namespace: namespace.map(str::to_owned),
+            labels: Labels::new(),
+            inherit_labels: false,
+            finalizers: Vec::new(),
+            uid: uid.into(),
+            created: now.clone(),
+            modified: now,
+            deleted: None,
+            owners: Vec::new(),
+            rest: super::reader::Rest::default(),
+        }
+    }
+}
+
+object! {
+    /// A reference to a resource.
+    pub struct ResourceRef {
+        /// Its API, such as `kubernetes`.
+        pub api: String = required;
+        /// Its namespace; global resources have none.
+        pub namespace: Option<String> = optional(None);
+        /// Its kind, such as `Cluster`.
+        pub kind: String = required;
+        /// Its name.
+        pub name: String = required;
+    }
+}
+
+object! {
+    /// A reference to a metric, with the weight that it has where it stands.
+    pub struct MetricRef {
+        /// Its name.
+        pub name: String = required;
+        /// Its weight: finite and not negative in what requests bring.
+        pub weight: f64 = required, check(check_weight);
+        /// Whether it is one of the same namespace, rather than a global one.
+        pub namespaced: bool = optional(false);
+    }
+}
+
+fn check_weight(weight: &f64, path: Path<'_>, problems: &mut Problems) {
+    if *weight < 0.0 {
+        problems.add(path, format!("the number {weight}"), "a weight of 0 or more");
+    }
+}
+
+choice! {
+    /// Why something is wrong with a resource; Krake's codes.
+    pub enum ReasonCode {
+        /// Anything else.
+        InternalError = "INTERNAL_ERROR",
+        /// The manifest has invalid values.
+        InvalidResource = "INVALID_RESOURCE",
+        /// The controller does not support the resource.
+        UnsupportedResource = "UNSUPPORTED_RESOURCE",
+        /// The custom resource is missing or invalid.
+        InvalidCustomResource = "INVALID_CUSTOM_RESOURCE",
+        /// The TOSCA template is invalid.
+        InvalidToscaManifest = "INVALID_TOSCA_MANIFEST",
+        /// The cluster cannot be reached.
+        ClusterNotReachable = "CLUSTER_NOT_REACHABLE",
+        /// Nothing fits.
+        NoSuitableResource = "NO_SUITABLE_RESOURCE",
+        /// Kubernetes refused something.
+        KubernetesError = "KUBERNETES_ERROR",
+        /// Creation failed.
+        CreateFailed = "CREATE_FAILED",
+        /// Reconciliation failed.
+        ReconcileFailed = "RECONCILE_FAILED",
+        /// Configuration failed.
+        ReconfigureFailed = "RECONFIGURE_FAILED",
+        /// Deletion failed.
+        DeleteFailed = "DELETE_FAILED",
+        /// Retrieval failed.
+        RetrieveFailed = "RETRIEVE_FAILED",
+        /// It was not found.
+        NotFound = "NOT_FOUND",
+        /// OpenStack refused something.
+        OpenstackError = "OPENSTACK_ERROR",
+        /// The cluster template is invalid.
+        InvalidClusterTemplate = "INVALID_CLUSTER_TEMPLATE",
+        /// The metric's definition or value is invalid.
+        InvalidMetric = "INVALID_METRIC",
+        /// The provider cannot be reached.
+        UnreachableMetricsProvider = "UNREACHABLE_METRICS_PROVIDER",
+        /// There is no such metric.
+        UnknownMetric = "UNKNOWN_METRIC",
+        /// There is no such provider.
+        UnknownMetricsProvider = "UNKNOWN_METRICS_PROVIDER",
+    }
+}
+
+impl ReasonCode {
+    /// The code's number in Krake.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::InternalError => 1,
+            Self::InvalidResource => 10,
+            Self::UnsupportedResource => 11,
+            Self::InvalidCustomResource => 12,
+            Self::InvalidToscaManifest => 13,
+            Self::ClusterNotReachable => 20,
+            Self::NoSuitableResource => 50,
+            Self::KubernetesError => 60,
+            Self::CreateFailed => 70,
+            Self::ReconcileFailed => 71,
+            Self::ReconfigureFailed => 72,
+            Self::DeleteFailed => 73,
+            Self::RetrieveFailed => 74,
+            Self::NotFound => 75,
+            Self::OpenstackError => 80,
+            Self::InvalidClusterTemplate => 81,
+            Self::InvalidMetric => 91,
+            Self::UnreachableMetricsProvider => 92,
+            Self::UnknownMetric => 93,
+            Self::UnknownMetricsProvider => 94,
+        }
+    }
+}
+
+object! {
+    /// What is wrong with a resource.
+    pub struct Reason {
+        /// Its code.
+        pub code: ReasonCode = required;
+        /// What happened, for people.
+        pub message: String = required;
+    }
+}
+
+impl Reason {
+    /// A reason.
+    #[must_use]
+    pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), rest: super::reader::Rest::default() }
+    }
+}
+
+impl MetricRef {
+    /// A reference.
+    #[must_use]
+    pub fn new(name: impl Into<String>, weight: f64, namespaced: bool) -> Self {
+        Self { name: name.into(), weight, namespaced, rest: super::reader::Rest::default() }
+    }
+}

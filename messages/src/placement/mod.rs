@@ -1,0 +1,3 @@
+//! Placement: where applications and clusters run (seed 004).
+
+pub mod constraint;

@@ -1,0 +1,169 @@
+//! The macros that define an object with known fields, and everything its JSON form needs.
+
+/// Defines a struct with its JSON form, its schema, and its update.
+///
+/// A field is `pub name: Type = access(default)`: the access is one of [`super::schema::Access`] in lower case,
+/// with a default for what is absent (for what a request may not bring: what stands there meanwhile).
+/// `as "name"` gives a name in JSON that differs, `check(rule)` a rule for what a request brings. Behind the
+/// struct's name may stand `constants(...)`, `tolerated(...)` and `check(rule)`, in this order.
+macro_rules! object {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident
+        $(constants($($constant:literal = $constant_value:literal),*))?
+        $(tolerated($($tolerated:literal),*))?
+        $(check($rule:path))?
+        {
+            $(
+                $(#[$field_meta:meta])*
+                pub $field:ident $(as $json:literal)?: $type:ty = $access:ident $(($default:expr))?
+                    $(, check($check:path))?;
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+            /// Fields that this version does not know, kept as they are.
+            pub rest: $crate::placement::reader::Rest,
+        }
+
+        impl $name {
+            /// Its fields.
+            pub const SCHEMA: $crate::placement::schema::Schema = $crate::placement::schema::Schema {
+                name: stringify!($name),
+                constants: &[$($(($constant, $constant_value)),*)?],
+                fields: &[$($crate::placement::schema::FieldSchema {
+                    name: $crate::placement::object::object!(@json $field $($json)?),
+                    access: $crate::placement::object::object!(@access $access),
+                    shape: <$type as $crate::placement::reader::Field>::SHAPE,
+                }),*],
+                tolerated: &[$($($tolerated),*)?],
+            };
+
+            /// Everything at its default; `None` if some field has none.
+            #[allow(dead_code, clippy::unnecessary_wraps, reason = "not every type has defaults for all fields")]
+            fn defaults() -> Option<Self> {
+                Some(Self {
+                    $($field: $crate::placement::object::object!(@default $type $(, $default)?)?(),)*
+                    rest: $crate::placement::reader::Rest::default(),
+                })
+            }
+        }
+
+        impl $crate::placement::reader::Field for $name {
+            const SHAPE: $crate::placement::schema::Shape =
+                $crate::placement::schema::Shape::Object(&Self::SCHEMA);
+
+            fn read(
+                raw: &serde_json::value::RawValue,
+                path: $crate::strict::walk::Path<'_>,
+                reader: &mut $crate::placement::reader::Reader,
+            ) -> Option<Self> {
+                #[allow(unused_mut, reason = "some objects have no fields")]
+                let mut members = reader.members(raw, path, &Self::SCHEMA)?;
+                // Each field is read before any is missed: every wrong one is to be named.
+                let constants: &[Option<()>] = &[
+                    $($(reader.constant(&mut members, $constant, $constant_value, path)),*)?
+                ];
+                $(
+                    let $field: Option<$type> = reader.field(
+                        &mut members,
+                        $crate::placement::object::object!(@json $field $($json)?),
+                        $crate::placement::object::object!(@access $access),
+                        $crate::placement::object::object!(@default $type $(, $default)?),
+                        path,
+                    );
+                    $(
+                        if let Some(value) = &$field {
+                            let name = $crate::placement::object::object!(@json $field $($json)?);
+                            reader.check(value, path.field(name), $check);
+                        }
+                    )?
+                )*
+                if constants.contains(&None) {
+                    return None;
+                }
+                let value = Self { $($field: $field?,)* rest: members.rest() };
+                $(reader.check(&value, path, $rule);)?
+                Some(value)
+            }
+
+            fn update(
+                &mut self,
+                new: Self,
+                path: $crate::strict::walk::Path<'_>,
+                problems: &mut $crate::input::Problems,
+            ) {
+                $(
+                    let access = $crate::placement::object::object!(@access $access);
+                    let path_here = path.field($crate::placement::object::object!(@json $field $($json)?));
+                    if access.is_immutable() {
+                        if self.$field != new.$field {
+                            $crate::placement::update::refuse(&self.$field, &new.$field, path_here, problems);
+                        }
+                    } else if !access.is_ours() {
+                        $crate::placement::reader::Field::update(&mut self.$field, new.$field, path_here, problems);
+                    }
+                )*
+                let _ = (path, problems);
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap as _;
+                let mut map = serializer.serialize_map(None)?;
+                $($(map.serialize_entry($constant, $constant_value)?;)*)?
+                $(map.serialize_entry(
+                    $crate::placement::object::object!(@json $field $($json)?),
+                    &self.$field,
+                )?;)*
+                for (name, value) in self.rest.iter() {
+                    map.serialize_entry(name, value)?;
+                }
+                map.end()
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            /// Reads leniently. Only `serde_json` can, since unknown fields are kept as text.
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::placement::document::deserialize(deserializer)
+            }
+        }
+    };
+
+    (@json $field:ident) => { stringify!($field) };
+    (@json $field:ident $json:literal) => { $json };
+
+    (@access required) => { $crate::placement::schema::Access::Required };
+    (@access immutable) => { $crate::placement::schema::Access::Immutable };
+    (@access optional) => { $crate::placement::schema::Access::Optional };
+    (@access optional_immutable) => { $crate::placement::schema::Access::OptionalImmutable };
+    (@access readonly) => { $crate::placement::schema::Access::Readonly };
+    (@access readonly_optional) => { $crate::placement::schema::Access::ReadonlyOptional };
+    (@access subresource) => { $crate::placement::schema::Access::Subresource };
+
+    (@default $type:ty) => { None::<fn() -> $type> };
+    (@default $type:ty, $default:expr) => {
+        // Not a `|| ...` alone, whose type would differ from field to field.
+        Some((|| $default) as fn() -> $type)
+    };
+}
+pub(crate) use object;
+
+/// Implements `Default` for objects whose fields all have one.
+macro_rules! all_default {
+    ($($name:ident),* $(,)?) => {
+        $(
+            impl Default for $name {
+                fn default() -> Self {
+                    Self::defaults().expect("every field has a default")
+                }
+            }
+        )*
+    };
+}
+pub(crate) use all_default;

@@ -1,0 +1,150 @@
+//! Single values and lists of them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::reader::{Field, Reader};
+use super::schema::Shape;
+use crate::input::Problems;
+use crate::strict::walk::Path;
+
+/// Characters of a number's text. The longest exact form of a float has 1,077; people type about 20.
+const MAX_NUMBER: usize = 64;
+
+impl Field for String {
+    const SHAPE: Shape = Shape::Text;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let text = serde_json::from_str(raw.get()).ok();
+        if text.is_none() {
+            reader.wrong(path, raw, "a text");
+        }
+        text
+    }
+}
+
+impl Field for bool {
+    const SHAPE: Shape = Shape::Bool;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let value = raw.get().parse().ok();
+        if value.is_none() {
+            reader.wrong(path, raw, Self::SHAPE.expected());
+        }
+        value
+    }
+}
+
+impl Field for i64 {
+    const SHAPE: Shape = Shape::Integer;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let value = number(raw).and_then(|text| text.parse().ok().or_else(|| whole(&text)));
+        if value.is_none() {
+            reader.wrong(path, raw, Self::SHAPE.expected());
+        }
+        value
+    }
+}
+
+impl Field for f64 {
+    const SHAPE: Shape = Shape::Number;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let value = number(raw).and_then(|text| text.parse::<f64>().ok()).filter(|value| value.is_finite());
+        if value.is_none() {
+            reader.wrong(path, raw, Self::SHAPE.expected());
+        }
+        value
+    }
+}
+
+/// The text of a number, or of a decimal string that is one.
+fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let text = match raw.get().as_bytes().first() {
+        Some(b'"') => serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)?,
+        Some(b'-' | b'0'..=b'9') => Cow::Borrowed(raw.get()),
+        _ => return None,
+    };
+    // Rust takes `inf` and `nan` for floats.
+    let plain = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
+    (text.len() <= MAX_NUMBER && text.bytes().all(plain)).then_some(text)
+}
+
+/// A number such as `2.0` or `1e3`, which Python may write for a whole one.
+#[expect(clippy::cast_possible_truncation, reason = "the bounds are checked before")]
+fn whole(text: &str) -> Option<i64> {
+    /// Up to here every whole float is exact.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let value: f64 = text.parse().ok()?;
+    (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}
+
+impl<T: Field> Field for Option<T> {
+    const SHAPE: Shape = Shape::Nullable(&T::SHAPE);
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        if raw.get() == "null" { Some(None) } else { T::read(raw, path, reader).map(Some) }
+    }
+
+    fn update(&mut self, new: Self, path: Path<'_>, problems: &mut Problems) {
+        match (self, new) {
+            (Some(current), Some(new)) => current.update(new, path, problems),
+            (current, new) => *current = new,
+        }
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    const SHAPE: Shape = Shape::List(&T::SHAPE);
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
+            reader.wrong(path, raw, Self::SHAPE.expected());
+            return None;
+        };
+        // Each item is read before any is missed: every wrong one is to be named.
+        let items = items.into_iter().enumerate().map(|(index, item)| T::read(item, path.item(index), reader));
+        items.collect::<Vec<_>>().into_iter().collect()
+    }
+}
+
+/// A text that must never be seen: passwords, tokens, keys. `Debug` hides it; JSON has it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one who has to use it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl Field for Secret {
+    const SHAPE: Shape = Shape::Secret;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let text = serde_json::from_str(raw.get()).ok().map(Self);
+        if text.is_none() {
+            reader.wrong_secret(path, raw, "a text");
+        }
+        text
+    }
+}
