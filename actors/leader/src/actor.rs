@@ -16,7 +16,7 @@ use madako_messages::state::{ClusterState, Fault};
 use madako_messages::status::OperationPhase;
 use madako_messages::store::{
     Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, Outcome, Store,
-    StoreError, Transaction, WatchEvent,
+    StoreError, Transaction, WatchEvent, Write,
 };
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -82,6 +82,7 @@ struct InFlight {
     epoch: Epoch,
     what: &'static str,
     action: Option<Action>,
+    writes_status: bool,
     since: Instant,
     reply: Option<RpcReplyPort<Result<Committed, CommitError>>>,
     _task: Task,
@@ -320,6 +321,10 @@ impl LeaderState {
             Mutation::Cluster { plan, .. } => plan.action,
             Mutation::Guard { .. } => None,
         };
+        let writes_status = transaction
+            .writes
+            .iter()
+            .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
         let id = self.take_id();
         let store = Arc::clone(&self.given.store);
         let leader = myself.clone();
@@ -330,7 +335,15 @@ impl LeaderState {
         });
         self.in_flight.insert(
             id,
-            InFlight { epoch: own, what, action, since: Instant::now(), reply: Some(reply), _task: task },
+            InFlight {
+                epoch: own,
+                what,
+                action,
+                writes_status,
+                since: Instant::now(),
+                reply: Some(reply),
+                _task: task,
+            },
         );
     }
 
@@ -339,6 +352,9 @@ impl LeaderState {
         histogram!("madako_commit_seconds").record(ended.since.elapsed().as_secs_f64());
         let result = match result {
             Ok(Outcome::Committed { revision }) => {
+                if ended.writes_status {
+                    show_phase(self.given.clock.now().unix_timestamp());
+                }
                 self.given.events.emit(Event::Committed {
                     what: ended.what,
                     revision,
