@@ -81,13 +81,15 @@ impl Selector {
 ///   in more nodes than `control-plane-count`, nor a bad one, and a node that is bad is never taken back;
 /// - decrease-workers once for each node: a retired machine is never chosen again;
 /// - increase-workers adds a healthy machine each time. A healthy machine leaves only when the control
-///   plane gets rid of it, so at most each machine once, and again once for each such plan.
+///   plane gets rid of it, so at most once for each machine, and once more for each plan of the second kind.
 ///
-/// With all of the control plane counted twice and then once more as workers that come back, that is less
-/// than what follows, which a planner that goes round in a circle passes soon.
+/// With `c` the control plane's nodes before, that is 5 + (c + c) + nodes + (machines + c + c) at most, and `c`
+/// is at most `nodes`. A planner that goes round in a circle soon comes to that.
 #[must_use]
 pub fn most_plans(machines: usize, nodes: usize) -> usize {
+    /// The actions of the first kind.
     const ONCE: usize = 5;
+    /// Two of the second kind, one removal, two that come back.
     const PER_NODE: usize = 5;
     ONCE + machines + PER_NODE * nodes
 }

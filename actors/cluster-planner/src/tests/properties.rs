@@ -52,7 +52,7 @@ proptest! {
         let mut violations = Vec::new();
         live(&history, |site, planned| {
             constraints_hold_at_rest(site, planned);
-            contradictions_are_named(site, planned);
+            contradictions_are_refused(site, planned);
             let Ok(Plan { cluster: Some(after), .. }) = planned else { return };
             let observed: BTreeSet<String> =
                 site.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
@@ -170,13 +170,26 @@ fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
     assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
 }
 
-fn contradictions_are_named(site: &Site, planned: &Result<Plan, PlanError>) {
+/// What constraints that cannot hold together, or not at all, lead to. That no plan has too few or too many
+/// workers for them, is invariant I4.
+fn contradictions_are_refused(site: &Site, planned: &Result<Plan, PlanError>) {
     let constraints = &site.constraints;
-    let Ok(Plan { cluster: Some(cluster), .. }) = planned else { return };
-    let lost_all = constraints.control_plane_count == 0 && cluster.control_plane().count() == 0;
     let before = site.current.as_ref().map_or(0, |cluster| cluster.control_plane().count());
-    assert!(!lost_all || before == 0, "the last control plane node left");
-    assert!(!lost_all || site.current.is_some(), "a first cluster without a control plane");
+    let no_control_plane = constraints.control_plane_count == 0;
+    if no_control_plane && let Ok(Plan { cluster: Some(after), .. }) = planned {
+        assert!(before == 0 || after.control_plane().count() > 0, "the last control plane node left");
+    }
+    if site.current.is_some() || site.moment == Moment::LeaderStart {
+        return;
+    }
+    let (minimum, maximum) = (constraints.minimum_workers, constraints.maximum_workers);
+    if no_control_plane {
+        assert!(planned.as_ref().is_err_and(|error| error.message.contains("control-plane-count is 0")));
+    } else if maximum != 0 && minimum > maximum {
+        let named = |error: &PlanError| error.message.contains("is above maximum-workers");
+        let too_few = |error: &PlanError| error.message.contains("no healthy machine");
+        assert!(planned.as_ref().is_err_and(|error| named(error) || too_few(error)));
+    }
 }
 
 fn plan_is_what_it_says(site: &Site, plan: &Plan) {
