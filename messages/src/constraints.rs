@@ -1,7 +1,8 @@
 //! The operator's constraints (CKE's `constraints`, its `docs/constraints.md`).
 //!
 //! Where the key is missing, [`Constraints::default`] holds; where a stored object lacks a field, the field
-//! is 0, as in CKE. A negative number, which CKE's commands store without a word, is an error.
+//! is 0, as in CKE. CKE's commands store negative numbers without a word: in what a plan depends on they are an error, the
+//! others are read as they are and mean what they mean to CKE, where every count is above them.
 
 use crate::cluster::Cluster;
 use crate::go::{UnknownFields, go_object};
@@ -24,11 +25,11 @@ go_object! {
         /// Greatest number of workers; 0 means no maximum (CKE's meaning).
         pub maximum_workers: u32 = "maximum-workers";
         /// Reboots wait while more nodes than this are unreachable.
-        pub maximum_unreachable_nodes_for_reboot: u32 = "maximum-unreachable-nodes-for-reboot";
+        pub maximum_unreachable_nodes_for_reboot: i64 = "maximum-unreachable-nodes-for-reboot";
         /// Greatest number of repair entries when one is added automatically.
-        pub maximum_repair_queue_entries: u32 = "maximum-repair-queue-entries";
+        pub maximum_repair_queue_entries: i64 = "maximum-repair-queue-entries";
         /// Seconds for which an unreachable machine that reboots is left alone.
-        pub wait_seconds_to_repair_rebooting: u32 = "wait-seconds-to-repair-rebooting";
+        pub wait_seconds_to_repair_rebooting: i64 = "wait-seconds-to-repair-rebooting";
         ..rest
     }
 }
@@ -64,10 +65,9 @@ impl Constraints {
         let good = walk.object(tree, &schema::CONSTRAINTS, Path::Root);
         let mut constraints = Self::default();
         for (name, value) in good.fields() {
-            let (Some(field), Tree::Number(Number::Integer(value))) = (constraints.field(name), value) else {
-                continue;
-            };
-            *field = u32::try_from(*value).expect("the schema bounds it");
+            if let Tree::Number(Number::Integer(value)) = value {
+                constraints.put(name, *value);
+            }
         }
         let mut broken = Problems::default();
         constraints.contradictions(&mut broken);
@@ -101,8 +101,7 @@ impl Constraints {
             return problems.finish(SUBJECT);
         };
         let mut changed = self.clone();
-        *changed.field(name).expect("every name of the schema has a field") =
-            u32::try_from(number).expect("the schema bounds it");
+        changed.put(name, number);
         if matches!(name, "minimum-workers" | "maximum-workers") {
             changed.contradictions(&mut problems);
         }
@@ -155,16 +154,18 @@ impl Constraints {
         }
     }
 
-    fn field(&mut self, name: &str) -> Option<&mut u32> {
-        Some(match name {
-            "control-plane-count" => &mut self.control_plane_count,
-            "minimum-workers" => &mut self.minimum_workers,
-            "maximum-workers" => &mut self.maximum_workers,
-            "maximum-unreachable-nodes-for-reboot" => &mut self.maximum_unreachable_nodes_for_reboot,
-            "maximum-repair-queue-entries" => &mut self.maximum_repair_queue_entries,
-            "wait-seconds-to-repair-rebooting" => &mut self.wait_seconds_to_repair_rebooting,
-            _ => return None,
-        })
+    /// Sets a constraint of the schema to a value that it allows.
+    fn put(&mut self, name: &str, value: i64) {
+        let count = || u32::try_from(value).expect("the schema bounds it");
+        match name {
+            "control-plane-count" => self.control_plane_count = count(),
+            "minimum-workers" => self.minimum_workers = count(),
+            "maximum-workers" => self.maximum_workers = count(),
+            "maximum-unreachable-nodes-for-reboot" => self.maximum_unreachable_nodes_for_reboot = value,
+            "maximum-repair-queue-entries" => self.maximum_repair_queue_entries = value,
+            "wait-seconds-to-repair-rebooting" => self.wait_seconds_to_repair_rebooting = value,
+            other => unreachable!("the schema has no {other}"),
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! What somebody took from a running system and hands over in a file: a cluster, the taints of its nodes.
 //!
-//! Guarantees: every field with a wrong shape and every unknown one is named, as in what people type.
-//! Does not: apply the rules of a new configuration. What was found is looked at, not stored, and a plan
-//! may have to put right what is wrong with it.
+//! Guarantees: every field with a wrong shape and every unknown one is named, as in what people type; taints
+//! are such as a Kubernetes node can have.
+//! Does not: apply the rules of a new configuration to a cluster. What was found is looked at, not stored,
+//! and a plan may have to put right what is wrong with it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::cluster::{Cluster, Taint};
 use crate::input::{InputError, Problems};
+use crate::rules;
 use crate::strict::schema;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::{Path, Unknown, Walk};
@@ -35,6 +37,8 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
     const SUBJECT: &str = "taints of nodes";
     let tree = yaml::read(SUBJECT, text)?;
     let mut problems = Problems::default();
+    // What breaks a rule; what has the wrong shape is told once, and not again as a broken rule.
+    let mut broken = Problems::default();
     let mut taints = BTreeMap::new();
     if !matches!(tree, Tree::Object(_)) {
         problems.add("", tree.shown(), "an object from addresses of nodes to lists of taints");
@@ -57,13 +61,12 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
                     serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
                 }
             };
-            if taint.key.is_empty() {
-                problems.add(path.field("key"), "", "the key of a taint");
-            }
+            rules::check_taint(&taint, &path, &mut broken);
             of_node.push(taint);
         }
         taints.insert(address.clone(), of_node);
     }
+    problems.add_unrelated(broken);
     problems.finish(SUBJECT)?;
     Ok(taints)
 }
@@ -107,5 +110,22 @@ mod tests {
             assert!(error.contains(part), "{part} is not in {error}");
         }
         assert!(node_taints_from_yaml("[]").is_err());
+    }
+
+    #[test]
+    fn a_taint_that_no_node_can_have_is_refused_with_what_was_expected() {
+        let text = "10.0.0.1:\n- {key: a, effect: NoShedule}\n- {key: a, value: 'v v', effect: NoExecute}\n\
+                    - {key: a b, effect: NoExecute}\n- {key: a}\n- {effect: NoExecute, timeAdded: now}\n";
+        let error = node_taints_from_yaml(text).unwrap_err().to_string();
+        for part in [
+            "10.0.0.1[0].effect: got \"NoShedule\", expected NoSchedule, PreferNoSchedule or NoExecute",
+            "10.0.0.1[1].value: got \"v v\", expected at most 63 letters",
+            "10.0.0.1[2].key: got \"a b\"",
+            "10.0.0.1[3].effect: expected NoSchedule",
+            "10.0.0.1[4].key: expected at most 63",
+            "10.0.0.1[4].timeAdded: got \"now\"",
+        ] {
+            assert!(error.contains(part), "{part} is not in {error}");
+        }
     }
 }

@@ -3,11 +3,14 @@
 //! The JSON shapes are those of sabakan's GraphQL answers (`searchMachines`) and of CKE's
 //! `sabakan/query-variables`. Nothing here decides anything.
 
+use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-use crate::go::go_object;
+use crate::go::{ZERO_TIME, go_object};
 use crate::input::{InputError, Problems, Warning};
+use crate::rules::names;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::{Path, Unknown, Walk};
 use crate::strict::{schema, yaml};
@@ -63,18 +66,31 @@ impl MachineState {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MachineLabel {
     /// Name, without any prefix.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub name: String,
     /// Value; may be empty.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub value: String,
+}
+
+impl MachineLabel {
+    /// Whether it can be a label of Kubernetes, after a prefix.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.has_good_name() && names::is_label_value(&self.value)
+    }
+
+    /// A name after a prefix follows the rules of values, but is never empty.
+    fn has_good_name(&self) -> bool {
+        !self.name.is_empty() && names::is_label_value(&self.name)
+    }
 }
 
 /// The baseboard management controller of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bmc {
     /// Kind of controller; repair procedures are chosen by it.
-    #[serde(default, rename = "bmcType")]
+    #[serde(default, rename = "bmcType", deserialize_with = "null_as_empty")]
     pub bmc_type: String,
 }
 
@@ -87,25 +103,33 @@ pub struct MachineSpec {
     #[serde(default, deserialize_with = "null_as_empty")]
     pub labels: Vec<MachineLabel>,
     /// Number of the rack.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub rack: i64,
     /// Position within the rack.
-    #[serde(default, rename = "indexInRack")]
+    #[serde(default, rename = "indexInRack", deserialize_with = "null_as_empty")]
     pub index_in_rack: i64,
     /// Role, such as `compute`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub role: String,
     /// IPv4 addresses; the first one identifies the machine's node.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub ipv4: Vec<String>,
     /// When it was registered, with the offset it was written with.
-    #[serde(rename = "registerDate", with = "time::serde::rfc3339")]
+    #[serde(
+        rename = "registerDate",
+        serialize_with = "time::serde::rfc3339::serialize",
+        deserialize_with = "date"
+    )]
     pub register_date: OffsetDateTime,
     /// When it is due for retirement, with the offset it was written with.
-    #[serde(rename = "retireDate", with = "time::serde::rfc3339")]
+    #[serde(
+        rename = "retireDate",
+        serialize_with = "time::serde::rfc3339::serialize",
+        deserialize_with = "date"
+    )]
     pub retire_date: OffsetDateTime,
     /// Baseboard management controller.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub bmc: Bmc,
 }
 
@@ -115,7 +139,7 @@ pub struct MachineStatus {
     /// Current state.
     pub state: MachineState,
     /// Seconds since the machine entered the state.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub duration: f64,
 }
 
@@ -134,6 +158,76 @@ impl Machine {
     pub fn address(&self) -> Option<&str> {
         self.spec.ipv4.first().map(String::as_str)
     }
+
+    /// Whether labels of Kubernetes can be made of everything that becomes one (seed 000, "Node labels").
+    #[must_use]
+    pub fn has_good_labels(&self) -> bool {
+        let spec = &self.spec;
+        spec.rack >= 0
+            && spec.index_in_rack >= 0
+            && names::is_label_value(&spec.role)
+            && spec.labels.iter().all(MachineLabel::is_good)
+    }
+
+    /// Of what no label can be made; the rest of the machine is in order.
+    #[must_use]
+    pub fn bad_labels(&self) -> Vec<BadLabel> {
+        let spec = &self.spec;
+        let mut bad = Vec::new();
+        if !names::is_label_value(&spec.role) {
+            bad.push(BadLabel::Role(spec.role.as_str().into()));
+        }
+        if spec.rack < 0 {
+            bad.push(BadLabel::Rack(spec.rack));
+        }
+        if spec.index_in_rack < 0 {
+            bad.push(BadLabel::IndexInRack(spec.index_in_rack));
+        }
+        for label in spec.labels.iter().filter(|label| !label.is_good()) {
+            let name = label.name.as_str().into();
+            bad.push(if label.has_good_name() {
+                BadLabel::Value { name, value: label.value.as_str().into() }
+            } else {
+                BadLabel::Name(name)
+            });
+        }
+        bad
+    }
+}
+
+/// Something of a machine that would be a node's label if Kubernetes allowed it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BadLabel {
+    /// The role, which is the value of one label and in the key of another.
+    Role(Box<str>),
+    /// The number of the rack, which is below 0.
+    Rack(i64),
+    /// The position in the rack, which is below 0.
+    IndexInRack(i64),
+    /// A label's name.
+    Name(Box<str>),
+    /// A label's value.
+    Value {
+        /// The label's name.
+        name: Box<str>,
+        /// The value.
+        value: Box<str>,
+    },
+}
+
+/// Reads a time as Go's `time.RFC3339` has it: a `T` in between, a `Z` or a numeric offset, no leap second.
+#[must_use]
+pub fn parse_date(text: &str) -> Option<OffsetDateTime> {
+    let bytes = text.as_bytes();
+    let is_go = bytes.get(10) == Some(&b'T') && bytes.get(17) != Some(&b'6') && bytes.last() != Some(&b'z');
+    OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| is_go)
+}
+
+/// Reads a date; `null`, which Go leaves alone, is Go's zero time.
+fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
+    const EXPECTED: &str = "an RFC 3339 time such as 2026-01-31T12:00:00Z";
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(ZERO_TIME) };
+    parse_date(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &EXPECTED))
 }
 
 go_object! {

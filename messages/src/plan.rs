@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 
 mod why;
 
-pub use why::{Choice, Deselection, Leaving, Rival, Shortage, Source, Why};
+pub use why::{Choice, Deselection, Leaving, Rival, Score, Shortage, Source, Unpromotable, Why};
 
 /// The one thing that a plan does, and the name of the rule that leads to it (seed 000, "Maintenance").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -166,15 +166,30 @@ impl madako_http::Service for Pages {
 
     fn metrics(&self) -> String {
         let text = (self.settings.metrics)();
-        if self.view.reign.borrow().is_some() { text } else { without_leaders(&text) }
+        let leads = self.view.reign.borrow().is_some();
+        let disabled = self.view.state.newest().is_some_and(|state| state.disabled);
+        current(&text, leads, disabled)
     }
 }
 
-/// CKE shows all its metrics but `leader` only while it leads; what was measured then is stale now.
-fn without_leaders(text: &str) -> String {
+/// Metrics of our own that only a leader measures, by how their names begin.
+const OF_A_LEADER: [&str; 5] = [
+    "madako_duplicate_addresses",
+    "madako_observation_",
+    "madako_plan_timestamp_seconds",
+    "madako_planner_blocked",
+    "madako_removal_guard_vanished",
+];
+
+/// Without what was measured once and is not kept up to date now. CKE shows all its metrics but `leader` only while it
+/// leads, and those of the integration with sabakan only while that is enabled.
+fn current(text: &str, leads: bool, disabled: bool) -> String {
     let kept = |line: &&str| {
         let name = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
-        !name.starts_with("cke_") || name.starts_with("cke_leader")
+        if name.starts_with("cke_") && !name.starts_with("cke_leader") {
+            return leads && !(disabled && name.starts_with("cke_sabakan_"));
+        }
+        leads || !OF_A_LEADER.iter().any(|of_a_leader| name.starts_with(of_a_leader))
     };
     let mut text: String = text.lines().filter(kept).collect::<Vec<_>>().join("\n");
     text.push('\n');
@@ -186,13 +201,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_lead_shows_no_metrics_of_a_leader() {
-        let text = "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\n\
-                    # HELP cke_sabakan_workers Workers\n# TYPE cke_sabakan_workers gauge\n\
-                    cke_sabakan_workers{role=\"cs\"} 3\nmadako_leader 0\n";
-        assert_eq!(
-            without_leaders(text),
-            "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\nmadako_leader 0\n"
-        );
+    fn what_is_not_kept_up_to_date_is_not_shown() {
+        let leader = "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\n";
+        let phase = "cke_operation_phase{phase=\"completed\"} 1\n";
+        let workers = "# HELP cke_sabakan_workers Workers\n# TYPE cke_sabakan_workers gauge\n\
+                       cke_sabakan_workers{role=\"cs\"} 3\n";
+        let observed = "# TYPE madako_observation_machines gauge\nmadako_observation_machines 3\n";
+        let ours = "madako_leader 0\nmadako_plans_total{action=\"none\"} 7\n";
+        let text = format!("{leader}{phase}{workers}{observed}{ours}");
+        assert_eq!(current(&text, true, false), text);
+        assert_eq!(current(&text, true, true), format!("{leader}{phase}{observed}{ours}"));
+        assert_eq!(current(&text, false, false), format!("{leader}{ours}"));
     }
 }

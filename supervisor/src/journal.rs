@@ -1,10 +1,10 @@
-//! The journal: every event of an instance goes to the log, and to whoever listens.
+//! The journal: every event of an instance goes to the log, if it is wanted there, and to whoever listens.
 //!
 //! A listener that is too slow misses the oldest events and is told how many; nobody is held up.
 
 use std::sync::Arc;
 
-use madako_messages::event::{Event, EventSink};
+use madako_messages::event::{Blocked, Event, EventSink};
 use tokio::sync::broadcast;
 
 /// Events that a slow listener may be behind. A live view reads many times a second.
@@ -16,6 +16,7 @@ const MOST_NAMED: usize = 20;
 #[derive(Debug, Clone)]
 pub struct Journal {
     instance: Arc<str>,
+    logs: bool,
     listeners: broadcast::Sender<Arc<Event>>,
 }
 
@@ -23,7 +24,13 @@ impl Journal {
     /// A journal of the instance that is named so in the log.
     #[must_use]
     pub fn new(instance: &str) -> Self {
-        Self { instance: instance.into(), listeners: broadcast::Sender::new(BEHIND) }
+        Self { instance: instance.into(), logs: true, listeners: broadcast::Sender::new(BEHIND) }
+    }
+
+    /// A journal whose listeners alone tell what happens.
+    #[must_use]
+    pub fn unlogged(instance: &str) -> Self {
+        Self { logs: false, ..Self::new(instance) }
     }
 
     /// Every event from now on.
@@ -35,7 +42,9 @@ impl Journal {
 
 impl EventSink for Journal {
     fn emit(&self, event: Event) {
-        log(&self.instance, &event);
+        if self.logs {
+            log(&self.instance, &event);
+        }
         // An error means that nobody listens.
         let _ = self.listeners.send(Arc::new(event));
     }
@@ -82,6 +91,10 @@ fn log(instance: &str, event: &Event) {
             "the removal guard holds an observation back"
         ),
         Event::Released { why } => info!(instance, why, "the removal guard lets observations through"),
+        // So every reign begins; a store or registry that does not answer is told by itself.
+        Event::Blocked(why @ (Blocked::NoState | Blocked::NoObservation)) => {
+            info!(instance, reason = why.name(), %why, "nothing is planned yet");
+        }
         Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "nothing is planned"),
         Event::Calm { .. } => debug!(instance, "there is nothing to do"),
         Event::Planned { plan, took } => info!(

@@ -41,25 +41,25 @@ pub struct ServiceOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The embedded store's file.
-    #[error("the embedded store cannot be opened: {0}")]
-    Open(OpenError),
+    #[error("the embedded store cannot be opened")]
+    Open(#[source] OpenError),
     /// The embedded store's address is taken.
     #[error("{0}")]
     Taken(String),
     /// The embedded store's listener.
-    #[error("the embedded store cannot be served: {0}")]
-    Serve(ServeError),
+    #[error("the embedded store cannot be served")]
+    Serve(#[source] ServeError),
     /// The embedded store gave no client.
-    #[error("the embedded store gave no client: {0}")]
-    Client(String),
+    #[error("the embedded store gave no client")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// How to reach the store.
-    #[error("the store cannot be reached so: {0}")]
-    Store(ConfigError),
+    #[error("the store cannot be reached so")]
+    Store(#[source] ConfigError),
     /// The way to the registry.
-    #[error("the registry's client cannot be set up: {0}")]
-    Transport(TransportError),
+    #[error("the registry cannot be asked")]
+    Transport(#[source] TransportError),
     /// The address of HTTP.
-    #[error("HTTP {0}")]
+    #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
     /// The tree.
     #[error(transparent)]
@@ -120,7 +120,7 @@ impl ServedStore {
     /// # Errors
     /// See [`ServiceError`].
     pub async fn client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
-        let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.to_string()))?;
+        let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.into()))?;
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
     }
 

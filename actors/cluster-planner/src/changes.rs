@@ -22,7 +22,10 @@ pub(crate) fn changes(
     for (id, after) in ids.zip(nodes) {
         let kind = match draft.before(*id) {
             None => Some(ChangeKind::Add),
-            Some(before) => kind_of(before, after),
+            // An address that was there twice and is there once is changed, and in nothing else.
+            Some(before) => {
+                kind_of(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
+            }
         };
         changes.extend(kind.map(|kind| change(kind, inventory.entry(*id).address, part_of(after))));
     }

@@ -22,9 +22,11 @@ pub(crate) struct Draft<'a> {
     before: Vec<Option<&'a Node>>,
     /// Nodes without a machine.
     missing: Vec<&'a Node>,
-    /// Every node of the current configuration with its id. It has none without a machine, or when
-    /// another node before it has its address: such a configuration is not valid, and the node is dropped.
+    /// Every node of the current configuration with its id; it has none without a machine. Where nodes
+    /// share an address, which is not valid, the first is here and counts.
     all_before: Vec<(&'a Node, Option<Id>)>,
+    /// Ids whose address the current configuration has again after the node that counts.
+    listed_again: BTreeSet<Id>,
 }
 
 impl<'a> Draft<'a> {
@@ -44,14 +46,17 @@ impl<'a> Draft<'a> {
             before: vec![None; size],
             missing: Vec::new(),
             all_before: Vec::new(),
+            listed_again: BTreeSet::new(),
         };
         let mut missing = BTreeSet::new();
         for node in current.iter().flat_map(|cluster| cluster.control_plane().chain(cluster.workers())) {
             let id = inventory.find(&node.address);
-            let id = id.filter(|id| draft.before[*id].is_none());
-            draft.all_before.push((node, id));
             match id {
+                Some(id) if draft.before[id].is_some() => {
+                    draft.listed_again.insert(id);
+                }
                 Some(id) => {
+                    draft.all_before.push((node, Some(id)));
                     draft.before[id] = Some(node);
                     if node.control_plane {
                         draft.add_control_plane(id);
@@ -59,10 +64,12 @@ impl<'a> Draft<'a> {
                         draft.add_worker(id, templates);
                     }
                 }
-                None if inventory.find(&node.address).is_none() && missing.insert(&*node.address) => {
-                    draft.missing.push(node);
+                None => {
+                    if missing.insert(&*node.address) {
+                        draft.all_before.push((node, None));
+                        draft.missing.push(node);
+                    }
                 }
-                None => {}
             }
         }
         draft
@@ -80,9 +87,15 @@ impl<'a> Draft<'a> {
         &self.missing
     }
 
-    /// Every node of the current configuration, control plane first; without an id when it cannot stay.
+    /// Every address of the current configuration once, control plane first; without an id when it has no
+    /// machine.
     pub(crate) fn all_before(&self) -> &[(&'a Node, Option<Id>)] {
         &self.all_before
+    }
+
+    /// Whether the current configuration has the address again after the node that counts.
+    pub(crate) fn is_listed_again(&self, id: Id) -> bool {
+        self.listed_again.contains(&id)
     }
 
     /// The node that an id had before the plan.

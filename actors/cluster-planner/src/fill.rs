@@ -4,12 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use madako_messages::cluster::{TAINT_MASTER, TAINT_STATE};
-use madako_messages::plan::{Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Why};
+use madako_messages::plan::{
+    Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Unpromotable, Why,
+};
 
 use crate::inventory::{Id, Inventory};
 use crate::picker::{Candidate, Pick, Picker};
 use crate::planner::{Obstacle, Planner};
-use crate::score::lifetime_points;
+use crate::score::{self, lifetime_points};
 use crate::templates::TemplateId;
 
 /// Keys of taints that Kubernetes adds while a node is in a passing state begin with this (seed 000).
@@ -48,6 +50,10 @@ impl Planner<'_> {
             && self.draft.count(Part::Worker) - promoted.len() as u64 > minimum
         {
             let Some(pick) = workers.pick() else { break };
+            if promoted.is_empty() {
+                let shortage = self.shortage_of_control_plane(count);
+                self.fired(rule, Why::NoneUnused(Box::new(shortage)));
+            }
             self.join_control_plane(rule, pick, Source::Workers);
             promoted.insert(pick.id);
         }
@@ -55,10 +61,11 @@ impl Planner<'_> {
         if self.draft.count(Part::ControlPlane) >= count {
             return Ok(());
         }
-        let mut shortage =
-            self.shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count);
+        let mut shortage = self.shortage_of_control_plane(count);
         if self.draft.count(Part::Worker) <= minimum {
             shortage.workers_at_minimum = Some(minimum);
+        } else {
+            shortage.unpromotable = Some(self.unpromotable());
         }
         Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::Shortage(Box::new(shortage))))
     }
@@ -105,6 +112,7 @@ impl Planner<'_> {
             workers: u32::try_from(self.draft.template_workers()[template]).unwrap_or(u32::MAX),
             weight: self.templates.weight(template),
             considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
+            score: self.parts_of_score(&pick),
             runner_up: rival(self.inventory, &pick),
         };
         self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
@@ -121,10 +129,16 @@ impl Planner<'_> {
             workers: 0,
             weight: 0.0,
             considered: u32::try_from(pick.considered).unwrap_or(u32::MAX),
+            score: self.parts_of_score(&pick),
             runner_up: rival(self.inventory, &pick),
         };
         self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
         self.draft.add_control_plane(pick.id);
+    }
+
+    /// What the score of a pick is made of.
+    pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_messages::plan::Score {
+        score::parts(self.inventory.machine(pick.id), self.input.now, pick.score, pick.points)
     }
 
     /// Takes workers away; what was prepared for picking new ones is no longer true then.
@@ -185,7 +199,7 @@ impl Planner<'_> {
 
     fn can_be_chosen(&self, id: Id) -> bool {
         let entry = self.inventory.entry(id);
-        entry.is_healthy() && entry.has_own_address()
+        entry.is_healthy() && entry.has_own_address() && self.inventory.has_good_labels(id)
     }
 
     fn fits_control_plane(&self, id: Id) -> bool {
@@ -213,6 +227,31 @@ impl Planner<'_> {
         })
     }
 
+    fn shortage_of_control_plane(&self, count: u64) -> Shortage {
+        self.shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count)
+    }
+
+    /// Counts why no worker can become a control plane node.
+    fn unpromotable(&self) -> Unpromotable {
+        let mut counts = Unpromotable { workers: self.draft.count(Part::Worker), ..Unpromotable::default() };
+        for id in self.draft.workers() {
+            let entry = self.inventory.entry(*id);
+            let count = if !self.fits_control_plane(*id) {
+                &mut counts.other_role
+            } else if !entry.is_healthy() {
+                &mut counts.not_healthy
+            } else if !entry.has_own_address() {
+                &mut counts.bad_address
+            } else if !self.inventory.has_good_labels(*id) {
+                &mut counts.bad_labels
+            } else {
+                &mut counts.tainted
+            };
+            *count += 1;
+        }
+        counts
+    }
+
     /// Counts why no unused machine will do.
     pub(crate) fn shortage(&self, part: Part, role: Option<std::sync::Arc<str>>, want: u64) -> Shortage {
         let mut shortage = Shortage {
@@ -225,7 +264,9 @@ impl Planner<'_> {
             in_cluster: 0,
             not_healthy: 0,
             bad_address: 0,
+            bad_labels: 0,
             tainted: 0,
+            unpromotable: None,
             role,
         };
         for (id, entry) in self.inventory.entries().iter().enumerate() {
@@ -238,6 +279,8 @@ impl Planner<'_> {
                     &mut shortage.not_healthy
                 } else if !entry.has_own_address() {
                     &mut shortage.bad_address
+                } else if !self.inventory.has_good_labels(id) {
+                    &mut shortage.bad_labels
                 } else {
                     // Only for the control plane: a worker's taints do not matter.
                     &mut shortage.tainted

@@ -3,6 +3,7 @@
 //! Only a machine's first IPv4 address identifies its node. Ids are in the order of the addresses, so
 //! whatever is decided by the lowest id does not depend on the order of the list.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -54,6 +55,19 @@ pub(crate) struct Inventory<'a> {
     ipv4: Vec<u32>,
     roles: Roles<'a>,
     duplicates: Vec<DuplicateAddress>,
+    repeats: Vec<Repeat<'a>>,
+    /// For each id, whether its machine's labels are good, once somebody asked: most plans ask about few,
+    /// and to look at the labels of all would take longer than the rest of a plan that has nothing to do.
+    good_labels: Vec<Cell<Option<bool>>>,
+}
+
+/// A machine, by its serial and address, that the list holds more than once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Repeat<'a> {
+    pub(crate) id: Id,
+    pub(crate) times: u64,
+    /// The one that counts.
+    pub(crate) machine: &'a Machine,
 }
 
 impl<'a> Inventory<'a> {
@@ -89,6 +103,8 @@ impl<'a> Inventory<'a> {
             ipv4: Vec::with_capacity(numbered.len()),
             roles,
             duplicates: Vec::new(),
+            repeats: Vec::new(),
+            good_labels: Vec::new(),
         };
         let mut serials_in_use = SerialsInUse::Unread(current);
         for group in numbered.chunk_by(|a, b| a.0 == b.0) {
@@ -99,6 +115,7 @@ impl<'a> Inventory<'a> {
         for group in odd.chunk_by(|a, b| a.0 == b.0) {
             inventory.push(group.iter().map(|(_, index)| listed[*index]), &mut serials_in_use);
         }
+        inventory.good_labels = vec![Cell::new(None); inventory.entries.len()];
         inventory
     }
 
@@ -116,8 +133,15 @@ impl<'a> Inventory<'a> {
 
     fn push_shared<'c>(&mut self, mut claimants: Vec<Entry<'a>>, serials_in_use: &mut SerialsInUse<'c>) {
         claimants.sort_unstable_by(|a, b| compare(a.machine, b.machine));
-        // The same machine listed twice is still one machine.
-        claimants.dedup_by(|a, b| a.machine == b.machine);
+        // The same machine listed twice is still one machine: the first counts, in an order of our own, as
+        // the list has none that would matter.
+        for same in claimants.chunk_by(|a, b| a.machine.spec.serial == b.machine.spec.serial) {
+            if same.len() > 1 {
+                let (id, times) = (self.entries.len(), same.len() as u64);
+                self.repeats.push(Repeat { id, times, machine: same[0].machine });
+            }
+        }
+        claimants.dedup_by(|a, b| a.machine.spec.serial == b.machine.spec.serial);
         let Some(first) = claimants.first() else { return };
         let in_use = serials_in_use.of(first.address);
         let chosen = claimants
@@ -170,6 +194,26 @@ impl<'a> Inventory<'a> {
     /// All entries, in the order of their ids.
     pub(crate) fn entries(&self) -> &[Entry<'a>] {
         &self.entries
+    }
+
+    /// Whether labels of Kubernetes can be made of all that its machine would bring.
+    pub(crate) fn has_good_labels(&self, id: Id) -> bool {
+        let known = &self.good_labels[id];
+        known.get().unwrap_or_else(|| {
+            let good = self.machine(id).has_good_labels();
+            known.set(Some(good));
+            good
+        })
+    }
+
+    /// Those of which somebody has asked whether their labels are good, and they are not.
+    pub(crate) fn known_bad_labels(&self) -> impl Iterator<Item = Id> {
+        self.good_labels.iter().enumerate().filter(|(_, good)| good.get() == Some(false)).map(|(id, _)| id)
+    }
+
+    /// The machines that the list holds more than once, in the order of their ids.
+    pub(crate) fn repeats(&self) -> &[Repeat<'a>] {
+        &self.repeats
     }
 
     /// The addresses that several machines claim, in the order of their ids.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use madako_messages::cluster::{LABEL_ROLE, Node, TAINT_STATE, Taint};
-use madako_messages::machine::{Machine, MachineState};
+use madako_messages::machine::{BadLabel, Machine, MachineState};
 use time::OffsetDateTime;
 
 /// Annotation that names the machine that a node was made from.
@@ -64,7 +64,7 @@ const OWN_LABELS: [&str; 7] = [
 #[derive(Debug)]
 pub(crate) struct NodeMaker<'a> {
     template: &'a Node,
-    /// The template's labels that nothing of every machine overrides.
+    /// The template's labels that nothing of a machine overrides.
     labels: Vec<(&'a String, &'a String)>,
     /// Whether the template overrides labels of machines.
     overrides_machines: bool,
@@ -88,7 +88,15 @@ impl<'a> NodeMaker<'a> {
     /// Labels, weakest first: the machine's own, the template's, those of the machine's fields. The
     /// state taint belongs to the machine's state alone: one in the template is left out, as it would
     /// never be what the state asks for.
-    pub(crate) fn node(&self, machine: &Machine, address: &str) -> Node {
+    ///
+    /// `good_labels` is whether labels can be made of all that the machine brings
+    /// ([`Machine::has_good_labels`]); if not, those that cannot be are left out, as CKE would refuse the
+    /// whole configuration for them.
+    pub(crate) fn node(&self, machine: &Machine, address: &str, good_labels: bool) -> Node {
+        let mut labels = self.labels(machine);
+        if !good_labels {
+            leave_out(&mut labels, &machine.bad_labels());
+        }
         let mut taints = self.taints.clone();
         if let Some(value) = state_taint_value(machine.status.state) {
             taints.push(Taint {
@@ -104,7 +112,7 @@ impl<'a> NodeMaker<'a> {
             user: self.template.user.clone(),
             control_plane: self.template.control_plane,
             annotations: self.annotations(machine),
-            labels: self.labels(machine),
+            labels,
             taints,
             rest: self.template.rest.clone(),
         }
@@ -154,6 +162,34 @@ impl<'a> NodeMaker<'a> {
         annotations.push(own(ANNOTATION_RETIRE_DATE, rfc3339(spec.retire_date)));
         annotations.push(own(ANNOTATION_SERIAL, spec.serial.clone()));
         annotations.into_iter().collect()
+    }
+}
+
+/// Takes out the labels that Kubernetes does not have. One that the template puts in place of a machine's
+/// stays.
+fn leave_out(labels: &mut BTreeMap<String, String>, bad: &[BadLabel]) {
+    for bad in bad {
+        match bad {
+            BadLabel::Role(role) => {
+                labels.remove(LABEL_ROLE);
+                labels.remove(&[LABEL_PREFIX_NODE_ROLE, role].concat());
+            }
+            BadLabel::Rack(_) => {
+                labels.remove(LABEL_RACK);
+            }
+            BadLabel::IndexInRack(_) => {
+                labels.remove(LABEL_INDEX_IN_RACK);
+            }
+            BadLabel::Name(name) => {
+                labels.remove(&[LABEL_PREFIX_SABAKAN, name].concat());
+            }
+            BadLabel::Value { name, value } => {
+                let key = [LABEL_PREFIX_SABAKAN, name].concat();
+                if labels.get(&key).is_some_and(|kept| **kept == **value) {
+                    labels.remove(&key);
+                }
+            }
+        }
     }
 }
 

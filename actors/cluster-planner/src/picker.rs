@@ -27,6 +27,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Pick {
     pub(crate) id: Id,
     pub(crate) score: i64,
+    /// The part of the score that is not its rack's.
+    pub(crate) points: i64,
     /// How many could have been picked, this one included.
     pub(crate) considered: usize,
     pub(crate) runner_up: Option<(Id, i64)>,
@@ -102,11 +104,26 @@ impl Picker {
         }
     }
 
+    /// The best machine, if one is left: the one that [`Self::pick`] would take.
+    pub(crate) fn peek(&self) -> Option<Id> {
+        self.best.peek().map(|(_, Reverse(id), _)| *id)
+    }
+
+    /// Leaves the best machine where it is: it is not asked again, and its rack gets no fuller or emptier.
+    pub(crate) fn pass_over(&mut self) {
+        if let Some((_, _, index)) = self.best.pop() {
+            self.left -= 1;
+            self.racks[index].next += 1;
+            self.best.extend(self.best_of(index));
+        }
+    }
+
     /// Takes the best machine, if one is left.
     pub(crate) fn pick(&mut self) -> Option<Pick> {
         let (key, Reverse(id), index) = self.best.pop()?;
         let considered = self.left;
         self.left -= 1;
+        let points = self.score(self.candidates[self.racks[index].next].points.0);
         self.racks[index].next += 1;
         let runner_up = self
             .best_of(index)
@@ -116,7 +133,7 @@ impl Picker {
         if let Some(next) = self.best_of(index) {
             self.best.push(next);
         }
-        Some(Pick { id, score: self.score(key), considered, runner_up })
+        Some(Pick { id, score: self.score(key), points, considered, runner_up })
     }
 }
 

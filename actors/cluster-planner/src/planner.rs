@@ -113,10 +113,19 @@ impl<'a> Planner<'a> {
             // Every worker has a template: the roles were checked.
             .chain(self.draft.workers().iter().map(|id| (*id, self.worker_maker(*id, &workers))));
         let mut nodes = Vec::with_capacity(self.draft.control_plane().len() + self.draft.workers().len());
+        let mut left_out = Vec::new();
         nodes.extend(makers.filter_map(|(id, maker)| {
             let entry = self.inventory.entry(id);
-            Some(maker?.node(entry.machine, entry.address))
+            let good_labels = self.inventory.has_good_labels(id);
+            if !good_labels {
+                left_out.push(id);
+            }
+            Some(maker?.node(entry.machine, entry.address, good_labels))
         }));
+        for id in left_out {
+            let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
+            self.fired_about(rule, Why::LabelsLeftOut(bad), id);
+        }
         Ok(nodes)
     }
 
@@ -152,6 +161,7 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self, action: Option<Action>, nodes: Option<Vec<Node>>) -> Plan {
+        self.report_bad_labels(action.map(|rule| (rule, Outcome::Fired)));
         self.report_duplicates();
         let mut part_after = vec![None; self.inventory.entries().len()];
         for id in self.draft.control_plane() {
@@ -199,6 +209,7 @@ impl<'a> Planner<'a> {
         for later in later {
             self.not_fired(*later, Why::AfterFailureOf(rule));
         }
+        self.report_bad_labels(Some((rule, Outcome::Failed)));
         self.report_duplicates();
         PlanError { kind: obstacle.kind, message: obstacle.message, reasons: self.reasons }
     }
@@ -215,8 +226,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Notes addresses that several machines claim with the rule that does not fire for them: nodes in
-    /// use are not removed, the others are not chosen.
+    /// use are not removed, the others are not chosen. So are machines that the list holds more than once.
     fn report_duplicates(&mut self) {
+        for repeat in self.inventory.repeats() {
+            let rule =
+                if self.input.current.is_some() { Action::IncreaseWorkers } else { Action::Initialize };
+            let serial = repeat.machine.spec.serial.as_str().into();
+            let why = Why::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
+            self.not_fired_about(rule, why, repeat.id);
+        }
         for duplicate in self.inventory.duplicates() {
             let rule = match (duplicate.in_use, self.input.current) {
                 (true, _) => Action::RemoveNonExistentNodes,
@@ -226,6 +244,16 @@ impl<'a> Planner<'a> {
             let serials = duplicate.serials.clone().into_boxed_slice();
             let why = Why::DuplicateAddress { serials, in_use: duplicate.in_use };
             self.reasons.push(Reason::new(rule, Outcome::NotFired, why).about(&duplicate.address));
+        }
+    }
+
+    /// Notes machines that were not chosen because of labels, with the rule that would have chosen.
+    fn report_bad_labels(&mut self, decided: Option<(Action, Outcome)>) {
+        let (rule, outcome) = decided.unwrap_or((Action::IncreaseWorkers, Outcome::NotFired));
+        for id in self.inventory.known_bad_labels().filter(|id| !self.draft.is_taken(*id)) {
+            let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
+            let reason = Reason::new(rule, outcome, Why::NoSuchLabels(bad));
+            self.reasons.push(reason.about(self.inventory.entry(id).address));
         }
     }
 

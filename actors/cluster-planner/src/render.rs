@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use madako_messages::plan::{Outcome, Part, Plan, PlanError, Reason};
 
-use crate::what_if::{MOST_PLANS, Stopped, WhatIf};
+use crate::what_if::{End, never_at_rest};
 
 /// A plan: what it does, what it changes, and why.
 #[must_use]
@@ -23,49 +23,40 @@ pub fn error_table(error: &PlanError) -> String {
     text
 }
 
-/// Every plan of an answer, and how it ends. Of the reasons only those of the rule that decides are shown.
+/// One of several plans that follow each other. Of the reasons only those of the rule that decides are shown.
 #[must_use]
-pub fn what_if_table(answer: &WhatIf) -> String {
-    let mut text = String::new();
-    for (index, plan) in answer.plans.iter().enumerate() {
-        let _ = writeln!(text, "Plan {}", index + 1);
-        text.push_str(&summary(plan));
-        push_block(&mut text, &change_rows(plan));
-        let fired = plan.reasons.iter().filter(|reason| reason.outcome == Outcome::Fired);
-        push_block(&mut text, &reason_rows(fired));
-        text.push('\n');
-    }
-    let made = match answer.plans.len() {
+pub fn step_table(number: usize, plan: &Plan) -> String {
+    let mut text = format!("Plan {number}\n");
+    text.push_str(&summary(plan));
+    push_block(&mut text, &change_rows(plan));
+    let fired = plan.reasons.iter().filter(|reason| reason.outcome == Outcome::Fired);
+    push_block(&mut text, &reason_rows(fired));
+    text.push('\n');
+    text
+}
+
+/// How plans that follow each other end.
+#[must_use]
+pub fn end_table(made: usize, end: &End) -> String {
+    let made = match made {
         0 => "At once: ".to_owned(),
         1 => "After 1 plan: ".to_owned(),
         plans => format!("After {plans} plans: "),
     };
-    match (&answer.end, answer.stopped) {
-        (Some(error), _) => {
-            let _ = writeln!(
-                text,
-                "{made}no plan can be made ({}): {}.",
+    match end {
+        End::AtRest => format!("{made}nothing is left to do.\n"),
+        End::NoPlan(error) => {
+            let mut text = format!(
+                "{made}no plan can be made ({}): {}.\n",
                 error.kind.name(),
                 printable(&error.message)
             );
             let failed = error.reasons.iter().filter(|reason| reason.outcome == Outcome::Failed);
             push_block(&mut text, &reason_rows(failed));
+            text
         }
-        (None, Some(Stopped::Limit)) => {
-            let _ = writeln!(
-                text,
-                "{made}something is still left to do; no more than {MOST_PLANS} plans are made."
-            );
-        }
-        (None, Some(Stopped::Loop)) => {
-            let _ =
-                writeln!(text, "{made}the cluster is one that was there before; this is a fault, report it.");
-        }
-        (None, None) => {
-            let _ = writeln!(text, "{made}nothing is left to do.");
-        }
+        End::NeverAtRest { plans } => format!("{made}{}.\n", never_at_rest(*plans)),
     }
-    text
 }
 
 fn summary(plan: &Plan) -> String {

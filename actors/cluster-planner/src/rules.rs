@@ -80,7 +80,6 @@ impl Planner<'_> {
             self.not_fired(rule, why);
             return Ok(Tried::StepsAside);
         }
-        self.fired(rule, why);
         self.refuse_empty_control_plane(rule)?;
 
         let candidates = self.draft.control_plane().iter().map(|id| {
@@ -94,14 +93,36 @@ impl Planner<'_> {
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
         let mut picker = Picker::leaving(candidates.collect(), |rack| racks.get(&rack).copied().unwrap_or(0));
         let mut deselected = BTreeSet::new();
-        for _ in count..nodes {
+        let mut kept = Vec::new();
+        while nodes - (deselected.len() as u64) > count {
+            let Some(id) = picker.peek() else { break };
+            // Room for a worker is never gained here, so whoever is passed over once stays.
+            if let Some(leaving) = self.why_no_worker(id).filter(|_| self.inventory.entry(id).shared) {
+                kept.push((id, Why::SharedAddressStays(leaving)));
+                picker.pass_over();
+                continue;
+            }
             let Some(pick) = picker.pick() else { break };
+            if deselected.is_empty() {
+                self.fired(rule, why.clone());
+            }
             let runner_up =
                 pick.runner_up.map(|(id, score)| (self.inventory.entry(id).address.to_owned(), score));
-            let deselection = Deselection { considered: pick.considered as u64, runner_up };
+            let score = self.parts_of_score(&pick);
+            let deselection = Deselection { considered: pick.considered as u64, score, runner_up };
             self.scored(rule, Why::Deselected(Box::new(deselection)), pick.id, pick.score);
             self.demote_or_let_go(rule, pick.id);
             deselected.insert(pick.id);
+        }
+        if deselected.is_empty() {
+            self.not_fired(rule, why);
+            for (id, why) in kept {
+                self.not_fired_about(rule, why, id);
+            }
+            return Ok(Tried::StepsAside);
+        }
+        for (id, why) in kept {
+            self.fired_about(rule, why, id);
         }
         self.draft.remove_control_plane(&deselected);
         Ok(Tried::Fired)
@@ -130,34 +151,73 @@ impl Planner<'_> {
     }
 
     /// The first bad node of the control plane is demoted; another takes its place.
+    ///
+    /// One whose address several machines claim must stay in the cluster: where it could only leave, the
+    /// next bad one is looked at.
     pub(crate) fn replace_control_plane(&mut self) -> Tried {
         let rule = Action::ReplaceControlPlane;
         let nodes = self.draft.control_plane().len();
-        let bad = self.draft.control_plane().iter().find_map(|id| Some((*id, self.why_bad(*id)?)));
-        let Some((bad, why)) = bad else {
+        let bad: Vec<(Id, Why)> =
+            self.draft.control_plane().iter().filter_map(|id| Some((*id, self.why_bad(*id)?))).collect();
+        if bad.is_empty() {
             self.not_fired(rule, Why::ControlPlaneGood { nodes: nodes as u64 });
             return Tried::StepsAside;
-        };
+        }
         if nodes < SMALLEST_TO_REPLACE_ONE {
-            self.not_fired_about(rule, why, bad);
-            self.not_fired_about(rule, Why::TooFewToReplace { nodes: nodes as u64 }, bad);
+            for (bad, why) in bad.into_iter().take(1) {
+                self.not_fired_about(rule, why, bad);
+                self.not_fired_about(rule, Why::TooFewToReplace { nodes: nodes as u64 }, bad);
+            }
             return Tried::StepsAside;
         }
-        self.fired_about(rule, why, bad);
-        self.draft.remove_control_plane(&BTreeSet::from([bad]));
-        let exchange = match self.why_no_worker(bad) {
-            Some(Leaving::NoRoom { .. }) => self.control_plane_picker(Source::Workers).pick(),
-            Some(Leaving::RoleWithoutTemplate { .. }) | None => None,
-        };
-        if let Some(pick) = exchange {
-            self.join_control_plane(rule, pick, Source::Workers);
-            self.remove_workers(&BTreeSet::from([pick.id]));
-            // The number of workers stays, even when it is above the maximum already.
-            self.demote(rule, bad);
-        } else {
-            self.demote_or_let_go(rule, bad);
+        let mut kept = Vec::new();
+        // Which workers could be promoted does not depend on the node that they would replace.
+        let mut can_exchange = None;
+        for (bad, why) in bad {
+            let leaving = self.why_no_worker(bad);
+            let must_leave = match leaving {
+                None => false,
+                Some(Leaving::RoleWithoutTemplate { .. }) => true,
+                Some(Leaving::NoRoom { .. }) => !*can_exchange
+                    .get_or_insert_with(|| self.control_plane_picker(Source::Workers).peek().is_some()),
+            };
+            match leaving {
+                Some(leaving) if must_leave && self.inventory.entry(bad).shared => {
+                    kept.push((bad, why));
+                    kept.push((bad, Why::SharedAddressStays(leaving)));
+                }
+                leaving => {
+                    for (id, why) in kept {
+                        self.fired_about(rule, why, id);
+                    }
+                    self.fired_about(rule, why, bad);
+                    self.replace(rule, bad, leaving);
+                    return Tried::Fired;
+                }
+            }
         }
-        Tried::Fired
+        for (id, why) in kept {
+            self.not_fired_about(rule, why, id);
+        }
+        Tried::StepsAside
+    }
+
+    /// Takes a bad node out of the control plane.
+    fn replace(&mut self, rule: Action, bad: Id, leaving: Option<Leaving>) {
+        self.draft.remove_control_plane(&BTreeSet::from([bad]));
+        let maximum = match leaving {
+            None => return self.demote(rule, bad),
+            Some(Leaving::NoRoom { maximum }) => maximum,
+            Some(leaving) => return self.fired_about(rule, Why::Leaves(leaving), bad),
+        };
+        let Some(pick) = self.control_plane_picker(Source::Workers).pick() else {
+            return self.fired_about(rule, Why::Leaves(Leaving::NoRoom { maximum }), bad);
+        };
+        self.fired_about(rule, Why::Exchange { maximum }, bad);
+        self.join_control_plane(rule, pick, Source::Workers);
+        self.remove_workers(&BTreeSet::from([pick.id]));
+        // The number of workers stays, even when it is above the maximum already.
+        self.demote(rule, bad);
     }
 
     fn why_bad(&self, id: Id) -> Option<Why> {

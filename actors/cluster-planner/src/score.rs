@@ -4,6 +4,7 @@
 //! of the same kind in a rack makes the rack less welcome by [`POINTS_PER_NODE`].
 
 use madako_messages::machine::{Machine, MachineState};
+use madako_messages::plan::Score;
 use time::OffsetDateTime;
 
 /// Nodes in a rack at which its points reach 0; more give negative points (seed 000).
@@ -15,9 +16,14 @@ const HEALTHY_POINTS: i64 = 1_000;
 /// Whole days of lifetime beyond which a machine gains a point each, or loses one when they are past (seed 000).
 const LIFETIME_DAYS: [i64; 3] = [250, 500, 1_000];
 
-/// Points for the time until a machine's retire date, in whole days cut towards zero.
+/// The time until a machine's retire date, in whole days cut towards zero.
+fn lifetime_days(machine: &Machine, now: OffsetDateTime) -> i64 {
+    (machine.spec.retire_date - now).whole_days()
+}
+
+/// Points for the time until a machine's retire date.
 pub(crate) fn lifetime_points(machine: &Machine, now: OffsetDateTime) -> i64 {
-    let days = (machine.spec.retire_date - now).whole_days();
+    let days = lifetime_days(machine, now);
     LIFETIME_DAYS
         .iter()
         .map(|limit| match days {
@@ -38,6 +44,21 @@ pub(crate) fn staying_points(machine: &Machine, now: OffsetDateTime) -> i64 {
 pub(crate) fn rack_points(nodes: u64) -> i64 {
     let nodes = i64::try_from(nodes).unwrap_or(i64::MAX / POINTS_PER_NODE - RACK_CAPACITY);
     (RACK_CAPACITY - nodes) * POINTS_PER_NODE
+}
+
+/// What a machine's score is made of, of which `points` are not its rack's.
+pub(crate) fn parts(machine: &Machine, now: OffsetDateTime, score: i64, points: i64) -> Score {
+    let small = |number: i64| i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
+    let lifetime_points = lifetime_points(machine, now);
+    let rack_points = score - points;
+    let in_rack = RACK_CAPACITY - rack_points / POINTS_PER_NODE;
+    Score {
+        health_points: small(points - lifetime_points),
+        in_rack: u32::try_from(in_rack).unwrap_or(u32::MAX),
+        rack_points: small(rack_points),
+        days: small(lifetime_days(machine, now)),
+        lifetime_points: small(lifetime_points),
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use madako_messages::template::Template;
 use time::OffsetDateTime;
 
 use crate::node::NodeMaker;
-use crate::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, WhatIf, plan, what_if};
+use crate::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, WhatIf, plan};
 
 /// The time at which tests plan: 2023-11-14T22:13:20Z.
 pub(crate) fn now() -> OffsetDateTime {
@@ -154,7 +154,7 @@ impl Site {
         let worker = roles.find(|worker| fits(&worker.role)).unwrap_or(&self.template.workers()[0]);
         let template =
             if control_plane { self.template.control_plane() } else { self.template.worker_node(worker) };
-        NodeMaker::new(template).node(machine, address)
+        NodeMaker::new(template).node(machine, address, machine.has_good_labels())
     }
 
     pub(crate) fn taint(&mut self, address: &str, key: &str) {
@@ -202,9 +202,17 @@ impl Site {
         }
     }
 
-    pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> WhatIf {
+    /// Every plan that would follow, and how they end.
+    pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> (Vec<Plan>, End) {
         let selectors = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
-        what_if(&self.input(), &selectors(lose), &selectors(remove))
+        let mut answer = WhatIf::new(&self.input(), &selectors(lose), &selectors(remove)).unwrap();
+        let mut plans = Vec::new();
+        loop {
+            match answer.next_plan() {
+                Ok(plan) => plans.push(plan.clone()),
+                Err(end) => return (plans, end),
+            }
+        }
     }
 }
 

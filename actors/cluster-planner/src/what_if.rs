@@ -4,23 +4,16 @@
 //! nothing is left to do or a plan cannot be made. Nothing outside is asked or changed. The removal
 //! guard of the running service is not applied: the operator wants to know what comes after it.
 
-use std::collections::BTreeSet;
-use std::collections::hash_map::DefaultHasher;
 use std::fmt;
-use std::hash::{Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use madako_messages::cluster::Cluster;
 use madako_messages::machine::{Machine, MachineState, MachineStatus};
 use madako_messages::plan::{Plan, PlanError};
+use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::{Moment, PlanInput, plan};
-
-/// Plans made for one question. Each plan but a few settles one bad control plane node or one retired
-/// worker, and each holds a whole cluster (about 2 KiB a node): 256 of 1,000 nodes are 500 MiB.
-pub const MOST_PLANS: usize = 256;
 
 /// Which machines an operator means: an address, `rack=N` or `role=R`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,75 +72,134 @@ impl Selector {
     }
 }
 
-/// The answer to "what would happen if".
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WhatIf {
-    /// Every plan that does something, in order; each is made from the result of the one before.
-    pub plans: Vec<Plan>,
-    /// Why no further plan can be made; `None` when nothing is left to do. In JSON `{"kind", "message"}`.
-    #[serde(serialize_with = "error_body")]
-    pub end: Option<PlanError>,
-    /// Set when the plans were cut off before either; left out of JSON otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<Stopped>,
-    /// Selectors that no machine matches: most likely a slip of the pen.
-    #[serde(skip)]
-    pub unmatched: Vec<Selector>,
-}
-
-/// Why the plans were cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stopped {
-    /// There are more than [`MOST_PLANS`].
-    Limit,
-    /// The last plan led back to a cluster that was there before. That would be a fault of the planner.
-    Loop,
-}
-
-fn error_body<S: Serializer>(end: &Option<PlanError>, serializer: S) -> Result<S::Ok, S::Error> {
-    end.as_ref().map(PlanError::body).serialize(serializer)
-}
-
-/// Answers what would happen if machines were lost or removed. A machine that is both is removed.
+/// Plans that always are enough until nothing is left to do.
+///
+/// The machines, the constraints and the clock stand still, so each action can only happen so often:
+/// - initialize, remove-non-existent-nodes, increase-control-plane, taint-nodes and regenerate once each: what
+///   they settle, every later plan keeps;
+/// - decrease-control-plane and replace-control-plane once for each node of the control plane: no plan brings
+///   in more nodes than `control-plane-count`, nor a bad one, and a node that is bad is never taken back;
+/// - decrease-workers once for each node: a retired machine is never chosen again;
+/// - increase-workers adds a healthy machine each time. A healthy machine leaves only when the control
+///   plane gets rid of it, so at most once for each machine, and once more for each plan of the second kind.
+///
+/// With `c` the control plane's nodes before, that is 5 + (c + c) + nodes + (machines + c + c) at most, and `c`
+/// is at most `nodes`. A planner that goes round in a circle soon comes to that.
 #[must_use]
-pub fn what_if(input: &PlanInput<'_>, lose: &[Selector], remove: &[Selector]) -> WhatIf {
-    let mut answer = WhatIf { plans: Vec::new(), end: None, stopped: None, unmatched: Vec::new() };
-    let matched = |selector: &&Selector| input.machines.iter().any(|machine| selector.matches(machine));
-    answer.unmatched.extend(lose.iter().chain(remove).filter(|selector| !matched(selector)).cloned());
+pub fn most_plans(machines: usize, nodes: usize) -> usize {
+    /// The actions of the first kind.
+    const ONCE: usize = 5;
+    /// Two of the second kind, one removal, two that come back.
+    const PER_NODE: usize = 5;
+    ONCE + machines + PER_NODE * nodes
+}
 
-    let machines = without(input.machines, lose, remove);
-    let mut current: Option<Cluster> = input.current.cloned();
-    let mut template_changed = input.template_changed;
-    let mut seen = BTreeSet::new();
-    loop {
-        let next = plan(&PlanInput {
-            machines: &machines,
-            current: current.as_ref(),
-            template_changed,
-            moment: Moment::Running,
-            ..*input
-        });
-        let plan = match next {
-            Ok(plan) => plan,
-            Err(error) => {
-                answer.end = Some(error);
-                return answer;
+/// Selectors that mean no machine of the list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no machine in the list matches {}", shown(.0))]
+pub struct Unmatched(pub Vec<Selector>);
+
+fn shown(selectors: &[Selector]) -> String {
+    selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How the plans end.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// Nothing is left to do.
+    AtRest,
+    /// No further plan can be made.
+    NoPlan(PlanError),
+    /// More plans were made than it can take. That is a fault of the planner.
+    NeverAtRest {
+        /// How many.
+        plans: usize,
+    },
+}
+
+impl Serialize for End {
+    /// `null`, or `{"kind", "message"}`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::AtRest => serializer.serialize_none(),
+            Self::NoPlan(error) => error.body().serialize(serializer),
+            Self::NeverAtRest { plans } => {
+                let mut end = serializer.serialize_struct("End", 2)?;
+                end.serialize_field("kind", "never-at-rest")?;
+                end.serialize_field("message", &never_at_rest(*plans))?;
+                end.end()
             }
-        };
-        let Some(cluster) = &plan.cluster else { return answer };
-        if answer.plans.len() == MOST_PLANS {
-            answer.stopped = Some(Stopped::Limit);
-            return answer;
         }
-        let is_new = seen.insert(fingerprint(cluster));
-        current = Some(cluster.clone());
-        template_changed = false;
-        answer.plans.push(plan);
-        if !is_new {
-            answer.stopped = Some(Stopped::Loop);
-            return answer;
+    }
+}
+
+/// The message of [`End::NeverAtRest`].
+pub(crate) fn never_at_rest(plans: usize) -> String {
+    format!(
+        "something is still left to do after {plans} plans, which is more than it can take; \
+         this is a fault of the planner, report it"
+    )
+}
+
+/// Plans that follow each other, one at a time: each holds a whole cluster, and there may be as many as nodes.
+#[derive(Debug)]
+pub struct WhatIf<'a> {
+    input: PlanInput<'a>,
+    machines: Vec<Machine>,
+    template_changed: bool,
+    /// The plan that was made last; its cluster is what the next one starts from.
+    last: Option<Plan>,
+    made: usize,
+    most: usize,
+}
+
+impl<'a> WhatIf<'a> {
+    /// Asks what would happen if machines were lost or removed. A machine that is both is removed.
+    ///
+    /// # Errors
+    /// Names the selectors that mean no machine.
+    pub fn new(input: &PlanInput<'a>, lose: &[Selector], remove: &[Selector]) -> Result<Self, Unmatched> {
+        let matched = |selector: &&Selector| input.machines.iter().any(|machine| selector.matches(machine));
+        let unmatched: Vec<Selector> =
+            lose.iter().chain(remove).filter(|selector| !matched(selector)).cloned().collect();
+        if !unmatched.is_empty() {
+            return Err(Unmatched(unmatched));
         }
+        let machines = without(input.machines, lose, remove);
+        let most = most_plans(machines.len(), input.current.map_or(0, |cluster| cluster.nodes.len()));
+        let template_changed = input.template_changed;
+        Ok(Self { input: *input, machines, template_changed, last: None, made: 0, most })
+    }
+
+    /// Plans made so far.
+    #[must_use]
+    pub fn made(&self) -> usize {
+        self.made
+    }
+
+    /// Makes the next plan, taking the one before as carried out.
+    ///
+    /// # Errors
+    /// There is none: how the plans end. The same comes again when asked again.
+    pub fn next_plan(&mut self) -> Result<&Plan, End> {
+        let current = self.last.as_ref().map_or(self.input.current, |plan| plan.cluster.as_ref());
+        let plan = plan(&PlanInput {
+            machines: &self.machines,
+            current,
+            template_changed: self.template_changed,
+            moment: Moment::Running,
+            ..self.input
+        })
+        .map_err(End::NoPlan)?;
+        if plan.cluster.is_none() {
+            return Err(End::AtRest);
+        }
+        if self.made == self.most {
+            return Err(End::NeverAtRest { plans: self.made });
+        }
+        self.made += 1;
+        self.template_changed = false;
+        Ok(self.last.insert(plan))
     }
 }
 
@@ -160,15 +212,6 @@ fn without(machines: &[Machine], lose: &[Selector], remove: &[Selector]) -> Vec<
         machine.status = MachineStatus { state: MachineState::Unreachable, duration: 0.0 };
     }
     machines
-}
-
-/// What tells clusters apart that were planned from the same machines and the same template: who has which part.
-fn fingerprint(cluster: &Cluster) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for node in &cluster.nodes {
-        (&node.address, node.control_plane).hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 #[cfg(test)]

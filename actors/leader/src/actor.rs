@@ -16,14 +16,15 @@ use madako_messages::state::{ClusterState, Fault};
 use madako_messages::status::OperationPhase;
 use madako_messages::store::{
     Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, Outcome, Store,
-    StoreError, Transaction, WatchEvent,
+    StoreError, WatchEvent, Write,
 };
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::transaction::{Orphan, orphan, status_transaction, transaction};
+use crate::prepare::{Prepared, prepare};
+use crate::transaction::transaction;
 
 /// How long giving the lease back may take when the actor stops. The lease ends by itself anyway.
 const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
@@ -82,6 +83,7 @@ struct InFlight {
     epoch: Epoch,
     what: &'static str,
     action: Option<Action>,
+    writes_status: bool,
     since: Instant,
     reply: Option<RpcReplyPort<Result<Committed, CommitError>>>,
     _task: Task,
@@ -212,7 +214,12 @@ impl LeaderState {
         self.starting = Some(Task::start(async move {
             loop {
                 match prepare(&given, &epoch).await {
-                    Ok(Prepared::Ready) => break,
+                    Ok(Prepared::Ready { with_status }) => {
+                        if with_status {
+                            show_phase(given.clock.now().unix_timestamp());
+                        }
+                        break;
+                    }
                     // The campaign tells of the end of this epoch.
                     Ok(Prepared::Deposed) => return,
                     Err(error) => {
@@ -320,6 +327,10 @@ impl LeaderState {
             Mutation::Cluster { plan, .. } => plan.action,
             Mutation::Guard { .. } => None,
         };
+        let writes_status = transaction
+            .writes
+            .iter()
+            .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
         let id = self.take_id();
         let store = Arc::clone(&self.given.store);
         let leader = myself.clone();
@@ -330,7 +341,15 @@ impl LeaderState {
         });
         self.in_flight.insert(
             id,
-            InFlight { epoch: own, what, action, since: Instant::now(), reply: Some(reply), _task: task },
+            InFlight {
+                epoch: own,
+                what,
+                action,
+                writes_status,
+                since: Instant::now(),
+                reply: Some(reply),
+                _task: task,
+            },
         );
     }
 
@@ -339,6 +358,9 @@ impl LeaderState {
         histogram!("madako_commit_seconds").record(ended.since.elapsed().as_secs_f64());
         let result = match result {
             Ok(Outcome::Committed { revision }) => {
+                if ended.writes_status {
+                    show_phase(self.given.clock.now().unix_timestamp());
+                }
                 self.given.events.emit(Event::Committed {
                     what: ended.what,
                     revision,
@@ -354,66 +376,6 @@ impl LeaderState {
             answer(reply, ended.what, result);
         }
     }
-}
-
-/// How the preparation of a reign ended.
-enum Prepared {
-    /// The reign may begin.
-    Ready,
-    /// The epoch is over.
-    Deposed,
-}
-
-/// Marks an orphaned record cancelled, and writes the status when there is a cluster.
-async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
-    loop {
-        let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
-        let (id, transaction) = match orphan(&records, epoch, given.clock.now())? {
-            Orphan::None => break,
-            Orphan::Unreadable { key, why } => {
-                given.events.emit(Event::StateFaults { faults: vec![Fault { key, why }] });
-                break;
-            }
-            Orphan::Cancel { id, transaction } => (id, transaction),
-        };
-        match fenced(given, epoch, transaction).await? {
-            Fenced::Committed => {
-                given.events.emit(Event::RecordCancelled { id });
-                break;
-            }
-            Fenced::Deposed => return Ok(Prepared::Deposed),
-            // Somebody else wrote the record meanwhile: look again.
-            Fenced::Conflict => {}
-        }
-    }
-    let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
-    if clusters.entries.contains_key(keys::CLUSTER) {
-        let transaction = status_transaction(epoch, given.clock.now())?;
-        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
-            return Ok(Prepared::Deposed);
-        }
-        show_phase(given.clock.now().unix_timestamp());
-    }
-    Ok(Prepared::Ready)
-}
-
-/// How a fenced transaction ended.
-enum Fenced {
-    Committed,
-    Deposed,
-    Conflict,
-}
-
-async fn fenced(
-    given: &LeaderArguments,
-    epoch: &Epoch,
-    transaction: Transaction,
-) -> Result<Fenced, CommitError> {
-    Ok(match given.store.commit(transaction).await.map_err(CommitError::Store)? {
-        Outcome::Committed { .. } => Fenced::Committed,
-        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => Fenced::Deposed,
-        Outcome::Refused { .. } => Fenced::Conflict,
-    })
 }
 
 /// What a refused transaction means.

@@ -5,9 +5,11 @@
 //! mutation passes that breaks an invariant; a reign begins only after an unfinished record of an
 //! earlier leader was marked cancelled.
 //!
-//! `actor` is the shell; `transaction` turns mutations into transactions, without I/O.
+//! `actor` is the shell; `prepare` is what comes before a reign; `transaction` turns mutations into transactions, without
+//! I/O.
 
 mod actor;
+mod prepare;
 mod transaction;
 
 pub use actor::{Leader, LeaderArguments, ReignControl, describe_metrics};

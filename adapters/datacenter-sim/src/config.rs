@@ -89,26 +89,29 @@ impl Rates {
         }
     }
 
-    /// Years pass in minutes: with some sixty machines, something happens every few seconds.
+    /// Years pass in minutes: of some sixty machines one breaks, ages or retires every few seconds, so that within two
+    /// minutes a node of the cluster is seen to go through all of it. About three quarters are healthy at any time.
     #[must_use]
     pub fn demo() -> Self {
         let seconds = |n| Some(Duration::from_secs(n));
         Self {
-            break_after: seconds(600),
+            break_after: seconds(400),
             unreachable_percent: 40,
-            repair_takes: seconds(45),
+            repair_takes: seconds(30),
             changes_percent: 15,
-            given_up_percent: 10,
+            given_up_percent: 25,
             update_after: seconds(1200),
             update_takes: seconds(15),
             initialize_takes: seconds(10),
-            age_every: seconds(120),
-            age_by: DAY * 180,
-            retire_overdue_after: seconds(240),
-            retiring_takes: seconds(20),
-            retired_kept: seconds(60),
+            // The planner chooses machines that have years before them: the date of one must jump over these to be seen
+            // to pass.
+            age_every: seconds(300),
+            age_by: DAY * 3 * 365,
+            retire_overdue_after: seconds(15),
+            retiring_takes: seconds(12),
+            retired_kept: seconds(50),
             returns_percent: 20,
-            replaced_after: seconds(30),
+            replaced_after: seconds(20),
             rack_outage_after: None,
             rack_outage_takes: seconds(40),
         }

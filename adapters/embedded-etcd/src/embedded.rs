@@ -192,6 +192,10 @@ impl Drop for EmbeddedEtcd {
 }
 
 /// The only thread that this crate starts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runtime must never wait for the disk; `Commit::Inline` is for runs that must repeat"
+)]
 fn start_thread(writer: Writer, lock: Option<File>) -> Result<std::thread::JoinHandle<()>, OpenError> {
     let runtime = tokio::runtime::Handle::current();
     std::thread::Builder::new()

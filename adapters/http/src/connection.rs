@@ -81,11 +81,13 @@ async fn answer_one(
     let status = response.status().as_u16();
     metrics::counter!(REQUESTS, "endpoint" => endpoint(&path), "code" => status.to_string()).increment(1);
     let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
+    let shown = shown.escape_debug();
+    // Texts of visible characters only; a request without an id has no such field.
+    let request_id = id.as_ref().and_then(|id| id.to_str().ok());
     let took = began.elapsed();
     match status {
-        // Debug, so that control characters of a path are escaped.
-        500.. => tracing::warn!(peer, %method, path = ?shown, status, ?took, request_id = ?id, "answered"),
-        _ => tracing::debug!(peer, %method, path = ?shown, status, ?took, request_id = ?id, "answered"),
+        500.. => tracing::warn!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
+        _ => tracing::debug!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
     }
     Ok(response)
 }

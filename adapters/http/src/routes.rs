@@ -1,6 +1,7 @@
 //! The pages: shapes, status codes and content types as CKE has them.
 //!
-//! CKE knows no 405: what is not exactly a page under its one method is "not found", in JSON.
+//! What is no page is "not found", in JSON, as CKE has it. Other than CKE, which knows nothing but GET and calls the
+//! rest "not found" too, a page answers HEAD as GET without a body, and another method with 405 and what is allowed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::any;
+use axum::routing::get;
 use serde::Serialize;
 
 /// The header by which cybozu-go's programs follow a request; errors repeat it.
@@ -62,19 +63,16 @@ struct Pages {
 /// configuration) is unhealthy.
 pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     Router::new()
-        .route("/", any(overview))
-        .route("/health", any(health))
-        .route("/version", any(version))
-        // Any method, as the handler of Prometheus' library takes it.
-        .route("/metrics", any(metrics))
+        .route("/", get(overview))
+        .route("/health", get(health))
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
         .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
         .with_state(Pages { service, health_deadline })
 }
 
-async fn overview(request: Request) -> Response {
-    if request.method() != Method::GET {
-        return not_found(request).await;
-    }
+async fn overview() -> Response {
     Html(concat!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Madako</title></head>\n",
         "<body><h1>Madako</h1><ul>\n",
@@ -86,20 +84,14 @@ async fn overview(request: Request) -> Response {
     .into_response()
 }
 
-async fn health(State(pages): State<Pages>, request: Request) -> Response {
-    if request.method() != Method::GET {
-        return not_found(request).await;
-    }
+async fn health(State(pages): State<Pages>) -> Response {
     match tokio::time::timeout(pages.health_deadline, pages.service.healthy()).await {
         Ok(true) => json(StatusCode::OK, &Health { health: "healthy" }),
         Ok(false) | Err(_) => json(StatusCode::INTERNAL_SERVER_ERROR, &Health { health: "unhealthy" }),
     }
 }
 
-async fn version(State(pages): State<Pages>, request: Request) -> Response {
-    if request.method() != Method::GET {
-        return not_found(request).await;
-    }
+async fn version(State(pages): State<Pages>) -> Response {
     json(StatusCode::OK, &Version { version: pages.service.version() })
 }
 
@@ -109,6 +101,10 @@ async fn metrics(State(pages): State<Pages>) -> Response {
 
 async fn not_found(request: Request) -> Response {
     problem(StatusCode::NOT_FOUND, "requested resource is not found", request.headers().get(REQUEST_ID))
+}
+
+async fn not_allowed(request: Request) -> Response {
+    problem(StatusCode::METHOD_NOT_ALLOWED, "method is not allowed", request.headers().get(REQUEST_ID))
 }
 
 /// An error as CKE writes it.

@@ -150,24 +150,40 @@ async fn a_health_that_hangs_is_unhealthy_after_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_page_under_its_method_is_not_found() {
+async fn what_is_no_page_is_not_found() {
     let world = world(&Arc::default());
     let missing = json(404, r#"{"error":"requested resource is not found","status":404}"#);
-    for request in [
-        "GET /nothing",
-        "GET /health/",
-        "GET /healthz",
-        "POST /health",
-        "PUT /version",
-        "DELETE /",
-        "POST /x",
-    ] {
+    for request in ["GET /nothing", "GET /health/", "GET /healthz", "POST /x"] {
         assert_eq!(world.ask(request).await, missing, "{request}");
     }
-    let (status, _, body) = world.ask("HEAD /health").await;
+    let (status, _, body) = world.ask("HEAD /x").await;
     assert_eq!((status, body.as_str()), (404, ""));
-    let (status, _, body) = world.ask("HEAD /metrics").await;
-    assert_eq!((status, body.as_str()), (200, ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_under_another_method_says_which_ones_are_allowed() {
+    let world = world(&Arc::default());
+    for request in ["POST /health", "PUT /version", "DELETE /", "PATCH /metrics"] {
+        let answer = world.raw(&format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
+        let expected = json(405, r#"{"error":"method is not allowed","status":405}"#);
+        assert_eq!(parse(&answer), expected, "{request}");
+        let allowed = answer.lines().find_map(|line| line.strip_prefix("allow: ")).unwrap_or_default();
+        assert_eq!(allowed, "GET,HEAD", "{request}: {answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_is_answered_as_get_without_a_body() {
+    let fake = Arc::new(Fake::default());
+    let world = world(&fake);
+    for page in ["/", "/health", "/version", "/metrics"] {
+        let (got, asked) =
+            (world.ask(&format!("GET {page}")).await, world.ask(&format!("HEAD {page}")).await);
+        assert_eq!(asked, (200, got.1, String::new()), "{page}");
+    }
+    fake.ill.store(true, Ordering::SeqCst);
+    let (status, _, body) = world.ask("HEAD /health").await;
+    assert_eq!((status, body.as_str()), (500, ""));
 }
 
 #[tokio::test(start_paused = true)]

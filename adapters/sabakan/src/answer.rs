@@ -1,10 +1,11 @@
 //! From the bytes of an answer to machines, or to the one error that says why not.
 
-use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use madako_messages::machine::{
+    Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
+};
 use madako_messages::ports::RegistryError;
 use serde::Deserialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 
 use crate::query::wire;
@@ -55,7 +56,7 @@ fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError
     let serial = spec.serial;
     let date = |field: &str, text: Option<String>| match text {
         None => Ok(ZERO_DATE),
-        Some(text) => OffsetDateTime::parse(&text, &Rfc3339).map_err(|_| {
+        Some(text) => parse_date(&text).ok_or_else(|| {
             malformed(format!(
                 "{field} of machine {} is {:?}; expected an RFC 3339 date",
                 shorten(&serial),

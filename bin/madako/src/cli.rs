@@ -3,14 +3,19 @@
 //! The words are ckecli's, and `serve` has the flags of `cke`. As with those programs, the last one counts
 //! when an option is given twice.
 
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{cluster, completion, constraints, history, leader, sabakan, status};
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
 use crate::log::LogArgs;
+use crate::output::note;
 use crate::planning::{PlanArgs, WhatIfArgs};
 use crate::serve_args::ServeArgs;
 
@@ -70,6 +75,59 @@ pub(crate) enum Command {
     Status(status::Args),
     History(history::Args),
     Completion(completion::Args),
+}
+
+impl Cli {
+    /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    /// What clap says: that something is wrong, or the help that was asked for.
+    pub(crate) fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let mut words = negative_is_a_value(Self::command());
+        let mut matches = words.try_get_matches_from_mut(line)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut words))
+    }
+}
+
+/// What begins with a dash and stands where a number or a time is expected is that value, and is told what is wrong with
+/// it. By itself clap calls it an unexpected argument.
+fn negative_is_a_value(command: clap::Command) -> clap::Command {
+    const TIMES: [&str; 2] = ["DURATION", "SECONDS"];
+    let takes_dashes = |arg: clap::Arg| {
+        let is_time =
+            arg.get_value_names().unwrap_or_default().iter().any(|name| TIMES.contains(&name.as_str()));
+        match (arg.get_action().takes_values(), is_time) {
+            (true, true) => arg.allow_hyphen_values(true),
+            (true, false) => arg.allow_negative_numbers(true),
+            (false, _) => arg,
+        }
+    };
+    command.mut_args(takes_dashes).mut_subcommands(negative_is_a_value)
+}
+
+/// Shows what became of a command line that is no command: help that was asked for on standard output, anything
+/// else on standard error, where every error begins with the program's name.
+pub(crate) fn tell(error: &clap::Error) -> ExitCode {
+    let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help {
+        // There is no place left to complain when this fails.
+        let _ = error.print();
+    } else {
+        let text = error.render().to_string();
+        note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// A whole number of a range.
+///
+/// # Errors
+/// What was expected.
+pub(crate) fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
 }
 
 #[cfg(test)]

@@ -5,18 +5,23 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::cli::{Global, whole_number};
 use crate::demo::DemoOptions;
 use crate::serve_args::{bounded, parse_listen};
 
 /// Bounds of a demo's length.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
 /// Seed of a demo for which none is given: the same machines break in the same order each time.
-const SEED: u64 = 1;
+pub(crate) const SEED: u64 = 1;
 
 /// Shows the whole service on a simulated data center.
 ///
+/// Years pass in minutes, a retired worker leaves after 10 seconds instead of 300, and every 30 to 50 seconds the
+/// demo kills one of the service's actors, to show how it comes back.
+///
 /// On a terminal it is a live view until Ctrl-C or q; elsewhere it prints a line for each thing that
-/// happens. It ends with a summary, and exits with 1 if an invariant was violated.
+/// happens. It ends with a summary, and exits with 1 if an invariant was violated. What happens is
+/// also logged only if --loglevel or --logfile is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako demo\n  madako demo --for 60s --seed 7 -o json")]
 pub(crate) struct DemoArgs {
@@ -24,7 +29,8 @@ pub(crate) struct DemoArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = |text: &str| bounded(text, LENGTHS))]
     length: Option<Duration>,
     /// Seed of the data center and of every chance
-    #[arg(long, value_name = "NUMBER", default_value_t = SEED)]
+    #[arg(long, value_name = "NUMBER", default_value_t = SEED,
+          value_parser = |text: &str| whole_number(text, 0..=u64::MAX))]
     seed: u64,
     /// Address and port of health, version and metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10180")]
@@ -48,13 +54,14 @@ enum SummaryForm {
 
 impl DemoArgs {
     /// What the flags come to.
-    pub(crate) fn options(self) -> DemoOptions {
+    pub(crate) fn options(self, global: &Global) -> DemoOptions {
         DemoOptions {
             length: self.length,
             seed: self.seed,
             http: self.http,
             etcd: self.etcd,
             json: self.output == SummaryForm::Json,
+            log: global.log.loglevel.is_some() || global.log.logfile.is_some(),
         }
     }
 }

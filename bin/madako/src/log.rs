@@ -80,7 +80,7 @@ impl Severity {
 /// How to log: the flags of CKE's programs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Least severity that is logged [default: info for serve, warning for other commands]
+    /// Least severity that is logged [default: info for serve, error for demo, warning for other commands]
     #[arg(
         long,
         global = true,
@@ -89,7 +89,7 @@ pub(crate) struct LogArgs {
         hide_possible_values = true,
         help_heading = "Logging",
         long_help = "Least severity that is logged: critical, error, warning, info or debug \
-                       [default: info for serve, warning for other commands]"
+                       [default: info for serve, error for demo, warning for other commands]"
     )]
     pub(crate) loglevel: Option<Severity>,
     /// Format of the log: plain, logfmt or json

@@ -19,7 +19,6 @@ mod signals;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
@@ -31,7 +30,10 @@ use crate::log::{CkeLog, LogFile, Severity};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return cli::tell(&error),
+    };
     match run(command, &global) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -44,7 +46,12 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    let default = if matches!(command, Command::Serve(_)) { Severity::Info } else { Severity::Warning };
+    let default = match command {
+        Command::Serve(_) => Severity::Info,
+        // It tells all that happens on its screen, where warnings of an actor that was killed would be in the way.
+        Command::Demo(_) => Severity::Error,
+        _ => Severity::Warning,
+    };
     let log_file = start_log(global, default)?;
     if let Command::Completion(args) = &command {
         return completion::run(args);
@@ -85,7 +92,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
     let store = || access::open(global);
     match command {
         Command::Serve(args) => serve::run(args.options(global)?).await,
-        Command::Demo(args) => match demo::run(args.options()).await {
+        Command::Demo(args) => match demo::run(args.options(global)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::failed("an invariant was violated")),
             Err(error) => Err(Failure::Failed(error)),

@@ -2,21 +2,19 @@
 
 mod files;
 mod running;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_cluster_planner::render::{error_table, plan_table, what_if_table};
-use madako_cluster_planner::{
-    DEFAULT_RETIRE_WAIT, MOST_PLANS, Moment, PlanInput, Selector, Stopped, WhatIf, plan, what_if,
-};
+use madako_cluster_planner::render::{error_table, plan_table};
+use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, Selector, WhatIf, plan};
 use madako_messages::cluster::{Cluster, Taint};
 use madako_messages::constraints::Constraints;
-use madako_messages::machine::Machine;
+use madako_messages::machine::{Machine, parse_date};
 use madako_messages::ports::Clock;
 use madako_messages::template::Template;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -160,27 +158,19 @@ pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock)
 /// Runs `madako what-if`.
 pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
-    let answer: WhatIf = what_if(&args.inputs.planned_from(&inputs, clock), &args.lose, &args.remove);
-    if !answer.unmatched.is_empty() {
-        let names: Vec<String> = answer.unmatched.iter().map(ToString::to_string).collect();
-        return Err(Failure::bad_input(format_args!("no machine in the list matches {}", names.join(", "))));
-    }
-    show(args.inputs.output, &answer, what_if_table)?;
-    match (&answer.end, answer.stopped) {
-        (Some(_), _) => Err(Failure::NoPlan),
-        (None, Some(Stopped::Limit)) => {
-            Err(Failure::failed(format_args!("something is still left to do after {MOST_PLANS} plans")))
-        }
-        (None, Some(Stopped::Loop)) => {
-            Err(Failure::failed("the plans go round in a circle; this is a fault"))
-        }
-        (None, None) => Ok(()),
+    let input = args.inputs.planned_from(&inputs, clock);
+    let mut answer = WhatIf::new(&input, &args.lose, &args.remove).map_err(Failure::bad_input)?;
+    match steps::print(args.inputs.output, &mut answer)? {
+        End::AtRest => Ok(()),
+        End::NoPlan(_) => Err(Failure::NoPlan),
+        End::NeverAtRest { plans } => Err(Failure::failed(format_args!(
+            "the planner does not come to rest after {plans} plans; this is a fault, report it"
+        ))),
     }
 }
 
 fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
-    OffsetDateTime::parse(text, &Rfc3339)
-        .map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
+    parse_date(text).ok_or_else(|| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

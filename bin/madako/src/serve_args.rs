@@ -1,12 +1,11 @@
 //! The flags of `madako serve`: those of `cke`, and what they come to.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use madako_supervisor::config::{Config, duration};
 
-use crate::cli::Global;
+use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
 
 /// Bounds of the time between polls: below, polls overlap; above, nobody notices that it still works.
@@ -34,8 +33,8 @@ pub(crate) struct ServeArgs {
           default_value = "60s")]
     session_ttl: Duration,
     /// Components that are updated at once [default: 10]; has no effect yet
-    #[arg(long, value_name = "NUMBER")]
-    max_concurrent_updates: Option<NonZeroU32>,
+    #[arg(long, value_name = "NUMBER", value_parser = parse_updates)]
+    max_concurrent_updates: Option<u32>,
     /// Time between removals of expired certificates [default: 1h]; has no effect yet
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
     certs_gc_interval: Option<Duration>,
@@ -116,6 +115,12 @@ pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Re
     } else {
         Err(format!("expected {least:?} to {}h", greatest.as_secs() / 3600))
     }
+}
+
+/// How many components are updated at once; cke keeps that in 32 bits or more.
+fn parse_updates(text: &str) -> Result<u32, String> {
+    let number = whole_number(text, 1..=u64::from(u32::MAX))?;
+    u32::try_from(number).map_err(|error| error.to_string())
 }
 
 /// A boolean as Go's flags take it.

@@ -136,3 +136,13 @@ fn an_even_control_plane_is_warned_of() {
     );
     assert!(Constraints::default().warnings().is_empty());
 }
+
+#[test]
+fn what_no_plan_depends_on_may_be_negative_in_the_store_and_a_fault_names_its_field() {
+    let read = |json: &str| serde_json::from_str::<Constraints>(json);
+    let stored = read(r#"{"control-plane-count":3,"maximum-repair-queue-entries":-1}"#).unwrap();
+    assert_eq!((stored.control_plane_count, stored.maximum_repair_queue_entries), (3, -1));
+    assert!(serde_json::to_string(&stored).unwrap().contains(r#""maximum-repair-queue-entries":-1"#));
+    let error = read(r#"{"control-plane-count":3,"minimum-workers":-1}"#).unwrap_err().to_string();
+    assert!(error.starts_with("minimum-workers: invalid value: integer `-1`"), "{error}");
+}

@@ -15,7 +15,7 @@ mod scalar;
 mod stored;
 
 pub use document::{to_pretty_json, to_yaml};
-pub(crate) use object::{FieldName, go_object};
+pub(crate) use object::{FieldName, go_object, in_field};
 pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;

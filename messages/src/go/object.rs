@@ -30,6 +30,11 @@ impl<'de> Deserialize<'de> for FieldName<'de> {
     }
 }
 
+/// Says in which field a value is wrong.
+pub(crate) fn in_field<E: serde::de::Error>(name: &str, error: E) -> E {
+    E::custom(format_args!("{name}: {error}"))
+}
+
 /// Defines a struct whose JSON is that of a Go struct.
 ///
 /// A field is `pub name: Type = "json-name"`, optionally followed by `as Wrapper` (a type with the JSON
@@ -94,9 +99,9 @@ macro_rules! go_object {
                         while let Some(key) = map.next_key::<$crate::go::FieldName<'de>>()? {
                             let key = key.0;
                             match &*key {
-                                $($json => $crate::go::go_object!(@assign $field, map, $type $(, $wrapper)?),)*
+                                $($json => $crate::go::go_object!(@assign $field, $json, map, $type $(, $wrapper)?),)*
                                 $(other if other.eq_ignore_ascii_case($json) => {
-                                    $crate::go::go_object!(@assign $field, map, $type $(, $wrapper)?);
+                                    $crate::go::go_object!(@assign $field, $json, map, $type $(, $wrapper)?);
                                 })*
                                 _ => $crate::go::go_object!(@unknown map, key $(, $rest)?),
                             }
@@ -117,13 +122,13 @@ macro_rules! go_object {
     (@zero $wrapper:ty) => {
         <$wrapper>::default().into()
     };
-    (@assign $field:ident, $map:ident, $type:ty) => {
-        if let Some(value) = $map.next_value::<Option<$type>>()? {
+    (@assign $field:ident, $json:literal, $map:ident, $type:ty) => {
+        if let Some(value) = $map.next_value::<Option<$type>>().map_err(|error| $crate::go::in_field($json, error))? {
             $field = value;
         }
     };
-    (@assign $field:ident, $map:ident, $type:ty, $wrapper:ty) => {
-        if let Some(value) = $map.next_value::<Option<$wrapper>>()? {
+    (@assign $field:ident, $json:literal, $map:ident, $type:ty, $wrapper:ty) => {
+        if let Some(value) = $map.next_value::<Option<$wrapper>>().map_err(|error| $crate::go::in_field($json, error))? {
             $field = value.into();
         }
     };

@@ -52,3 +52,72 @@ fn variables_are_checked_whole() {
         assert_eq!(said(text), expected, "{text}");
     }
 }
+
+#[test]
+fn dates_are_those_that_go_takes() {
+    for good in [
+        "2026-01-31T12:00:00Z",
+        "2026-01-31T12:00:59.123456789+09:00",
+        "0001-01-01T00:00:00Z",
+        "2024-02-29T23:59:00-00:30",
+    ] {
+        assert!(parse_date(good).is_some(), "{good}");
+    }
+    for bad in [
+        "2016-12-31T23:59:60Z",
+        "2026-01-31 12:00:00Z",
+        "2026-01-31t12:00:00Z",
+        "2026-01-31T12:00:00z",
+        "2026-01-31T12:00:00",
+        "2026-01-31T12:00Z",
+        "2026-01-31",
+        "2026-02-30T12:00:00Z",
+        "",
+    ] {
+        assert!(parse_date(bad).is_none(), "{bad}");
+    }
+}
+
+#[test]
+fn null_is_what_go_takes_it_for() {
+    let machine: Machine = serde_json::from_str(
+        r#"{"spec": {"serial": "s", "labels": [{"name": null, "value": null}], "rack": null, "indexInRack": null,
+            "role": null, "ipv4": null, "registerDate": null, "retireDate": null, "bmc": null},
+            "status": {"state": "HEALTHY", "duration": null}}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        (machine.spec.rack, machine.spec.bmc.clone(), machine.status.duration),
+        (0, Bmc::default(), 0.0)
+    );
+    assert_eq!(machine.spec.retire_date, ZERO_TIME);
+    assert!(
+        serde_json::from_str::<Machine>(r#"{"spec": {"serial": "s"}, "status": {"state": "HEALTHY"}}"#)
+            .is_err()
+    );
+}
+
+#[test]
+fn labels_are_told_that_kubernetes_does_not_have() {
+    let with = |role: &str, labels: &[(&str, &str)]| {
+        let labels: Vec<_> =
+            labels.iter().map(|(name, value)| serde_json::json!({"name": name, "value": value})).collect();
+        let machine: Machine = serde_json::from_value(serde_json::json!({
+            "spec": {"serial": "s", "labels": labels, "role": role, "registerDate": null, "retireDate": null},
+            "status": {"state": "HEALTHY"},
+        }))
+        .unwrap();
+        let bad = machine.bad_labels();
+        assert_eq!(machine.has_good_labels(), bad.is_empty());
+        bad
+    };
+    let longest = "a".repeat(63);
+    assert_eq!(with("", &[("a", ""), (&longest, &longest), ("A.b_c-9", "x")]), []);
+    for role in ["a/b c", "日本", "-a", &"a".repeat(80)] {
+        assert_eq!(with(role, &[]), [BadLabel::Role(role.into())]);
+    }
+    for name in ["", "foo bar", "a/b", &"a".repeat(64)] {
+        assert_eq!(with("a", &[("good", "x"), (name, "x")]), [BadLabel::Name(name.into())]);
+    }
+    assert_eq!(with("a", &[("x", "v v")]), [BadLabel::Value { name: "x".into(), value: "v v".into() }]);
+}

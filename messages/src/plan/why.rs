@@ -1,14 +1,15 @@
-//! The reasons of a plan as data, and the sentences that people read.
+//! The reasons of a plan as data; the sentences that people read are made of them in [`sentence`].
 //!
 //! A plan of 90,000 workers holds as many reasons, so the variants that come once a machine are small
 //! and share their strings.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use super::{Action, Part};
-use crate::machine::MachineState;
+use crate::machine::{BadLabel, MachineState};
+
+mod sentence;
 
 /// Why a rule fired or did not, or why a machine was chosen for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,6 +148,28 @@ pub enum Why {
         /// Whether a node of the cluster has it.
         in_use: bool,
     },
+    /// A node whose address several machines claim keeps its part, as it could only leave the cluster.
+    SharedAddressStays(Leaving),
+    /// The list holds one machine, by its serial and address, more than once; it counts once.
+    ListedAgain {
+        /// How many times.
+        times: u64,
+        /// Its serial.
+        serial: Box<str>,
+        /// The state that counts.
+        state: MachineState,
+    },
+    /// A machine is not chosen because Kubernetes has no labels such as it would bring.
+    NoSuchLabels(Box<[BadLabel]>),
+    /// A node is written without labels that Kubernetes does not have.
+    LabelsLeftOut(Box<[BadLabel]>),
+    /// Workers are promoted because no unused machine will do.
+    NoneUnused(Box<Shortage>),
+    /// A worker is promoted in exchange for a control plane node that is demoted.
+    Exchange {
+        /// `maximum-workers`, which leaves no room for one more.
+        maximum: u64,
+    },
 }
 
 /// From where a machine was chosen.
@@ -173,8 +196,33 @@ pub struct Choice {
     pub weight: f64,
     /// Machines that could have been chosen, this one included.
     pub considered: u32,
-    /// The best of the others.
+    /// What its score is made of.
+    pub score: Score,
+    /// The best of the others. With the same score it comes after the chosen one by its address.
     pub runner_up: Option<Rival>,
+}
+
+/// What a score is made of (seed 000, "Node selection").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Score {
+    /// Points for being healthy; only a node that may have to leave gets them.
+    pub health_points: i32,
+    /// Nodes of the kind in the machine's rack.
+    pub in_rack: u32,
+    /// Points for that.
+    pub rack_points: i32,
+    /// Whole days until the machine's retire date; negative when it is past.
+    pub days: i32,
+    /// Points for that.
+    pub lifetime_points: i32,
+}
+
+impl Score {
+    /// The sum.
+    #[must_use]
+    pub fn total(&self) -> i64 {
+        i64::from(self.health_points) + i64::from(self.rack_points) + i64::from(self.lifetime_points)
+    }
 }
 
 /// The machine that would have been next.
@@ -191,6 +239,8 @@ pub struct Rival {
 pub struct Deselection {
     /// Control plane nodes that were compared, this one included.
     pub considered: u64,
+    /// What its score is made of.
+    pub score: Score,
     /// Address and score of the one that would have been next.
     pub runner_up: Option<(String, i64)>,
 }
@@ -233,210 +283,27 @@ pub struct Shortage {
     pub not_healthy: u64,
     /// Unused, healthy ones of the role whose address is claimed twice or is not an IPv4 address.
     pub bad_address: u64,
+    /// Unused, healthy ones of the role that would bring labels that Kubernetes does not have.
+    pub bad_labels: u64,
     /// Unused, healthy ones of the role with a taint that a control plane node must not have.
     pub tainted: u64,
+    /// Why no worker is promoted, where one could be by its number.
+    pub unpromotable: Option<Unpromotable>,
 }
 
-fn plural(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCluster => f.write_str("there is no cluster yet"),
-            Self::ClusterExists => f.write_str("there is a cluster already"),
-            Self::TemplateChanged => f.write_str("the template has changed"),
-            Self::TemplateUnchanged => f.write_str("the template has not changed"),
-            Self::LeaderStarts => f.write_str("a leader is starting, which only applies a changed template"),
-            Self::After(rule) => write!(f, "{} fired, and a plan does one thing", rule.name()),
-            Self::TemplateUsedBy(rule) => {
-                write!(f, "{} fired, and it uses the changed template", rule.name())
-            }
-            Self::AfterFailureOf(rule) => {
-                write!(f, "{} failed, and no later rule is tried then", rule.name())
-            }
-            Self::AllExist { nodes } => write!(f, "all {nodes} nodes have a machine in the list"),
-            Self::NonExistent { part } => {
-                write!(f, "no machine in the list has the address of this {}", part_noun(*part))
-            }
-            Self::TooManyNonExistent { lost, total } => write!(
-                f,
-                "{lost} of {total} control plane nodes no longer exist; with half or more gone the \
-                 configuration must be repaired by hand"
-            ),
-            Self::MissingMachine => {
-                f.write_str("the changed template cannot be applied: no machine in the list has this address")
-            }
-            Self::ControlPlaneSize { nodes, count } => write!(
-                f,
-                "the control plane has {}, control-plane-count is {count}",
-                plural(*nodes, "node", "nodes")
-            ),
-            Self::ControlPlaneGood { nodes } => write!(
-                f,
-                "none of {} is in a bad state or has a taint that is not tolerated",
-                plural(*nodes, "control plane node", "control plane nodes")
-            ),
-            Self::BadState(state) => {
-                write!(f, "the machine of this control plane node is {}", state.name())
-            }
-            Self::BadTaint { key } => {
-                write!(f, "this control plane node has the taint {key}, which is not tolerated")
-            }
-            Self::TooFewToReplace { nodes: 1 } => {
-                f.write_str("it is bad, but a single control plane node is never replaced")
-            }
-            Self::TooFewToReplace { nodes } => write!(
-                f,
-                "it is bad, but replacing one of {nodes} control plane nodes would replace half of them"
-            ),
-            Self::Workers { healthy, total, minimum, maximum } => {
-                write!(f, "{healthy} of {} healthy", plural(*total, "worker is", "workers are"))?;
-                write!(f, ", minimum-workers is {minimum}")?;
-                if *maximum == 0 {
-                    f.write_str(" and there is no maximum-workers")
-                } else {
-                    write!(f, " and maximum-workers is {maximum}")
-                }
-            }
-            Self::NoneRetired { retired: 0, .. } => f.write_str("no worker is retired"),
-            Self::NoneRetired { retired, wait_seconds } => write!(
-                f,
-                "{} retired, but none for more than {wait_seconds} s that could be removed",
-                plural(*retired, "worker is", "workers are")
-            ),
-            Self::Retired { seconds, wait_seconds } => {
-                write!(f, "this worker has been retired for {seconds} s, which is more than {wait_seconds} s")
-            }
-            Self::NoSpare(shortage) => {
-                write!(f, "this retired worker stays, as it cannot be replaced: {shortage}")
-            }
-            Self::TaintsRight { nodes } => {
-                write!(f, "all {nodes} nodes have the taint that belongs to their machine's state")
-            }
-            Self::TaintWrong { state, expected: Some(value) } => write!(
-                f,
-                "the machine is {}, but the node's state taint is not {value}:NoExecute",
-                state.name()
-            ),
-            Self::TaintWrong { state, expected: None } => {
-                write!(f, "the machine is {}, but the node has a state taint", state.name())
-            }
-            Self::Chosen(choice) => choice.fmt(f),
-            Self::Deselected(deselection) => deselection.fmt(f),
-            Self::BecomesWorker => f.write_str("this control plane node becomes a worker"),
-            Self::Leaves(Leaving::NoRoom { maximum }) => write!(
-                f,
-                "this control plane node leaves the cluster: the workers are at maximum-workers, {maximum}"
-            ),
-            Self::Leaves(Leaving::RoleWithoutTemplate { role }) => write!(
-                f,
-                "this control plane node leaves the cluster: no worker template has its role, {role:?}"
-            ),
-            Self::Shortage(shortage) => shortage.fmt(f),
-            Self::EmptyControlPlane => {
-                f.write_str("control-plane-count is 0, but a cluster needs a control plane node")
-            }
-            Self::Contradiction { minimum, maximum } => {
-                write!(f, "minimum-workers, {minimum}, is above maximum-workers, {maximum}")
-            }
-            Self::RoleWithoutTemplate { role } => {
-                write!(f, "no worker template has this worker's role, {role:?}")
-            }
-            Self::DuplicateAddress { serials, in_use } => {
-                write!(f, "{} machines claim this address ({}), ", serials.len(), Listed(serials))?;
-                f.write_str(if *in_use { "the node stays" } else { "none of them is chosen" })
-            }
-        }
-    }
-}
-
-fn part_noun(part: Part) -> &'static str {
-    match part {
-        Part::ControlPlane => "control plane node",
-        Part::Worker => "worker",
-    }
-}
-
-/// Serials shown before the rest is only counted: more would not fit on a line.
-const SERIALS_SHOWN: usize = 4;
-
-struct Listed<'a>(&'a [String]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, serial) in self.0.iter().take(SERIALS_SHOWN).enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            f.write_str(serial)?;
-        }
-        match self.0.len().checked_sub(SERIALS_SHOWN) {
-            Some(more) if more > 0 => write!(f, " and {more} more"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "chosen as {}", part_noun(self.part))?;
-        let (one, many) = match self.from {
-            Source::Unused => ("unused machine", "unused machines"),
-            Source::Workers => ("worker", "workers"),
-        };
-        write!(f, ", the best of {}", plural(u64::from(self.considered), one, many))?;
-        if let Some(role) = &self.role {
-            write!(f, " of role {role:?}")?;
-            if self.part == Part::Worker {
-                let workers = plural(u64::from(self.workers), "worker", "workers");
-                write!(f, " (its share is the smallest: {workers} for weight {})", self.weight)?;
-            }
-        }
-        match &self.runner_up {
-            Some(rival) => write!(f, "; next was {} with {}", rival.address, rival.score),
-            None => f.write_str("; there was no other"),
-        }
-    }
-}
-
-impl fmt::Display for Deselection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lowest score of {} control plane nodes", self.considered)?;
-        match &self.runner_up {
-            Some((address, score)) => write!(f, "; next was {address} with {score}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no healthy machine")?;
-        if let Some(role) = &self.role {
-            write!(f, " of role {role:?}")?;
-        }
-        write!(f, " is available as {}", part_noun(self.part))?;
-        write!(f, " ({} of {}): of {}", self.have, self.want, plural(self.machines, "machine", "machines"))?;
-        let counts = [
-            (self.other_role, "of another role"),
-            (self.in_cluster, "in the cluster"),
-            (self.not_healthy, "not healthy"),
-            (self.bad_address, "with an address that is not theirs alone"),
-            (self.tainted, "with a taint that is not tolerated"),
-        ];
-        let mut separator = ", ";
-        if counts.iter().all(|(count, _)| *count == 0) {
-            f.write_str(", none is left")?;
-            separator = "; ";
-        }
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{separator}{count} {what}")?;
-        }
-        if let Some(minimum) = self.workers_at_minimum {
-            write!(f, "; no worker is promoted while there are only minimum-workers, {minimum}")?;
-        }
-        Ok(())
-    }
+/// Why none of the workers can become a control plane node: the counts add up to `workers`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unpromotable {
+    /// All workers.
+    pub workers: u64,
+    /// Those of another role.
+    pub other_role: u64,
+    /// Those of the role that are not healthy.
+    pub not_healthy: u64,
+    /// Healthy ones of the role whose address is claimed twice or is not an IPv4 address.
+    pub bad_address: u64,
+    /// Healthy ones of the role with labels that Kubernetes does not have.
+    pub bad_labels: u64,
+    /// Healthy ones of the role with a taint that is not tolerated.
+    pub tainted: u64,
 }

@@ -23,6 +23,7 @@ use crate::strict::schema;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::{Path, Schema, Unknown, Walk};
 
+pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
 
 /// What a configuration is for.

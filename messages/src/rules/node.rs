@@ -56,7 +56,7 @@ pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Pro
 }
 
 /// Checks a taint.
-pub(super) fn check_taint(taint: &Taint, path: &Path<'_>, problems: &mut Problems) {
+pub(crate) fn check_taint(taint: &Taint, path: &Path<'_>, problems: &mut Problems) {
     if !names::is_qualified(&taint.key) {
         let got = if taint.key.is_empty() { String::new() } else { shown_text(&taint.key) };
         problems.add(path.field("key"), got, names::QUALIFIED);

@@ -1,7 +1,8 @@
 //! How clients reach etcd: endpoints, password, certificates (the keys of cybozu-go/etcdutil).
 //!
-//! Where etcdutil leaves something out in silence that cannot have been meant (a certificate without
-//! its key, a user without a password), the file is refused instead.
+//! Where etcdutil leaves something out in silence that cannot have been meant, we say so: a certificate
+//! without its key is refused, since the connection would be another one; a user without a password, or a
+//! password without a user, is left out as CKE's programs do, with a warning.
 
 use madako_messages::input::Problems;
 use madako_store::{ConfigError, Secret, StoreConfig};
@@ -27,33 +28,45 @@ pub(super) struct Pem {
 /// Takes the fields that concern clients; prefix and time-out keep their defaults.
 pub(super) fn read(root: &mut Fields, problems: &mut Problems, warnings: &mut Vec<String>) -> Access {
     let endpoints = endpoints(root, problems);
+    // Whatever becomes of them below: a text that was meant as a secret is one.
+    let secret = secret_among(root, &["password", PRIVATE_KEY]);
     let username = root.filled("username", problems);
     let password = root.secret("password", problems);
     let ca = certificate(root, ["tls-ca-file", "tls-ca"], problems);
     let cert = certificate(root, ["tls-cert-file", "tls-cert"], problems);
-    let key = private_key(root, ["tls-key-file", "tls-key"], problems, warnings);
-    let secret = match (&password, &key) {
-        (Some(_), _) => Some("password".to_owned()),
-        (None, Some(key)) => key.inline.then(|| key.field.to_owned()),
-        (None, None) => None,
-    };
+    let key = private_key(root, ["tls-key-file", PRIVATE_KEY], problems, warnings);
 
-    match (&username, &password) {
-        (Some(_), None) => root.report_missing("password", "the password of `username`", problems),
-        (None, Some(_)) => root.report_missing("username", "the user of `password`", problems),
-        _ => {}
-    }
+    let (username, password) = match (username, password) {
+        (Some(username), Some(password)) => (username, Secret::new(password)),
+        (username, password) => {
+            if username.is_some() {
+                warnings.push("`username` has no effect without `password`".to_owned());
+            }
+            if password.is_some() {
+                warnings.push("`password` has no effect without `username`".to_owned());
+            }
+            Default::default()
+        }
+    };
     check_pair(root, cert.as_ref(), key.as_ref(), problems);
     let clients = StoreConfig {
         endpoints,
-        username: username.unwrap_or_default(),
-        password: password.map(Secret::new).unwrap_or_default(),
+        username,
+        password,
         tls_ca: ca.map(|ca| ca.text),
         tls_cert: cert.map(|cert| cert.text),
         tls_key: key.map(|key| Secret::new(key.text)),
         ..StoreConfig::default()
     };
     Access { clients, secret }
+}
+
+/// The key of a private key as PEM text.
+pub(super) const PRIVATE_KEY: &str = "tls-key";
+
+/// The first of these fields that holds something, as messages name it.
+pub(super) fn secret_among(fields: &Fields, names: &[&str]) -> Option<String> {
+    names.iter().find(|name| fields.gives(name)).map(|name| fields.path(name))
 }
 
 /// The endpoints, each judged by the store itself.

@@ -46,7 +46,17 @@ pub(super) fn read(text: &str) -> Result<Fields, String> {
 
 /// The parser's messages are fixed phrases and names of keys; without snippets they quote no values.
 fn place_and_reason(error: &serde_saphyr::Error) -> String {
-    let reason = error.without_snippet().to_string();
+    let error = error.without_snippet();
+    // The parser advises how to call it otherwise, which is of no use to who wrote the file.
+    if let serde_saphyr::Error::DuplicateMappingKey { key, location } = error {
+        let key = key.as_deref().map_or_else(|| "a key".to_owned(), |key| format!("`{}`", shorten(key)));
+        return format!(
+            "{key} is given a second time in line {}, column {}; one of the two must go",
+            location.line(),
+            location.column()
+        );
+    }
+    let reason = error.to_string();
     reason.lines().next().unwrap_or("not readable").to_owned()
 }
 
@@ -116,6 +126,15 @@ impl Fields {
                 );
                 None
             }
+        }
+    }
+
+    /// Whether something is given under a name, be it right or wrong.
+    pub(super) fn gives(&self, name: &str) -> bool {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(_) => true,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use madako_messages::input::Problems;
 use madako_store::Secret;
 
-use super::access::{certificate, check_match, private_key};
+use super::access::{PRIVATE_KEY, certificate, check_match, private_key, secret_among};
 use super::document::Fields;
 
 /// Where the embedded store keeps its file.
@@ -117,9 +117,9 @@ pub(super) fn read(
             default.listen
         }),
     };
+    let secret = secret_among(&section, &[PRIVATE_KEY]);
     let cert = certificate(&mut section, ["tls-cert-file", "tls-cert"], problems);
-    let key = private_key(&mut section, ["tls-key-file", "tls-key"], problems, warnings);
-    let secret = key.as_ref().and_then(|key| key.inline.then(|| section.path(key.field)));
+    let key = private_key(&mut section, ["tls-key-file", PRIVATE_KEY], problems, warnings);
     let client_ca = certificate(&mut section, ["tls-ca-file", "tls-ca"], problems);
     let outside = !listen.ip().is_loopback();
     let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };

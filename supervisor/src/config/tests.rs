@@ -137,8 +137,6 @@ fn wrong_values_are_refused_one_by_one() {
         ("timeout: 1h", "timeout: got \"1h\", expected between"),
         ("timeout: -1s", "timeout: got \"-1s\", expected a duration"),
         ("timeout: yes", "timeout: got true, expected a text"),
-        ("username: u", "password: expected the password of `username`"),
-        ("password: p", "username: expected the user of `password`"),
         ("password: yes\nusername: u", "password: got a boolean, expected a text, in quotes"),
         ("tls-ca: nonsense", "tls-ca: got something else, expected certificates in PEM"),
         (
@@ -150,7 +148,10 @@ fn wrong_values_are_refused_one_by_one() {
         ("embedded: {listen: 2379}", "embedded.listen: got \"2379\", expected an IP address"),
         ("- a", "expected a mapping of settings, got a list"),
         ("a: b: c", "is not valid YAML"),
-        ("a: 1\na: 2", "is not valid YAML"),
+        (
+            "prefix: /a/\nprefix: /b/",
+            "is not valid YAML: `prefix` is given a second time in line 2, column 1; one of the two must go",
+        ),
         ("<<: {a: 1}", "<<: got an unknown key"),
     ] {
         let message = refusal(text);
@@ -254,7 +255,41 @@ fn a_file_with_a_secret_must_not_be_open_to_others() {
             parse_with(&text, mode).unwrap();
         }
     }
+    // A secret is one even where it is wrong, or where something else counts instead of it.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(key.as_bytes()).unwrap();
+    let beside = format!("tls-key-file: {}\n{}", file.path().display(), block("tls-key", &key));
+    for (text, field) in [
+        ("password: p\n".to_owned(), "password"),
+        (
+            block(
+                "tls-key",
+                "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            ),
+            "tls-key",
+        ),
+        (beside, "tls-key"),
+    ] {
+        let message = parse_with(&text, Some(0o644)).unwrap_err().to_string();
+        assert!(message.contains(&format!("it holds `{field}`")), "{message}");
+    }
     parse_with("prefix: /x/", Some(0o644)).unwrap();
+}
+
+#[test]
+fn half_of_a_login_is_left_out_with_a_warning_as_ckes_programs_leave_it_out() {
+    for (text, warning) in [
+        ("username: u", "`username` has no effect without `password`"),
+        ("password: p", "`password` has no effect without `username`"),
+        ("username: u\npassword: ''", "`username` has no effect without `password`"),
+    ] {
+        let config = parse(text).unwrap();
+        assert_eq!(config.warnings, [warning], "{text:?}");
+        assert!(
+            config.clients.username.is_empty() && config.clients.password.reveal().is_empty(),
+            "{text:?}"
+        );
+    }
 }
 
 #[test]

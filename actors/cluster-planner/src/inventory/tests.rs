@@ -44,6 +44,24 @@ fn a_machine_that_is_listed_twice_is_one_machine() {
 }
 
 #[test]
+fn the_same_serial_twice_at_an_address_is_one_machine_whatever_else_differs() {
+    let at = |serial: &str, state| machine("10.0.0.1", 0, "a").serial(serial).state(state);
+    let mut machines = vec![at("s1", Retired), at("s1", Healthy)];
+    for _ in 0..2 {
+        machines.reverse();
+        let inventory = Inventory::new(&machines, None);
+        assert!(inventory.entry(0).has_own_address() && inventory.entry(0).is_healthy());
+        assert_eq!(inventory.duplicates(), []);
+        let repeats: Vec<_> =
+            inventory.repeats().iter().map(|repeat| (repeat.id, repeat.times, repeat.machine)).collect();
+        assert_eq!(repeats, [(0, 2, inventory.machine(0))]);
+    }
+    machines.push(at("s2", Healthy));
+    let inventory = Inventory::new(&machines, None);
+    assert_eq!(inventory.duplicates()[0].serials, ["s1", "s2"]);
+}
+
+#[test]
 fn of_two_machines_at_one_address_the_node_s_own_stands_for_it_else_a_healthy_one_else_the_first_serial() {
     let at = |serial: &str, state| machine("10.0.0.1", 0, "a").serial(serial).state(state);
     let cases = [

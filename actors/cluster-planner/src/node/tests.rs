@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::{MachineWith as _, machine, template_node};
 
 fn to_node(machine: &Machine, address: &str, template: &Node) -> Node {
-    NodeMaker::new(template).node(machine, address)
+    NodeMaker::new(template).node(machine, address, machine.has_good_labels())
 }
 
 fn date(text: &str) -> OffsetDateTime {

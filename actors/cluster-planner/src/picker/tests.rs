@@ -39,6 +39,22 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
     })
 }
 
+#[test]
+fn who_is_passed_over_is_not_asked_again_and_leaves_the_scores_of_others_alone() {
+    let candidate = |id, rack, points| Candidate { rack, points: Reverse(points), id };
+    let mut picker =
+        Picker::leaving(vec![candidate(0, 1, 0), candidate(1, 1, 3), candidate(2, 2, 1_000)], |rack| {
+            if rack == 1 { 2 } else { 1 }
+        });
+    assert_eq!(picker.peek(), Some(0));
+    picker.pass_over();
+    let pick = picker.pick().unwrap();
+    assert_eq!((pick.id, pick.score, pick.points, pick.considered), (1, 983, 3, 2));
+    assert_eq!(pick.runner_up, Some((2, 1_990)));
+    picker.pass_over();
+    assert_eq!((picker.peek(), picker.pick()), (None, None));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 

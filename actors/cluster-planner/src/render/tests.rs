@@ -1,3 +1,4 @@
+use madako_messages::machine::MachineState;
 use madako_messages::plan::Action;
 
 use super::*;
@@ -42,7 +43,9 @@ fn nothing_to_do_shows_no_changes() {
 
 #[test]
 fn what_a_registry_says_cannot_write_to_the_terminal() {
-    let mut site = site();
+    // Nodes in use, of which no labels can be made, and which are written because of their taints.
+    let mut site = site().with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    site.machine("10.0.0.2").status.state = MachineState::Retiring;
     for machine in &mut site.machines {
         machine.spec.role = "a\u{1b}[2J\n".to_owned();
         machine.spec.serial = "twice\r".to_owned();
@@ -51,10 +54,18 @@ fn what_a_registry_says_cannot_write_to_the_terminal() {
     copy.spec.serial = "\u{7}".to_owned();
     site.machines.push(copy);
     let plan = site.plan().unwrap();
+    assert_eq!(plan.action, Some(Action::TaintNodes));
     let error = site.clone().with_constraints(1, 9, 0).plan().unwrap_err();
-    let answer = site.clone().with_constraints(1, 9, 0).what_if(&[], &[]);
-    for text in [plan_table(&plan), error_table(&error), what_if_table(&answer)] {
+    let end = site.clone().with_constraints(1, 9, 0).what_if(&[], &[]).1;
+    for text in [plan_table(&plan), error_table(&error), step_table(1, &plan), end_table(1, &end)] {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
         assert!(!text.contains("[2J\n"), "{text:?}");
     }
+}
+
+#[test]
+fn plans_that_never_come_to_rest_are_told_as_a_fault() {
+    let text = end_table(7, &End::NeverAtRest { plans: 7 });
+    assert!(text.starts_with("After 7 plans: something is still left to do after 7 plans"), "{text}");
+    assert!(text.contains("a fault of the planner"), "{text}");
 }

@@ -1,9 +1,9 @@
 //! What people, faulty registries and old configurations bring.
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::{Action, ChangeKind, PlanErrorKind, Why};
+use madako_messages::machine::{Machine, MachineLabel, MachineState};
+use madako_messages::plan::{Action, ChangeKind, Leaving, Plan, PlanErrorKind, Why};
 
-use crate::testing::{MachineWith as _, Site, machine, outcome};
+use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of, why_not};
 
 #[test]
 fn neither_of_two_machines_at_one_address_is_newly_chosen_and_both_are_reported() {
@@ -39,6 +39,170 @@ fn a_node_in_use_stays_when_a_second_machine_claims_its_address() {
     let mut site = site.with_constraints(2, 0, 0);
     site.remove("10.0.0.3");
     assert_eq!(site.plan().unwrap_err().kind, PlanErrorKind::NotAvailable);
+}
+
+/// Three control plane nodes and a worker that cannot be promoted, at `maximum-workers`; two machines claim
+/// the address of the control plane node 10.0.0.1.
+fn claimed_twice(control_plane_count: u32) -> Site {
+    let mut machines =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"].map(|ip| machine(ip, 0, "a")).to_vec();
+    machines[3].status.state = MachineState::Updating;
+    machines.push(machine("10.0.0.1", 1, "a").serial("dup"));
+    let mut site = Site::new(machines)
+        .with_constraints(control_plane_count, 1, 1)
+        .with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &["10.0.0.4"]);
+    site.machine("10.0.0.1").status.state = MachineState::Unreachable;
+    site
+}
+
+/// No reason may say of a node that it stays while the plan removes it.
+fn who_stays_is_not_removed(plan: &Plan) {
+    for change in plan.changes.iter().filter(|change| change.change == ChangeKind::Remove) {
+        let of_it = plan.reasons.iter().filter(|reason| reason.address.as_ref() == Some(&change.address));
+        assert!(of_it.into_iter().all(|reason| !reason.why.to_string().contains("stays")), "{plan:?}");
+    }
+}
+
+#[test]
+fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_its_address() {
+    let mut site = claimed_twice(3);
+    let plan = site.plan().unwrap();
+    assert_eq!(plan.action, None, "an unused machine would be there, but no room for the bad one");
+    let no_room = Leaving::NoRoom { maximum: 1 };
+    assert_eq!(
+        why_not(&plan, Action::ReplaceControlPlane),
+        [&Why::BadState(MachineState::Unreachable), &Why::SharedAddressStays(no_room.clone())]
+    );
+    // The next bad one, whose address is its own, is looked at then; it leaves.
+    site.machine("10.0.0.3").status.state = MachineState::Unhealthy;
+    let plan = site.plan().unwrap();
+    assert_eq!(
+        outcome(&plan),
+        (Action::ReplaceControlPlane, vec!["10.0.0.1", "10.0.0.2", "10.0.0.5"], vec!["10.0.0.4"])
+    );
+    assert!(plan.reasons.iter().any(|reason| reason.why == Why::SharedAddressStays(no_room.clone())));
+    who_stays_is_not_removed(&plan);
+    // With room, or a worker that can be promoted in exchange, it is demoted, and stays in the cluster.
+    let mut site = claimed_twice(3);
+    site.machine("10.0.0.4").status.state = MachineState::Healthy;
+    let plan = site.plan().unwrap();
+    assert_eq!(
+        outcome(&plan),
+        (Action::ReplaceControlPlane, vec!["10.0.0.2", "10.0.0.3", "10.0.0.4"], vec!["10.0.0.1"])
+    );
+    who_stays_is_not_removed(&plan);
+    let mut site = claimed_twice(3).with_constraints(3, 1, 2);
+    assert_eq!(outcome(&site.step()).2, ["10.0.0.4", "10.0.0.1"]);
+}
+
+#[test]
+fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machines_claim() {
+    let site = claimed_twice(2);
+    let plan = site.plan().unwrap();
+    // Its score is the lowest, but the next lowest leaves.
+    assert_eq!(
+        outcome(&plan),
+        (Action::DecreaseControlPlane, vec!["10.0.0.1", "10.0.0.3"], vec!["10.0.0.4"])
+    );
+    who_stays_is_not_removed(&plan);
+    assert!(plan.reasons.iter().any(|reason| {
+        reason.why == Why::SharedAddressStays(Leaving::NoRoom { maximum: 1 })
+            && reason.address.as_deref() == Some("10.0.0.1")
+    }));
+    // As a worker it stays, too.
+    let site = claimed_twice(2).with_constraints(2, 1, 2);
+    assert_eq!(
+        outcome(&site.plan().unwrap()),
+        (Action::DecreaseControlPlane, vec!["10.0.0.2", "10.0.0.3"], vec!["10.0.0.4", "10.0.0.1"])
+    );
+    // When all the control plane is claimed twice, it keeps its size.
+    let mut site = claimed_twice(2);
+    for address in ["10.0.0.2", "10.0.0.3"] {
+        site.machines.push(machine(address, 1, "a").serial("dup"));
+    }
+    site.machine("10.0.0.1").status.state = MachineState::Healthy;
+    let plan = site.plan().unwrap();
+    assert_eq!(plan.action, None);
+    assert_eq!(why_not(&plan, Action::DecreaseControlPlane).len(), 4);
+}
+
+#[test]
+fn a_machine_that_is_listed_again_counts_once_and_is_reported() {
+    let mut machines =
+        ["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a").serial(&format!("s{ip}"))).to_vec();
+    let mut again = machines[0].clone();
+    again.status.duration = 5.0;
+    machines.push(again);
+    let plan = Site::new(machines).plan().unwrap();
+    assert_eq!(outcome(&plan).1, ["10.0.0.1"]);
+    assert_eq!(plan.duplicates, []);
+    let said: Vec<String> = plan.reasons.iter().map(|reason| reason.why.to_string()).collect();
+    assert!(
+        said.iter().any(|said| said
+            == "the list holds the machine s10.0.0.1 2 times with this address; it counts once, as HEALTHY"),
+        "{said:?}"
+    );
+}
+
+/// A machine with a role, and labels besides.
+fn labelled(address: &str, role: &str, labels: &[(&str, &str)]) -> Machine {
+    let mut machine = machine(address, 0, role);
+    let label = |(name, value): &(&str, &str)| MachineLabel { name: (*name).into(), value: (*value).into() };
+    machine.spec.labels = labels.iter().map(label).collect();
+    machine
+}
+
+#[test]
+fn a_machine_with_labels_that_kubernetes_does_not_have_is_not_chosen_and_reported() {
+    let odd: [(&str, &[(&str, &str)]); 6] = [
+        ("a/b c", &[]),
+        ("日本", &[]),
+        (&"a".repeat(80), &[]),
+        ("a", &[("", "v")]),
+        ("a", &[("foo bar", "v")]),
+        ("a", &[("good", "v"), ("foo", "v v")]),
+    ];
+    for (role, labels) in odd {
+        let mut machines = ["10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
+        machines.push(labelled("10.0.0.1", role, labels));
+        let site = Site::new(machines);
+        let plan = site.plan().unwrap();
+        assert_eq!(outcome(&plan), (Action::Initialize, vec!["10.0.0.2"], vec!["10.0.0.3"]));
+        plan.cluster.as_ref().unwrap().check().unwrap();
+        let bad = labelled("10.0.0.1", role, labels).bad_labels().into_boxed_slice();
+        assert!(plan.reasons.iter().any(|reason| {
+            reason.address.as_deref() == Some("10.0.0.1") && reason.why == Why::NoSuchLabels(bad.clone())
+        }));
+        let error = site.with_constraints(1, 2, 0).plan().unwrap_err();
+        assert!(error.message.contains("1 of whose role or labels no label can be made"), "{error}");
+        assert!(error.reasons.iter().any(|reason| reason.why == Why::NoSuchLabels(bad.clone())));
+    }
+}
+
+#[test]
+fn a_node_in_use_is_kept_without_labels_that_kubernetes_does_not_have() {
+    let mut site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
+    *site.machine("10.0.0.2") =
+        labelled("10.0.0.2", "a/b c", &[("fine", "yes"), ("foo bar", "v"), ("x", "v v")])
+            .state(MachineState::Retiring);
+    site.machine("10.0.0.2").spec.rack = -3;
+    site.constraints.minimum_workers = 0;
+    let plan = site.step();
+    assert_eq!(plan.action, Some(Action::TaintNodes));
+    let cluster = plan.cluster.as_ref().unwrap();
+    cluster.check().unwrap();
+    let labels = &cluster.nodes[1].labels;
+    assert_eq!(labels["sabakan.cke.cybozu.com/fine"], "yes");
+    assert_eq!(labels["topology.kubernetes.io/zone"], "rack-3");
+    assert!(!labels.contains_key("cke.cybozu.com/rack") && !labels.contains_key("cke.cybozu.com/role"));
+    let said = reasons_of(&plan.reasons, Action::TaintNodes);
+    assert_eq!(
+        said.last().unwrap().why.to_string(),
+        "the node has no label for what none can be made of: its role \"a/b c\", its rack -3, \
+         its label \"foo bar\", the value \"v v\" of its label \"x\""
+    );
+    assert_eq!(site.plan().unwrap().action, None, "which changes nothing the next time");
 }
 
 #[test]
@@ -94,7 +258,7 @@ fn an_address_that_is_twice_in_the_configuration_counts_once_and_the_control_pla
     let changes: Vec<_> = plan.changes.iter().map(|change| (change.change, &*change.address)).collect();
     assert_eq!(
         changes,
-        [(ChangeKind::Remove, "10.0.0.1"), (ChangeKind::Remove, "10.0.0.2"), (ChangeKind::Add, "10.0.0.3")]
+        [(ChangeKind::Update, "10.0.0.1"), (ChangeKind::Update, "10.0.0.2"), (ChangeKind::Add, "10.0.0.3")]
     );
     assert_eq!(site.step().action, None);
 }

@@ -41,11 +41,18 @@ fn parts(cluster: &Cluster) -> BTreeMap<&str, Part> {
 proptest! {
     #![proptest_config(histories(HISTORIES))]
 
-    /// I3 to I6 and I12, as the leader's gate checks them before a commit; and the planner comes to rest.
+    /// I3 to I6 and I12, as the leader's gate checks them before a commit; the planner comes to rest, and at
+    /// rest the control plane has its size (I3) and the constraints hold as far as the machines allow.
+    ///
+    /// Stored constraints may contradict themselves. With `control-plane-count` 0 the last control plane
+    /// nodes stay; with `maximum-workers` below `minimum-workers` no plan adds a worker above the one or
+    /// leaves fewer than the other. The plans that would have to do so fail, and name the constraint.
     #[test]
-    fn every_plan_keeps_the_invariants_and_planning_comes_to_rest(history in history()) {
+    fn every_plan_keeps_the_invariants_and_planning_ends_with_the_constraints_met(history in history()) {
         let mut violations = Vec::new();
         live(&history, |site, planned| {
+            constraints_hold_at_rest(site, planned);
+            contradictions_are_refused(site, planned);
             let Ok(Plan { cluster: Some(after), .. }) = planned else { return };
             let observed: BTreeSet<String> =
                 site.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
@@ -82,33 +89,6 @@ proptest! {
             machines.rotate_left(middle);
             let again = plan(&crate::PlanInput { machines: &machines, ..site.input() });
             assert_eq!(&again, planned);
-        });
-    }
-
-    /// At rest the control plane has its size (I3), and what is left undone is what cannot be done.
-    #[test]
-    fn at_rest_the_constraints_hold_as_far_as_the_machines_allow(history in history()) {
-        live(&history, |site, planned| {
-            let Ok(Plan { action: None, reasons, .. }) = planned else { return };
-            let Some(current) = &site.current else { return };
-            if site.moment == Moment::LeaderStart {
-                return;
-            }
-            let wanted = site.constraints.control_plane_count as usize;
-            assert_eq!(current.control_plane().count(), wanted);
-            assert!(!site.template_changed);
-            let workers = current.workers().count();
-            let minimum = site.constraints.minimum_workers as usize;
-            let maximum = site.constraints.maximum_workers as usize;
-            let is_healthy = |address: &str| {
-                let mut at = site.machines.iter().filter(|machine| machine.address() == Some(address));
-                at.any(|machine| machine.status.state == MachineState::Healthy)
-            };
-            let healthy = current.workers().filter(|node| is_healthy(&node.address)).count();
-            let nothing_to_add = reasons.iter().any(|reason| {
-                reason.rule == Action::IncreaseWorkers && matches!(reason.why, Why::Shortage(_))
-            });
-            assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
         });
     }
 
@@ -163,6 +143,55 @@ fn the_histories_reach_every_action_and_every_error() {
     );
 }
 
+fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
+    let Ok(Plan { action: None, reasons, .. }) = planned else { return };
+    let Some(current) = &site.current else { return };
+    if site.moment == Moment::LeaderStart {
+        return;
+    }
+    let at = |address: &str| {
+        let address = address.to_owned();
+        site.machines.iter().filter(move |machine| machine.address() == Some(&address))
+    };
+    let wanted = site.constraints.control_plane_count as usize;
+    let control_plane = current.control_plane().count();
+    // More only while each of them has an address that others claim as well: such nodes stay.
+    let all_stay = current.control_plane().all(|node| at(&node.address).count() > 1);
+    assert!(control_plane == wanted || (control_plane > wanted && all_stay));
+    assert!(!site.template_changed);
+    let workers = current.workers().count();
+    let minimum = site.constraints.minimum_workers as usize;
+    let maximum = site.constraints.maximum_workers as usize;
+    let is_healthy = |address: &str| at(address).any(|machine| machine.status.state == MachineState::Healthy);
+    let healthy = current.workers().filter(|node| is_healthy(&node.address)).count();
+    let nothing_to_add = reasons
+        .iter()
+        .any(|reason| reason.rule == Action::IncreaseWorkers && matches!(reason.why, Why::Shortage(_)));
+    assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
+}
+
+/// What constraints that cannot hold together, or not at all, lead to. That no plan has too few or too many
+/// workers for them, is invariant I4.
+fn contradictions_are_refused(site: &Site, planned: &Result<Plan, PlanError>) {
+    let constraints = &site.constraints;
+    let before = site.current.as_ref().map_or(0, |cluster| cluster.control_plane().count());
+    let no_control_plane = constraints.control_plane_count == 0;
+    if no_control_plane && let Ok(Plan { cluster: Some(after), .. }) = planned {
+        assert!(before == 0 || after.control_plane().count() > 0, "the last control plane node left");
+    }
+    if site.current.is_some() || site.moment == Moment::LeaderStart {
+        return;
+    }
+    let (minimum, maximum) = (constraints.minimum_workers, constraints.maximum_workers);
+    if no_control_plane {
+        assert!(planned.as_ref().is_err_and(|error| error.message.contains("control-plane-count is 0")));
+    } else if maximum != 0 && minimum > maximum {
+        let named = |error: &PlanError| error.message.contains("is above maximum-workers");
+        let too_few = |error: &PlanError| error.message.contains("no healthy machine");
+        assert!(planned.as_ref().is_err_and(|error| named(error) || too_few(error)));
+    }
+}
+
 fn plan_is_what_it_says(site: &Site, plan: &Plan) {
     assert_eq!(plan.action.is_some(), plan.cluster.is_some());
     let failed = plan.reasons.iter().any(|reason| reason.outcome == Outcome::Failed);
@@ -176,12 +205,22 @@ fn plan_is_what_it_says(site: &Site, plan: &Plan) {
     let Some(cluster) = &plan.cluster else {
         return assert!(plan.changes.is_empty());
     };
+    cluster.check().unwrap();
     let after = parts(cluster);
     assert_eq!(after.len(), cluster.nodes.len(), "an address twice");
     let split = cluster.nodes.iter().position(|node| !node.control_plane).unwrap_or(cluster.nodes.len());
     assert!(cluster.nodes[split..].iter().all(|node| !node.control_plane), "control plane first");
+    let claims = |address: &str| {
+        let claiming = site.machines.iter().filter(|machine| machine.address() == Some(address));
+        claiming.map(|machine| &*machine.spec.serial).collect::<BTreeSet<_>>().len()
+    };
     for change in &plan.changes {
         let address = &*change.address;
+        let is_shared = claims(address) > 1;
+        assert!(
+            !is_shared
+                || !matches!(change.change, ChangeKind::Add | ChangeKind::Promote | ChangeKind::Remove)
+        );
         let expected = match (before.get(address), after.get(address)) {
             (None, Some(part)) => (ChangeKind::Add, *part),
             (Some(part), None) => (ChangeKind::Remove, *part),
@@ -220,10 +259,14 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
     if before && part == Part::Worker {
         return;
     }
-    let machines: Vec<&Machine> =
+    let mut machines: Vec<&Machine> =
         site.machines.iter().filter(|machine| machine.address() == Some(address)).collect();
-    assert_eq!(machines.len(), 1);
+    machines.sort_by_key(|machine| machine.status.state);
+    machines.dedup_by_key(|machine| &machine.spec.serial);
+    assert_eq!(machines.len(), 1, "several machines claim {address}");
+    // One that is listed again counts as the first of its states.
     assert_eq!(machines[0].status.state, MachineState::Healthy);
+    assert!(machines[0].has_good_labels());
     let role = machines[0].spec.role.as_str();
     match part {
         Part::ControlPlane => assert!(site.template.control_plane_role().is_none_or(|wanted| wanted == role)),
@@ -252,9 +295,11 @@ fn error_is_what_it_says(site: &Site, error: &PlanError) {
     }
 }
 
-/// The one outcome of a rule; reports of addresses that are claimed twice stand apart.
+/// The one outcome of a rule; reports of addresses that are claimed or listed twice stand apart.
 fn outcome_of(reasons: &[Reason], rule: Action) -> Outcome {
-    let of_rule = reasons.iter().filter(|r| r.rule == rule && !matches!(r.why, Why::DuplicateAddress { .. }));
+    let apart =
+        |reason: &&Reason| matches!(reason.why, Why::DuplicateAddress { .. } | Why::ListedAgain { .. });
+    let of_rule = reasons.iter().filter(|reason| reason.rule == rule && !apart(reason));
     let outcomes: Vec<Outcome> = of_rule.map(|reason| reason.outcome).collect();
     assert!(!outcomes.is_empty() && outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{rule:?}");
     outcomes[0]

@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use madako_messages::machine::MachineState;
-use madako_messages::plan::{Action, Choice, Outcome, Part, Rival, Source, Why};
+use madako_messages::plan::{Action, Choice, Outcome, Part, Rival, Score, Source, Why};
 use serde_json::json;
 
-use crate::testing::{Site, machine, reasons_of};
+use crate::testing::{MachineWith as _, Site, machine, reasons_of};
 
 #[test]
 fn a_choice_names_score_share_and_runner_up() {
@@ -18,7 +18,9 @@ fn a_choice_names_score_share_and_runner_up() {
     let rival = |last, score| Some(Rival { address: Ipv4Addr::new(10, 0, 0, last), score });
     let choice = |part, role: Option<&str>, weight, considered, runner_up| {
         let role = role.map(std::sync::Arc::from);
-        Why::Chosen(Choice { part, from: Source::Unused, role, workers: 0, weight, considered, runner_up })
+        let score = Score { rack_points: 1_000, ..Score::default() };
+        let from = Source::Unused;
+        Why::Chosen(Choice { part, from, role, workers: 0, weight, considered, score, runner_up })
     };
     assert_eq!(chosen.len(), 2);
     assert_eq!((chosen[0].address.as_deref(), chosen[0].score), (Some("10.0.0.1"), Some(1_000)));
@@ -27,8 +29,74 @@ fn a_choice_names_score_share_and_runner_up() {
     assert_eq!(
         chosen[1].why.to_string(),
         "chosen as worker, the best of 2 unused machines of role \"a\" \
-         (its share is the smallest: 0 workers for weight 2.5); next was 10.0.0.3 with 1000"
+         (its share is the smallest: 0 workers for weight 2.5); \
+         score: 1000 for 0 such nodes in its rack, 0 for 0 days until its retire date; \
+         next was 10.0.0.3 with 1000 too, and the lowest address decides"
     );
+}
+
+#[test]
+fn a_score_is_told_in_its_parts() {
+    let mut machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 7, "a")).to_vec();
+    machines[0] = machines[0].clone().due_in(time::Duration::days(1_001));
+    machines[1] = machines[1].clone().due_in(time::Duration::days(-300)).state(MachineState::Unhealthy);
+    let site = Site::new(machines);
+    let plan = site.plan().unwrap();
+    let chosen = plan.reasons.iter().find(|reason| matches!(reason.why, Why::Chosen(_))).unwrap();
+    assert_eq!(chosen.score, Some(1_003));
+    let said = chosen.why.to_string();
+    assert!(
+        said.contains("1000 for 0 such nodes in its rack, 3 for 1001 days until its retire date"),
+        "{said}"
+    );
+    assert!(said.ends_with("next was 10.0.0.3 with 1000"), "{said}");
+
+    let plan = site.with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &[]).plan().unwrap();
+    let parts = plan.reasons.iter().filter_map(|reason| match &reason.why {
+        Why::Deselected(deselection) => Some((reason.score.unwrap(), deselection.score)),
+        _ => None,
+    });
+    let parts: Vec<(i64, Score)> = parts.collect();
+    let rest = Score { health_points: 0, in_rack: 3, rack_points: 970, days: -300, lifetime_points: -1 };
+    assert_eq!(parts[0], (969, rest));
+    assert_eq!(parts[1].1, Score { health_points: 1_000, in_rack: 2, rack_points: 980, ..Score::default() });
+    assert!(parts.iter().all(|(score, parts)| *score == parts.total()));
+}
+
+#[test]
+fn a_promotion_says_that_no_unused_machine_will_do_or_that_there_is_no_room() {
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site =
+        Site::new(machines).with_constraints(2, 1, 0).with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"]);
+    let plan = site.plan().unwrap();
+    let said: Vec<String> = reasons_of(&plan.reasons, Action::IncreaseControlPlane)
+        .iter()
+        .map(|reason| reason.why.to_string())
+        .collect();
+    assert_eq!(
+        said[1],
+        "workers beyond minimum-workers are promoted: no healthy machine is available as control plane node \
+         (1 of 2): of 3 machines, 3 in the cluster"
+    );
+    // A worker that cannot be promoted is told of as well.
+    site.machine("10.0.0.2").status.state = MachineState::Updating;
+    site.taint("10.0.0.3", "broken");
+    let error = site.plan().unwrap_err();
+    assert_eq!(
+        error.message,
+        "no healthy machine is available as control plane node (1 of 2): of 3 machines, 3 in the cluster; \
+         of 2 workers none can be promoted: 1 not healthy, 1 with a taint that is not tolerated"
+    );
+
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines)
+        .with_constraints(3, 1, 1)
+        .with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &["10.0.0.4"]);
+    site.machine("10.0.0.2").status.state = MachineState::Unhealthy;
+    let plan = site.plan().unwrap();
+    assert!(reasons_of(&plan.reasons, Action::ReplaceControlPlane).iter().any(|reason| {
+        reason.why == Why::Exchange { maximum: 1 } && reason.address.as_deref() == Some("10.0.0.2")
+    }));
 }
 
 #[test]

@@ -6,11 +6,12 @@
 use std::fmt::Write as _;
 
 use madako_messages::machine::MachineState;
+use madako_messages::plan::Plan;
 use madako_messages::template::Template;
 
-use crate::render::{error_table, plan_table, what_if_table};
+use crate::render::{end_table, error_table, plan_table, step_table};
 use crate::testing::{Site, machine, template};
-use crate::{Moment, what_if};
+use crate::{End, Moment};
 
 /// Plans that `settle` makes at most: a script that needs more is too long to read.
 const MOST_STEPS: usize = 12;
@@ -71,9 +72,9 @@ fn command(site: &mut Site, words: &[&str]) -> String {
         ["what-if", rest @ ..] => {
             let after = |flag: &str| {
                 let given = rest.chunks(2).filter(|pair| pair[0] == flag);
-                given.map(|pair| pair[1].parse().unwrap()).collect::<Vec<_>>()
+                given.map(|pair| pair[1]).collect::<Vec<_>>()
             };
-            return what_if_table(&what_if(&site.input(), &after("--lose"), &after("--remove")));
+            return table(&site.what_if(&after("--lose"), &after("--remove")));
         }
         other => panic!("no such command: {other:?}"),
     }
@@ -94,12 +95,17 @@ fn set_template(site: &mut Site, control_plane: &str, workers: &[&str]) {
 
 fn settle(site: &mut Site) -> String {
     // The same clock and the same machines: the answer to "what if nothing more happens".
-    let answer = what_if(&site.input(), &[], &[]);
-    assert!(answer.plans.len() <= MOST_STEPS);
-    if let Some(plan) = answer.plans.last() {
+    let answer = site.what_if(&[], &[]);
+    assert!(answer.0.len() <= MOST_STEPS);
+    if let Some(plan) = answer.0.last() {
         site.commit(plan);
     }
-    what_if_table(&answer)
+    table(&answer)
+}
+
+fn table((plans, end): &(Vec<Plan>, End)) -> String {
+    let steps = plans.iter().zip(1..).map(|(plan, number)| step_table(number, plan));
+    steps.chain(std::iter::once(end_table(plans.len(), end))).collect()
 }
 
 macro_rules! scenarios {

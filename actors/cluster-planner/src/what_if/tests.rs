@@ -13,8 +13,8 @@ fn site() -> Site {
         .with_cluster(&["10.0.0.1", "10.0.1.1", "10.0.2.1"], &["10.0.0.2", "10.0.1.2", "10.0.2.2"])
 }
 
-fn actions(answer: &WhatIf) -> Vec<Action> {
-    answer.plans.iter().map(|plan| plan.action.unwrap()).collect()
+fn actions(answer: &(Vec<Plan>, End)) -> Vec<Action> {
+    answer.0.iter().map(|plan| plan.action.unwrap()).collect()
 }
 
 #[test]
@@ -37,14 +37,15 @@ fn selectors_are_read_as_people_write_them() {
 #[test]
 fn with_nothing_lost_there_is_nothing_to_do() {
     let answer = site().what_if(&[], &[]);
-    assert_eq!(serde_json::to_value(&answer).unwrap(), json!({"plans": [], "end": null}));
+    assert_eq!(answer, (Vec::new(), End::AtRest));
+    assert_eq!(serde_json::to_value(&answer.1).unwrap(), json!(null));
 }
 
 #[test]
 fn a_lost_rack_is_replaced_plan_by_plan_until_nothing_is_left_to_do() {
     let answer = site().what_if(&["rack=1"], &[]);
     assert_eq!(actions(&answer), [Action::ReplaceControlPlane, Action::IncreaseWorkers]);
-    assert_eq!((answer.end, answer.stopped), (None, None));
+    assert_eq!(answer.1, End::AtRest);
 }
 
 #[test]
@@ -57,11 +58,11 @@ fn removed_machines_are_gone_even_when_they_are_lost_too() {
 fn what_would_be_missing_ends_the_answer() {
     let answer = site().what_if(&["role=a"], &[]);
     assert_eq!(actions(&answer), []);
-    let end = serde_json::to_value(&answer).unwrap()["end"].clone();
+    let end = serde_json::to_value(&answer.1).unwrap();
     assert_eq!(end["kind"], "not-available");
     assert!(end["message"].as_str().unwrap().contains("9 machines"), "{end}");
     let answer = site().what_if(&[], &["rack=0", "rack=1"]);
-    assert_eq!(answer.end.unwrap().kind, PlanErrorKind::TooManyNonExistent);
+    assert!(matches!(answer.1, End::NoPlan(error) if error.kind == PlanErrorKind::TooManyNonExistent));
 }
 
 #[test]
@@ -74,20 +75,43 @@ fn a_changed_template_is_applied_once() {
 
 #[test]
 fn a_selector_that_no_machine_matches_is_told() {
-    let answer = site().what_if(&["10.0.0.1", "rack=9"], &["role=b"]);
-    assert_eq!(answer.unmatched, [Selector::Rack(9), Selector::Role("b".to_owned())]);
+    let site = site();
+    let lose = ["10.0.0.1", "rack=9"].map(|text| text.parse().unwrap());
+    let unmatched = WhatIf::new(&site.input(), &lose, &["role=b".parse().unwrap()]).unwrap_err();
+    assert_eq!(unmatched, Unmatched(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
+    assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
 }
 
-#[test]
-fn plans_are_cut_off_at_the_limit() {
+/// A cluster of workers that all have been retired for long, and one healthy control plane node.
+fn retired(workers: usize) -> Site {
     let addresses: Vec<String> =
-        (0..=MOST_PLANS + 1).map(|index| format!("10.0.{}.{}", index / 250, index % 250)).collect();
+        (0..=workers).map(|index| format!("10.0.{}.{}", index / 250, index % 250)).collect();
     let machines = addresses.iter().map(|address| machine(address, 0, "a").state(MachineState::Retired));
     let mut machines: Vec<Machine> = machines.collect();
     machines[0].status.state = MachineState::Healthy;
     let workers: Vec<&str> = addresses[1..].iter().map(String::as_str).collect();
-    let site = Site::new(machines).with_constraints(1, 0, 0).with_cluster(&[&addresses[0]], &workers);
-    let answer = site.what_if(&[], &[]);
-    assert_eq!((answer.plans.len(), answer.stopped), (MOST_PLANS, Some(Stopped::Limit)));
-    assert_eq!(serde_json::to_value(&answer).unwrap()["stopped"], "limit");
+    Site::new(machines).with_constraints(1, 0, 0).with_cluster(&[&addresses[0]], &workers)
+}
+
+#[test]
+fn every_plan_is_shown_until_nothing_is_left_however_many_they_are() {
+    let answer = retired(400).what_if(&[], &[]);
+    assert_eq!((answer.0.len(), answer.1), (400, End::AtRest));
+}
+
+#[test]
+fn a_planner_that_never_comes_to_rest_is_told_as_an_error() {
+    let site = retired(10);
+    let mut answer = WhatIf::new(&site.input(), &[], &[]).unwrap();
+    assert_eq!(answer.most, most_plans(11, 11));
+    // No input is known for which the planner goes round in a circle: a small bound stands for one.
+    answer.most = 3;
+    for _ in 0..3 {
+        answer.next_plan().unwrap();
+    }
+    let end = answer.next_plan().unwrap_err();
+    assert_eq!(end, End::NeverAtRest { plans: 3 });
+    let end = serde_json::to_value(&end).unwrap();
+    assert_eq!(end["kind"], "never-at-rest");
+    assert!(end["message"].as_str().unwrap().contains("after 3 plans"), "{end}");
 }

@@ -71,6 +71,10 @@ fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError
             .write(true)
             .open(&path)
             .map_err(|source| failed("opening", path.display(), source))?;
+        // A file has its name only once it is complete: an empty one was emptied, and redb would begin anew in it.
+        if file.metadata().map_err(|source| failed("looking at", path.display(), source))?.len() == 0 {
+            return Err(damaged(path.display(), "it is empty".to_owned()));
+        }
         on_file(options, file, &path)?
     } else {
         make(options, directory)?

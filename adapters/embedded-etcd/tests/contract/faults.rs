@@ -170,6 +170,7 @@ async fn a_damaged_file_is_refused_and_left_as_it_was() {
         vec![0; whole.len()],
         whole[..whole.len() / 2].to_vec(),
         whole[..100].to_vec(),
+        Vec::new(),
     ];
     for _ in 0..150 {
         let mut damaged = whole.clone();

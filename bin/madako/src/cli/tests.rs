@@ -2,7 +2,7 @@
 
 mod reference;
 
-use clap::{Command as Words, CommandFactory, Parser};
+use clap::Command as Words;
 
 use super::*;
 use crate::output::Format;
@@ -32,12 +32,12 @@ fn examples(command: &Words) -> Vec<String> {
 }
 
 fn parsed(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(line.split_whitespace())
+    Cli::read(line.split_whitespace())
 }
 
 #[test]
 fn the_definition_is_consistent() {
-    Cli::command().debug_assert();
+    negative_is_a_value(Cli::command()).debug_assert();
 }
 
 #[test]
@@ -126,6 +126,29 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
         let error = parsed(&format!("madako serve {wrong}")).expect_err(wrong);
         assert_eq!(error.exit_code(), 2, "{wrong}");
     }
+}
+
+#[test]
+fn a_number_that_is_out_of_range_is_told_what_was_expected() {
+    for (line, expected) in [
+        ("plan --retire-wait -1", "expected a number of seconds"),
+        ("history -n -1", "expected a whole number from 0 to 4294967295"),
+        ("history -n many", "expected a whole number from 0 to"),
+        ("demo --seed -1", "expected a whole number from 0 to 18446744073709551615"),
+        ("demo --for -5s", "expected a duration"),
+        ("serve --interval -1s", "expected a duration"),
+        ("serve --interval -1", "expected a duration"),
+        ("serve --max-concurrent-updates 0", "expected a whole number from 1 to 4294967295"),
+        ("serve --max-concurrent-updates -3", "expected a whole number from 1 to 4294967295"),
+    ] {
+        let error = parsed(&format!("madako {line}")).expect_err(line);
+        let text = error.to_string();
+        assert!(text.contains(expected) && !text.contains("unexpected"), "{line}: {text}");
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+    // What is no number is still looked for among the flags.
+    let text = parsed("madako history -x").unwrap_err().to_string();
+    assert!(text.contains("unexpected argument '-x'"), "{text}");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! `madako constraints`: the conditions that a cluster must satisfy.
 
+use std::collections::BTreeMap;
+
 use clap::Subcommand;
 use madako_messages::constraints::Constraints;
 use madako_messages::keys;
-use madako_messages::store::Store;
+use madako_messages::store::{Entry, Store};
+use serde_json::value::RawValue;
 
 use crate::access::{decode, get, modify};
 use crate::failure::Failure;
@@ -47,7 +50,9 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
             let warnings = modify(store, keys::CONSTRAINTS, |stored| {
                 let mut constraints = match stored {
                     None => Constraints::default(),
-                    Some(entry) => decode(keys::CONSTRAINTS, entry)?,
+                    Some(entry) => {
+                        decode(keys::CONSTRAINTS, entry).or_else(|_| decode_without(&name, entry))?
+                    }
                 };
                 constraints.set(&name, &value)?;
                 Ok((serde_json::to_vec(&constraints)?, constraints.warnings()))
@@ -59,6 +64,14 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
             Ok(())
         }
     }
+}
+
+/// What is stored but for one constraint: that one may be what cannot be read, and is about to be set.
+fn decode_without(name: &str, entry: &Entry) -> Result<Constraints, Failure> {
+    let mut fields: BTreeMap<String, Box<RawValue>> = decode(keys::CONSTRAINTS, entry)?;
+    fields.retain(|field, _| !field.eq_ignore_ascii_case(name));
+    let others = Entry { value: serde_json::to_vec(&fields)?.into(), ..entry.clone() };
+    decode(keys::CONSTRAINTS, &others)
 }
 
 /// A contradiction with another constraint depends on what is stored; the rest can be told at once.

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::access::decode;
+use crate::cli::whole_number;
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, note, print, printable};
 
@@ -22,13 +23,21 @@ const FIRST_FOLLOWED: usize = 20;
 #[command(after_help = "Example:\n  madako history -n 5 -o table")]
 pub(crate) struct Args {
     /// At most so many records; 0 is all of them, or the last 20 with --follow
-    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 0, value_parser = parse_count)]
     count: usize,
     /// Shows the last records, the oldest first, and then each change as it comes
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Most records that can be asked for: etcd would not hold as many.
+const MOST_RECORDS: u32 = u32::MAX;
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = whole_number(text, 0..=u64::from(MOST_RECORDS))?;
+    usize::try_from(count).map_err(|error| error.to_string())
 }
 
 /// Runs the command.

@@ -1,11 +1,15 @@
 //! `madako demo`: the whole service on the embedded store, with a simulated data center behind real HTTP.
 //!
 //! For: seeing what Madako does without any machine. Everything but the machines is real: the store's
-//! file (in a directory that goes with the demo), etcd's API and HTTP on loopback, GraphQL, the actors.
+//! file (in a directory that goes with the demo), etcd's API and HTTP on loopback, GraphQL, the actors. Now and then
+//! it kills one of the service's actors, and says so: a fault that it injects, to show what follows.
 
+mod mischief;
 mod picture;
 mod summary;
 mod tell;
+#[cfg(test)]
+mod tests;
 mod view;
 mod world;
 
@@ -21,6 +25,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use mischief::Mischief;
 use picture::{ActorLine, Picture};
 use summary::Summary;
 use world::World;
@@ -41,6 +46,9 @@ pub(crate) struct DemoOptions {
     pub(crate) etcd: std::net::SocketAddr,
     /// Print the summary as JSON and nothing else.
     pub(crate) json: bool,
+    /// Also log what happens, as the service does. The view and the lines tell all of it, and a log on standard error
+    /// would stand in the middle of them.
+    pub(crate) log: bool,
 }
 
 /// How the demo shows what happens.
@@ -63,6 +71,8 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     let mut picture = Picture {
         http: world.service.http().to_string(),
         etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
+        seed: options.seed,
+        retire_wait: world::RETIRE_WAIT,
         ..Picture::default()
     };
     let shown = show(&mut world, &options, &mut picture, &mut screen).await;
@@ -92,6 +102,7 @@ async fn show(
     let began = Instant::now();
     let end = options.length.map(|length| began + length);
     let mut stop = std::pin::pin!(crate::signals::stop());
+    let mut mischief = Mischief::new(options.seed);
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -100,6 +111,13 @@ async fn show(
             () = &mut stop => break,
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
+            () = mischief.due() => {
+                picture.elapsed = began.elapsed();
+                if let Some(actor) = mischief.strike(world.service.instance()).await {
+                    let told = picture.injected(actor);
+                    say(picture, screen, &told)?;
+                }
+            }
             _ = frames.tick() => {
                 if matches!(screen, Screen::Live(_)) && asked_to_end()? {
                     break;
@@ -123,18 +141,24 @@ fn take(
 ) -> anyhow::Result<()> {
     picture.elapsed = began.elapsed();
     match event {
-        Ok(event) => {
-            if let (Some(line), Screen::Lines) = (picture.take(&event), screen) {
-                writeln!(std::io::stdout().lock(), "{:>7.1} s  {line}", picture.elapsed.as_secs_f64())?;
-            }
-            Ok(())
-        }
+        Ok(event) => match picture.take(&event) {
+            Some(told) => say(picture, screen, &told),
+            None => Ok(()),
+        },
         // The summary counts events: one that was missed would make it wrong.
         Err(error @ broadcast::error::RecvError::Lagged(_)) => {
             Err(anyhow::Error::new(error).context("the demo is too slow to count what happens"))
         }
         Err(RecvError::Closed) => anyhow::bail!("the service ended"),
     }
+}
+
+/// Prints a line about what happened, where there is no view that shows it.
+fn say(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result<()> {
+    if let Screen::Lines = screen {
+        writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
+    }
+    Ok(())
 }
 
 async fn refresh(world: &World, picture: &mut Picture, began: Instant) {

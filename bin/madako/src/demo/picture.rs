@@ -38,6 +38,9 @@ pub(crate) struct Picture {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
+    pub(crate) seed: u64,
+    /// How long a worker stays after its machine was retired.
+    pub(crate) retire_wait: Duration,
     /// The epoch, while the instance leads.
     pub(crate) epoch: Option<i64>,
     pub(crate) revision: i64,
@@ -89,11 +92,22 @@ impl Picture {
             self.last_plan = Some(Arc::clone(plan));
         }
         let told = tell(event)?;
+        self.remember(told.clone());
+        Some(told)
+    }
+
+    /// Takes up that the demo itself has killed an actor. Returns how it is told.
+    pub(crate) fn injected(&mut self, actor: &str) -> String {
+        let told = format!("the demo kills {actor}: a fault injected to show what follows");
+        self.remember(told.clone());
+        told
+    }
+
+    fn remember(&mut self, told: String) {
         if self.events.len() == EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back((self.elapsed, told.clone()));
-        Some(told)
+        self.events.push_back((self.elapsed, told));
     }
 
     /// Shows these machines with the parts that a cluster gives them.

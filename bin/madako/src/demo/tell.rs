@@ -70,6 +70,15 @@ fn changes(changes: &[Change]) -> String {
         .take(NAMED)
         .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
         .collect();
-    let rest = changes.len() - named.len();
-    if rest == 0 { named.join(", ") } else { format!("{} and {rest} more", named.join(", ")) }
+    let more = told.len() - named.len();
+    let updates = changes.len() - told.len();
+    let mut text = named.join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    if updates > 0 {
+        let nodes = if updates == 1 { "node" } else { "nodes" };
+        text.push_str(&format!(", other settings of {updates} {nodes}"));
+    }
+    text
 }

@@ -1,5 +1,12 @@
-//! The live view: racks of machines, the last plan with its reasons, events, actors. Draws a picture,
-//! knows nothing else.
+//! The live view. Drawing is a function of a [`Picture`] and the size of the terminal.
+//!
+//! Guarantees: text is never cut at a border, it goes on in the next line; how to end the demo, where it is served and
+//! what the signs mean stay on a screen of 80 by 24. Where a list does not fit, the newest or most telling of it is
+//! shown, with the number of what is not.
+
+#[cfg(test)]
+mod tests;
+mod text;
 
 use madako_messages::machine::MachineState;
 use madako_messages::plan::{Outcome, Part, Reason};
@@ -7,60 +14,120 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Paragraph};
+use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::picture::{Cell, Picture};
+use text::{flow, hanging};
+
+/// Columns of the panel of actors: the longest name, `back in 0.1 s`, and three digits of restarts.
+const ACTORS_WIDTH: u16 = 46;
+/// From this width on the plan and what happened stand beside each other, each with room for a sentence in a line or two.
+const WIDE: u16 = 110;
+/// Below this height panels have a line above them instead of a frame, which saves a line each.
+const HIGH: u16 = 32;
 
 /// Draws a picture.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
-    let racks = u16::try_from(picture.racks.len()).unwrap_or(u16::MAX).saturating_add(4);
-    let [title, top, bottom] =
-        Layout::vertical([Constraint::Length(1), Constraint::Length(racks.max(9)), Constraint::Min(5)])
-            .areas(frame.area());
-    let [left, right] = Layout::horizontal([Constraint::Min(30), Constraint::Length(46)]).areas(top);
-    let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(bottom);
-    frame.render_widget(headline(picture), title);
-    frame.render_widget(machines(picture), left);
-    frame.render_widget(actors(picture), right);
-    frame.render_widget(last_plan(picture, plan), plan);
-    frame.render_widget(happenings(picture, events), events);
+    let area = frame.area();
+    let head = headline(picture, area.width);
+    let legend = legend(picture, area.width);
+    let framed = area.height >= HIGH;
+    let rows = picture.racks.len().max(picture.actors.len()) + if framed { 2 } else { 1 };
+    let [head_area, top, legend_area, bottom] = Layout::vertical([
+        Constraint::Length(length(head.len())),
+        Constraint::Length(length(rows)),
+        Constraint::Length(length(legend.len())),
+        Constraint::Min(0),
+    ])
+    .areas(area);
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(30), Constraint::Length(ACTORS_WIDTH)]).areas(top);
+    frame.render_widget(Paragraph::new(head), head_area);
+    frame
+        .render_widget(Paragraph::new(machines(picture)).block(block(machines_title(picture), framed)), left);
+    frame.render_widget(Paragraph::new(actors(picture)).block(block(" actors ".to_owned(), framed)), right);
+    frame.render_widget(Paragraph::new(legend), legend_area);
+
+    let (plan, events) = below(picture, bottom, framed);
+    let inside = |area: Rect| block(String::new(), framed).inner(area);
+    let reasons = last_plan(picture, inside(plan));
+    frame.render_widget(Paragraph::new(reasons).block(block(plan_title(picture), framed)), plan);
+    let happened = happenings(picture, inside(events));
+    frame.render_widget(Paragraph::new(happened).block(block(" what happened ".to_owned(), framed)), events);
 }
 
-fn headline(picture: &Picture) -> Line<'static> {
+/// Where the plan and what happened stand: side by side, or, on a narrow screen, above each other; then a short plan
+/// leaves its room to the other.
+fn below(picture: &Picture, area: Rect, framed: bool) -> (Rect, Rect) {
+    if area.width >= WIDE {
+        let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(area);
+        return (plan, events);
+    }
+    let inside = block(String::new(), framed).inner(area);
+    let edges = area.height - inside.height;
+    let all = last_plan(picture, Rect { height: u16::MAX, ..inside });
+    let wanted = length(all.len()).saturating_add(edges);
+    let [plan, events] =
+        Layout::vertical([Constraint::Length(wanted.min(area.height.div_ceil(2))), Constraint::Min(0)])
+            .areas(area);
+    (plan, events)
+}
+
+fn length(lines: usize) -> u16 {
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+fn block(title: String, framed: bool) -> Block<'static> {
+    Block::new().borders(if framed { Borders::ALL } else { Borders::TOP }).title(title)
+}
+
+fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let leads = match picture.epoch {
         Some(epoch) => Span::styled(format!("leads, epoch {epoch}"), Style::new().fg(Color::Green)),
         None => Span::styled("does not lead", Style::new().fg(Color::Yellow)),
     };
-    Line::from(vec![
+    let items = [
         Span::styled(" madako demo ", bold.add_modifier(Modifier::REVERSED)),
-        Span::raw(format!(" {:>4} s  ", picture.elapsed.as_secs())),
+        Span::raw(format!("{:>4} s", picture.elapsed.as_secs())),
         leads,
-        Span::raw(format!(
-            "  revision {}  http {}  etcd {}  Ctrl-C ends it",
-            picture.revision, picture.http, picture.etcd
-        )),
-    ])
+        Span::raw(format!("revision {}", picture.revision)),
+        Span::raw("Ctrl-C ends it"),
+        Span::raw(format!("http {}", picture.http)),
+        Span::raw(format!("etcd {}", picture.etcd)),
+        Span::raw(format!("seed {}", picture.seed)),
+    ];
+    flow(items, usize::from(width))
 }
 
-fn machines(picture: &Picture) -> Paragraph<'static> {
-    let mut lines: Vec<Line<'_>> = picture
-        .racks
-        .iter()
-        .map(|(rack, cells)| {
-            let mut spans = vec![Span::raw(format!(" rack {rack:<2} "))];
-            spans.extend(cells.iter().flat_map(|cell| [Span::raw(" "), symbol(cell)]));
-            Line::from(spans)
-        })
-        .collect();
-    let mut states = vec![Span::raw(" state: ")];
-    for state in MachineState::ALL {
-        states.push(Span::styled(format!("{} ", state.name().to_lowercase()), colour(state)));
-    }
-    lines.push(Line::from(" C control plane  c s g worker (compute, storage, gpu)  . unused  b boot"));
-    lines.push(Line::from(states));
-    let title = format!(" {} control plane nodes, {} workers ", picture.control_plane, picture.workers);
-    Paragraph::new(lines).block(Block::bordered().title(title))
+fn machines_title(picture: &Picture) -> String {
+    format!(" {} control plane nodes, {} workers ", picture.control_plane, picture.workers)
+}
+
+fn machines(picture: &Picture) -> Vec<Line<'static>> {
+    let rack = |(rack, cells): (&i64, &Vec<Cell>)| {
+        let mut spans = vec![Span::raw(format!(" rack {rack:<2} "))];
+        spans.extend(cells.iter().flat_map(|cell| [Span::raw(" "), symbol(cell)]));
+        Line::from(spans)
+    };
+    picture.racks.iter().map(rack).collect()
+}
+
+/// What the signs and colours mean, and what differs from `madako serve`.
+fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
+    let signs = [
+        " C control plane",
+        "c s g worker (compute, storage, gpu)",
+        ". unused",
+        ", unused, not in order",
+        "b boot",
+    ];
+    let states = MachineState::ALL
+        .into_iter()
+        .map(|state| Span::styled(state.name().to_lowercase(), colour(state)))
+        .collect::<Vec<_>>();
+    let wait = format!("a retired worker leaves after {} s", picture.retire_wait.as_secs());
+    flow(signs.map(Span::raw).into_iter().chain(states).chain([Span::raw(wait)]), usize::from(width))
 }
 
 /// A control plane node is `C`, a worker its role's first letter, an unused machine a dot.
@@ -91,126 +158,95 @@ fn colour(state: MachineState) -> Style {
     })
 }
 
-fn actors(picture: &Picture) -> Paragraph<'static> {
-    let lines: Vec<Line<'_>> = picture
+fn actors(picture: &Picture) -> Vec<Line<'static>> {
+    picture
         .actors
         .iter()
         .map(|actor| {
             let style = if actor.state == "running" { Style::new() } else { Style::new().fg(Color::Red) };
             let name = format!("{}{}", "  ".repeat(actor.depth), actor.name);
-            let restarts =
-                if actor.restarts == 0 { String::new() } else { format!("{} restarts", actor.restarts) };
-            Line::styled(format!(" {name:<20} {:<9} {restarts}", actor.state), style)
-        })
-        .collect();
-    Paragraph::new(lines).block(Block::bordered().title(" actors "))
-}
-
-fn last_plan(picture: &Picture, area: Rect) -> Paragraph<'static> {
-    let Some(plan) = &picture.last_plan else {
-        return Paragraph::new(" none yet").block(Block::bordered().title(" last plan "));
-    };
-    let room = usize::from(area.height.saturating_sub(2));
-    let mut reasons: Vec<&Reason> = plan.reasons.iter().collect();
-    // What was done first, then why the other rules did not fire.
-    reasons.sort_by_key(|reason| reason.outcome != Outcome::Fired);
-    let lines: Vec<Line<'_>> = reasons
-        .iter()
-        .take(room)
-        .map(|reason| {
-            let style = match reason.outcome {
-                Outcome::Fired => Style::new(),
-                Outcome::NotFired => Style::new().fg(Color::DarkGray),
-                Outcome::Failed => Style::new().fg(Color::Red),
+            let restarts = match actor.restarts {
+                0 => String::new(),
+                1 => "1 restart".to_owned(),
+                more => format!("{more} restarts"),
             };
-            let address = reason.address.as_ref().map_or_else(String::new, |address| format!("{address}: "));
-            Line::styled(format!(" {}: {address}{}", reason.rule.name(), reason.why), style)
+            Line::styled(format!(" {name:<18} {:<13} {restarts}", actor.state), style)
         })
-        .collect();
-    let title = format!(
-        " last plan: {}, {} changes ",
-        plan.action.map_or("nothing", |action| action.name()),
-        plan.changes.len()
-    );
-    Paragraph::new(lines).block(Block::bordered().title(title))
+        .collect()
 }
 
-fn happenings(picture: &Picture, area: Rect) -> Paragraph<'static> {
-    let room = usize::from(area.height.saturating_sub(2));
-    let skipped = picture.events.len().saturating_sub(room);
-    let lines: Vec<Line<'_>> = picture
-        .events
-        .iter()
-        .skip(skipped)
-        .map(|(at, what)| Line::from(format!(" {:>4} s  {what}", at.as_secs())))
-        .collect();
-    Paragraph::new(lines).block(Block::bordered().title(" what happened "))
+fn plan_title(picture: &Picture) -> String {
+    match &picture.last_plan {
+        None => " last plan ".to_owned(),
+        Some(plan) => {
+            let action = plan.action.map_or("nothing", |action| action.name());
+            let changes = if plan.changes.len() == 1 { "change" } else { "changes" };
+            format!(" last plan: {action}, {} {changes} ", plan.changes.len())
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
-    use super::super::picture::ActorLine;
-    use super::*;
-
-    fn cell(role: &str, state: MachineState, part: Option<Part>) -> Cell {
-        Cell { role: role.to_owned(), state, part }
+/// What was done first, then why the other rules did not fire. Where there is no room for all, the others have up to
+/// half of it: that a rule did not fire is as telling as the thirtieth machine that was chosen.
+fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
+    let (width, room) = (usize::from(area.width), usize::from(area.height));
+    let Some(plan) = &picture.last_plan else { return vec![Line::raw(" none yet")] };
+    let told = |fired: bool| -> Vec<Vec<Line<'static>>> {
+        let chosen = plan.reasons.iter().filter(|reason| (reason.outcome != Outcome::NotFired) == fired);
+        chosen.map(|reason| reason_lines(reason, width)).collect()
+    };
+    let count = |reasons: &[Vec<Line<'_>>]| reasons.iter().map(Vec::len).sum::<usize>();
+    let (fired, others) = (told(true), told(false));
+    if count(&fired) + count(&others) <= room {
+        return [fired.concat(), others.concat()].concat();
     }
+    // A line is kept for the number of those that are not shown.
+    let room = room.saturating_sub(1);
+    let all = fired.len() + others.len();
+    let for_others = count(&others).min((room / 2).max(room.saturating_sub(count(&fired))));
+    let mut lines = Vec::new();
+    let mut shown = whole(&mut lines, fired, room - for_others);
+    shown += whole(&mut lines, others, room);
+    lines.push(Line::styled(format!(" and {} more reasons", all - shown), Style::new().fg(Color::DarkGray)));
+    lines
+}
 
-    #[test]
-    fn racks_parts_actors_and_events_are_on_the_screen() {
-        let mut picture = Picture {
-            elapsed: Duration::from_secs(12),
-            http: "127.0.0.1:10180".to_owned(),
-            etcd: "127.0.0.1:2379".to_owned(),
-            epoch: Some(3),
-            revision: 9,
-            control_plane: 1,
-            workers: 2,
-            ..Picture::default()
-        };
-        picture.racks.insert(
-            0,
-            vec![
-                cell("boot", MachineState::Healthy, None),
-                cell("compute", MachineState::Healthy, Some(Part::ControlPlane)),
-                cell("storage", MachineState::Unhealthy, Some(Part::Worker)),
-                cell("gpu", MachineState::Healthy, Some(Part::Worker)),
-                cell("compute", MachineState::Healthy, None),
-                cell("compute", MachineState::Retired, None),
-            ],
-        );
-        picture.actors.push(ActorLine {
-            name: "leader".to_owned(),
-            depth: 0,
-            state: "running".to_owned(),
-            restarts: 2,
-        });
-        picture.events.push_back((Duration::from_secs(7), "leads (epoch 3)".to_owned()));
-        let mut terminal = Terminal::new(TestBackend::new(110, 20)).unwrap();
-        terminal.draw(|frame| draw(frame, &picture)).unwrap();
-        let screen = terminal.backend().to_string();
-        for expected in [
-            "12 s  leads, epoch 3  revision 9",
-            "1 control plane nodes, 2 workers",
-            "rack 0   b C s g . ,",
-            "leader               running   2 restarts",
-            "last plan",
-            "7 s  leads (epoch 3)",
-        ] {
-            assert!(screen.contains(expected), "no {expected:?} on\n{screen}");
+/// Adds reasons for as long as there is room for the whole of them. Returns how many.
+fn whole(lines: &mut Vec<Line<'static>>, reasons: Vec<Vec<Line<'static>>>, room: usize) -> usize {
+    let mut added = 0;
+    for reason in reasons {
+        if lines.len() + reason.len() > room {
+            break;
         }
+        lines.extend(reason);
+        added += 1;
     }
+    added
+}
 
-    #[test]
-    fn a_small_screen_is_no_reason_to_fail() {
-        for (width, height) in [(1, 1), (20, 5), (40, 3)] {
-            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| draw(frame, &Picture::default())).unwrap();
+fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
+    let style = match reason.outcome {
+        Outcome::Fired => Style::new().fg(Color::Green),
+        Outcome::NotFired => Style::new().fg(Color::DarkGray),
+        Outcome::Failed => Style::new().fg(Color::Red),
+    };
+    let address = reason.address.as_ref().map_or_else(String::new, |address| format!("{address}: "));
+    let text = format!("{}: {address}{}", reason.rule.name(), reason.why);
+    hanging(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
+}
+
+/// The newest at the bottom, as many as there is room for.
+fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
+    let (width, room) = (usize::from(area.width), usize::from(area.height));
+    let mut newest_first: Vec<Line<'static>> = Vec::new();
+    for (at, what) in picture.events.iter().rev() {
+        let lines = hanging(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
+        // The newest is shown even where only its beginning fits.
+        if newest_first.len() + lines.len() > room && !newest_first.is_empty() {
+            break;
         }
+        newest_first.extend(lines.into_iter().take(room).rev());
     }
+    newest_first.reverse();
+    newest_first
 }

@@ -28,8 +28,8 @@ use super::DemoOptions;
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time to live of the session lease.
 const SESSION_TTL: Duration = Duration::from_secs(10);
-/// A retired worker leaves soon, so that it is seen while one watches.
-const RETIRE_WAIT: Duration = Duration::from_secs(10);
+/// A retired worker leaves sooner than by default (300 s), so that it is seen while one watches.
+pub(crate) const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
 /// A running demo.
 pub(crate) struct World {
@@ -48,7 +48,11 @@ struct Directory(PathBuf);
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, directory = %self.0.display(), "the demo's directory stays");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                directory = %self.0.display(),
+                "the demo's directory stays"
+            );
         }
     }
 }
@@ -66,7 +70,7 @@ impl World {
         let server = registry.clone();
         let registry_server = Task::start(async move {
             if let Err(error) = server.serve_tcp(listener).await {
-                tracing::error!(%error, "the simulated registry ended");
+                tracing::error!(error = &error as &dyn std::error::Error, "the simulated registry ended");
             }
         });
 
@@ -83,17 +87,10 @@ impl World {
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
         install(&store.client(&clients, options.seed).await?, &url).await?;
-        let journal = Journal::new("demo");
+        let journal = if options.log { Journal::new("demo") } else { Journal::unlogged("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {
-            instance: InstanceOptions {
-                id: "demo".to_owned(),
-                host: crate::host::name(),
-                interval: INTERVAL,
-                session_ttl: SESSION_TTL,
-                retire_wait: RETIRE_WAIT,
-                seed: options.seed,
-            },
+            instance: instance("demo", crate::host::name(), options.seed),
             http: options.http.to_string(),
             metrics: crate::recorder::install()?,
             version: crate::VERSION,
@@ -110,8 +107,20 @@ impl World {
     }
 }
 
+/// How the demo's instance works.
+pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
+    InstanceOptions {
+        id: id.to_owned(),
+        host,
+        interval: INTERVAL,
+        session_ttl: SESSION_TTL,
+        retire_wait: RETIRE_WAIT,
+        seed,
+    }
+}
+
 /// Stores what an operator would: the registry's URL, variables, constraints and a template.
-async fn install(store: &madako_store::EtcdStore, url: &str) -> anyhow::Result<()> {
+pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyhow::Result<()> {
     let worker = |role: &str, weight: &str| {
         json!({
             "user": "cybozu",

@@ -1,8 +1,11 @@
 //! Inputs of a plan from files.
 
+use std::collections::BTreeSet;
+
 use madako_messages::constraints::Constraints;
 use madako_messages::found::{cluster_from_yaml, node_taints_from_yaml};
 use madako_messages::input::InputError;
+use madako_messages::machine::Machine;
 use madako_messages::template::Template;
 use madako_sabakan::{leave_out_without_address, parse_machines};
 
@@ -31,17 +34,43 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
         parse_machines(&read(machines)?).map_err(|error| in_file(machines, error))?,
     );
     note_left_out(&fetched.left_out);
-    Ok(Inputs {
+    let inputs = Inputs {
         template,
         constraints: optional(args.constraints.as_deref(), Constraints::from_yaml)?.unwrap_or_default(),
         machines: fetched.machines,
         current: optional(args.current.as_deref(), cluster_from_yaml)?,
         node_taints: optional(args.node_taints.as_deref(), node_taints_from_yaml)?.unwrap_or_default(),
         template_changed: args.template_changed,
-    })
+    };
+    warn_of_strangers(&inputs);
+    Ok(inputs)
 }
 
-/// Serials of machines without an address that are named; the rest are counted.
+/// Warns of taints of addresses that nobody has: they change nothing, and most likely are slips of the pen.
+fn warn_of_strangers(inputs: &Inputs) {
+    if inputs.node_taints.is_empty() {
+        return;
+    }
+    let nodes = inputs.current.iter().flat_map(|cluster| &cluster.nodes);
+    let known: BTreeSet<&str> = inputs
+        .machines
+        .iter()
+        .filter_map(Machine::address)
+        .chain(nodes.map(|node| node.address.as_str()))
+        .collect();
+    let strangers: Vec<&str> =
+        inputs.node_taints.keys().map(String::as_str).filter(|address| !known.contains(address)).collect();
+    if strangers.is_empty() {
+        return;
+    }
+    let named = strangers.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = if strangers.len() > MAX_NAMED { ", ..." } else { "" };
+    warn(format_args!(
+        "taints are given for {named}{more}, which is the address of no machine and of no node of the cluster"
+    ));
+}
+
+/// Serials or addresses that are named; a line holds about as many.
 const MAX_NAMED: usize = 5;
 
 /// Tells of machines that cannot be nodes.

@@ -66,6 +66,28 @@ async fn an_address_that_is_taken_is_explained() {
 }
 
 #[tokio::test]
+async fn the_systems_reason_for_a_failed_start_is_told_once() {
+    let files = Files::new();
+    let listen = format!("127.0.0.1:{}", crate::program::free_port());
+    let below_a_file = files.write("file", "") + "/data";
+    let config =
+        files.write("c.yml", format!("embedded: {{data-dir: {below_a_file}, listen: '{listen}'}}\n"));
+    let answer = madako(&["serve", "--config", &config, "--http", "127.0.0.1:0"]).await;
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    assert_eq!(answer.err.matches("Not a directory").count(), 1, "{}", answer.err);
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = taken.local_addr().unwrap().to_string();
+    let config =
+        files.write("d.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
+    let answer = madako(&["serve", "--config", &config, "--http", &http]).await;
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    let expected = format!("cannot be served: cannot listen on {http}: Address already in use");
+    assert!(answer.err.contains(&expected), "{}", answer.err);
+    assert_eq!(answer.err.matches("cannot listen on").count(), 1, "{}", answer.err);
+}
+
+#[tokio::test]
 async fn prefix_and_user_are_those_of_the_file() {
     let Some(etcd) = Etcd::start().await else { return };
     let text = std::fs::read_to_string(etcd.config()).unwrap();
@@ -94,6 +116,10 @@ async fn usage_errors_exit_with_2_and_help_with_0() {
         let answer = madako(args).await;
         assert_eq!((answer.code, answer.out.as_str()), (2, ""), "{args:?}");
         assert!(!answer.err.is_empty());
+        // What asks for nothing gets the help; what asks for the wrong thing gets an error like any other.
+        let is_help = args.is_empty() || args == ["cluster"];
+        assert_eq!(answer.err.starts_with("madako: "), !is_help, "{args:?}: {}", answer.err);
+        assert!(!answer.err.contains("error: "), "{}", answer.err);
     }
     for args in [&["--help"][..], &["help", "sabakan", "set-variables"], &["plan", "-h"], &["--version"]] {
         let answer = madako(args).await;

@@ -81,6 +81,24 @@ async fn constraints_are_set_one_by_one() {
 }
 
 #[tokio::test]
+async fn a_stored_constraint_that_cannot_be_read_can_be_set() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put(
+        "constraints",
+        r#"{"control-plane-count":"3","minimum-workers":2,"new":12345678901234567890123}"#,
+    )
+    .await;
+    let message = etcd.run(&["constraints", "show"]).await.refused(1);
+    assert!(message.contains("control-plane-count: "), "{message}");
+    let message = etcd.run(&["constraints", "set", "minimum-workers", "4"]).await.refused(1);
+    assert!(message.contains("control-plane-count: "), "{message}");
+    assert_eq!(etcd.run(&["constraints", "set", "control-plane-count", "3"]).await.calm(), "");
+    let stored = etcd.get("constraints").await.unwrap();
+    assert!(stored.starts_with(r#"{"control-plane-count":3,"minimum-workers":2,"#), "{stored}");
+    assert!(stored.ends_with(r#""new":12345678901234567890123}"#), "{stored}");
+}
+
+#[tokio::test]
 async fn constraints_that_are_set_at_the_same_time_are_all_set() {
     let Some(etcd) = Etcd::start().await else { return };
     let set = async |name: &str, value: &str| etcd.run(&["constraints", "set", name, value]).await.calm();

@@ -186,6 +186,11 @@ async fn what_if_shows_every_plan_until_nothing_is_left_to_do() {
         shown["plans"].as_array().unwrap().iter().map(|plan| plan["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["remove-non-existent-nodes", "replace-control-plane", "increase-workers"]);
     assert_eq!(shown["end"], Value::Null);
+    let plan = shown["plans"][0].as_object().unwrap();
+    assert_eq!(plan.keys().collect::<Vec<_>>(), ["action", "changes", "cluster", "reasons"]);
+    assert_eq!(shown.as_object().unwrap().len(), 2);
+    let yaml = case.run("what-if", &[&args, &["-o", "yaml"][..]].concat()).await.calm();
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), shown);
     let table = case.run("what-if", &args).await.calm();
     assert!(
         table.contains("Plan 3\n") && table.ends_with("After 3 plans: nothing is left to do.\n"),
@@ -197,6 +202,11 @@ async fn what_if_shows_every_plan_until_nothing_is_left_to_do() {
     assert_eq!((missing.code, missing.err.as_str()), (3, ""));
     assert_eq!(missing.json()["end"]["kind"], "too-many-non-existent");
     assert_eq!(missing.json()["plans"], json!([]));
+
+    let nothing = async |form| case.run("what-if", &["--current", &current, "-o", form]).await.calm();
+    assert_eq!(nothing("json").await, "{\"plans\": [], \"end\": null}\n");
+    assert_eq!(nothing("yaml").await, "plans: []\nend: null\n");
+    assert_eq!(nothing("table").await, "At once: nothing is left to do.\n");
 
     let slip =
         case.run("what-if", &["--current", &current, "--lose", "rack=7", "--remove", "10.9.9.9"]).await;
@@ -228,6 +238,20 @@ async fn bad_input_exits_with_2_and_names_the_file() {
             &["u.yml: current cluster", "nodes[0].adress"],
         ),
         (["--node-taints", &bad("n.yml", "node-1: []\n")], &["n.yml: taints of nodes", "got \"node-1\""]),
+        (
+            ["--node-taints", &bad("n2.yml", "10.0.0.1: [{key: a, effect: NoShedule, value: v v}]\n")],
+            &[
+                "effect: got \"NoShedule\", expected NoSchedule, PreferNoSchedule or NoExecute",
+                "value: got \"v v\"",
+            ],
+        ),
+        (
+            [
+                "--machines",
+                &bad("m3.json", r#"[{"spec":{"serial":"a","registerDate":"2026-01-31 12:00:00Z"}}]"#),
+            ],
+            &["registerDate (serial a): got", "expected an RFC 3339 time such as 2026-01-31T12:00:00Z"],
+        ),
         (["--current", "/nonexistent"], &["/nonexistent cannot be read"]),
     ] {
         let message = case.run("plan", &args).await.refused(2);
@@ -254,4 +278,18 @@ async fn machines_without_an_address_are_left_out_and_told() {
     assert_eq!(answer.code, 0);
     assert_eq!(answer.err, "madako: left out 1 machine without an IPv4 address: s-0-1\n");
     assert_eq!(answer.json()["changes"][0]["address"], "10.0.0.2");
+}
+
+#[tokio::test]
+async fn taints_of_addresses_that_nobody_has_are_warned_of() {
+    let case = Case::new();
+    let taints = "10.0.0.1: [{key: a, effect: NoSchedule}]\n10.9.9.9: []\n10.8.8.8: []\n";
+    let taints = case.files.write("taints.yml", taints);
+    let answer = case.run("plan", &["--node-taints", &taints, "-o", "json"]).await;
+    assert_eq!(answer.code, 0);
+    assert_eq!(
+        answer.err,
+        "madako: warning: taints are given for 10.8.8.8, 10.9.9.9, which is the address of no machine and of no \
+         node of the cluster\n"
+    );
 }

@@ -1,16 +1,12 @@
 //! Random data centers, and what happens to them.
 
-use madako_messages::machine::{Machine, MachineState};
+use madako_messages::machine::{Machine, MachineLabel, MachineState};
 use madako_messages::plan::{Plan, PlanError};
 use madako_messages::template::Template;
 use proptest::prelude::*;
 
-use crate::Moment;
 use crate::testing::{Site, machine, template};
-
-/// Plans after which a history that is left alone must have come to rest: more than one for each bad
-/// control plane node and each retired worker of the largest data center here.
-const MOST_PLANS: usize = 40;
+use crate::{Moment, most_plans};
 
 const ROLES: [&str; 3] = ["a", "b", "c"];
 
@@ -24,6 +20,7 @@ enum Event {
     NewRole { machine: usize, role: usize },
     Taint { machine: usize, key: u8 },
     Untaint,
+    BadLabel(usize),
     Constraints(u32, u32, u32),
     Template(TemplateKind),
     Leader,
@@ -55,12 +52,15 @@ fn state() -> impl Strategy<Value = MachineState> {
     ]
 }
 
+/// Constraints as they may be stored: CKE's commands also take no control plane, and a maximum below the
+/// minimum.
 fn constraints() -> impl Strategy<Value = (u32, u32, u32)> {
-    (1..=5_u32, 0..=7_u32, prop_oneof![2 => Just(0), 3 => 0..=4_u32], any::<bool>()).prop_map(
-        |(control_plane, minimum, room, bounded)| {
-            (control_plane, minimum, if bounded && minimum + room > 0 { minimum + room } else { 0 })
-        },
-    )
+    let control_plane = prop_oneof![24 => 1..=5_u32, 1 => Just(0)];
+    let room = prop_oneof![8 => Just(0), 12 => 0..=4_i64, 1 => -4..0_i64];
+    (control_plane, 0..=7_u32, room, any::<bool>()).prop_map(|(control_plane, minimum, room, bounded)| {
+        let maximum = u32::try_from(i64::from(minimum) + room).unwrap_or(0);
+        (control_plane, minimum, if bounded { maximum } else { 0 })
+    })
 }
 
 fn template_kind() -> impl Strategy<Value = TemplateKind> {
@@ -81,6 +81,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (machine.clone(), 0..3_usize).prop_map(|(machine, role)| Event::NewRole { machine, role }),
         2 => (machine, 0..4_u8).prop_map(|(machine, key)| Event::Taint { machine, key }),
         1 => Just(Event::Untaint),
+        1 => (0..30_usize).prop_map(Event::BadLabel),
         2 => constraints().prop_map(|(c, min, max)| Event::Constraints(c, min, max)),
         2 => template_kind().prop_map(Event::Template),
         1 => Just(Event::Leader),
@@ -93,7 +94,7 @@ pub(super) fn history() -> impl Strategy<Value = History> {
         prop::collection::vec(machine, 0..30),
         constraints(),
         template_kind(),
-        prop::collection::vec(prop::collection::vec(event(), 1..4), 1..9),
+        prop::collection::vec(prop::collection::vec(event(), 1..4), 1..7),
     )
         .prop_map(|(machines, constraints, template, steps)| History {
             machines,
@@ -186,6 +187,12 @@ impl World {
                 }
             }
             Event::Untaint => site.node_taints.clear(),
+            Event::BadLabel(machine) => {
+                if let Some(index) = at(*machine) {
+                    let label = MachineLabel { name: "no label".to_owned(), value: String::new() };
+                    site.machines[index].spec.labels.push(label);
+                }
+            }
             Event::Constraints(control_plane, minimum, maximum) => {
                 site.constraints.control_plane_count = *control_plane;
                 site.constraints.minimum_workers = *minimum;
@@ -204,7 +211,10 @@ impl World {
 pub(super) fn live(history: &History, mut check: impl FnMut(&Site, &Result<Plan, PlanError>)) {
     let mut world = World::new(history);
     let mut rest = |world: &mut World| {
-        for _ in 0..MOST_PLANS {
+        // One more for what a leader does first, and one that finds nothing to do.
+        let nodes = world.site.current.as_ref().map_or(0, |cluster| cluster.nodes.len());
+        let most = most_plans(world.site.machines.len(), nodes) + 2;
+        for _ in 0..most {
             let planned = world.site.plan();
             check(&world.site, &planned);
             let starting = world.site.moment == Moment::LeaderStart;
@@ -216,7 +226,7 @@ pub(super) fn live(history: &History, mut check: impl FnMut(&Site, &Result<Plan,
                 _ => return,
             }
         }
-        panic!("still planning after {MOST_PLANS} plans with unchanged inputs");
+        panic!("still planning after {most} plans with unchanged inputs");
     };
     rest(&mut world);
     for step in &history.steps {

@@ -1,0 +1,73 @@
+//! What a new leader does before its reign begins (design, section 4): nobody goes on with what another left behind.
+
+use madako_messages::actors::CommitError;
+use madako_messages::event::Event;
+use madako_messages::keys;
+use madako_messages::state::Fault;
+use madako_messages::store::{Epoch, Outcome, Transaction};
+
+use crate::actor::LeaderArguments;
+use crate::transaction::{Orphan, orphan, status_transaction};
+
+/// How the preparation of a reign ended.
+pub(crate) enum Prepared {
+    /// The reign may begin.
+    Ready {
+        /// Whether the status was written, because there is a cluster.
+        with_status: bool,
+    },
+    /// The epoch is over.
+    Deposed,
+}
+
+/// Marks an orphaned record cancelled, and writes the status when there is a cluster.
+pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
+    loop {
+        let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
+        let (id, transaction) = match orphan(&records, epoch, given.clock.now())? {
+            Orphan::None => break,
+            Orphan::Unreadable { key, why } => {
+                given.events.emit(Event::StateFaults { faults: vec![Fault { key, why }] });
+                break;
+            }
+            Orphan::Cancel { id, transaction } => (id, transaction),
+        };
+        match fenced(given, epoch, transaction).await? {
+            Fenced::Committed => {
+                given.events.emit(Event::RecordCancelled { id });
+                break;
+            }
+            Fenced::Deposed => return Ok(Prepared::Deposed),
+            // Somebody else wrote the record meanwhile: look again.
+            Fenced::Conflict => {}
+        }
+    }
+    let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
+    let with_status = clusters.entries.contains_key(keys::CLUSTER);
+    if with_status {
+        let transaction = status_transaction(epoch, given.clock.now())?;
+        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
+            return Ok(Prepared::Deposed);
+        }
+    }
+    Ok(Prepared::Ready { with_status })
+}
+
+/// How a fenced transaction ended.
+enum Fenced {
+    Committed,
+    Deposed,
+    Conflict,
+}
+
+async fn fenced(
+    given: &LeaderArguments,
+    epoch: &Epoch,
+    transaction: Transaction,
+) -> Result<Fenced, CommitError> {
+    Ok(match given.store.commit(transaction).await.map_err(CommitError::Store)? {
+        Outcome::Committed { .. } => Fenced::Committed,
+        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => Fenced::Deposed,
+        Outcome::Refused { .. } => Fenced::Conflict,
+    })
+}

@@ -1,0 +1,63 @@
+//! Faults that the demo injects into its own actors, so that whoever watches sees one fail and come back.
+//!
+//! Guarantees: the seed alone says when which actor is meant; an actor is killed through the tree that
+//! supervises it, in the middle of whatever it does, and nobody is told. What follows is the service's own doing.
+
+use std::time::Duration;
+
+use madako_supervisor::http::HTTP;
+use madako_supervisor::instance::{Instance, LEADER, PLANNER, POLLER, REIGN};
+use madako_supervisor::tree::{Ended, SupervisorRef};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+/// Time before the first fault: the first cluster is committed and has been looked at.
+const FIRST: Duration = Duration::from_secs(20);
+/// Shortest and longest time between two faults, in seconds: far fewer than the restarts that a supervisor allows.
+const PAUSE_SECONDS: std::ops::Range<f64> = 30.0..50.0;
+/// Who is killed how often. After the leader nobody leads until its session has run out, so that comes seldom.
+const VICTIMS: [&str; 8] = [PLANNER, POLLER, PLANNER, POLLER, PLANNER, POLLER, HTTP, LEADER];
+
+/// What is going to fail, and when.
+pub(crate) struct Mischief {
+    chance: ChaCha8Rng,
+    due: Instant,
+}
+
+impl Mischief {
+    /// The faults of a seed, from now on.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { chance: ChaCha8Rng::seed_from_u64(seed), due: Instant::now() + FIRST }
+    }
+
+    /// Waits for the next fault. It stays due until [`Mischief::strike`].
+    pub(crate) async fn due(&self) {
+        tokio::time::sleep_until(self.due).await;
+    }
+
+    /// Kills the actor that is meant, if it runs. Returns its name.
+    pub(crate) async fn strike(&mut self, instance: &Instance) -> Option<&'static str> {
+        let victim = VICTIMS[self.chance.random_range(0..VICTIMS.len())];
+        self.due = Instant::now() + Duration::from_secs_f64(self.chance.random_range(PAUSE_SECONDS));
+        match kill(instance.root(), victim).await {
+            Ok(true) => Some(victim),
+            // It was about to start, or the service ends: then there is nothing to show.
+            Ok(false) | Err(Ended) => None,
+        }
+    }
+}
+
+/// Whether there was somebody to kill.
+async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, Ended> {
+    let parent = match actor {
+        POLLER | PLANNER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
+        _ => Some(root.clone()),
+    };
+    let Some(parent) = parent else { return Ok(false) };
+    let cell = parent.child(actor).await?;
+    if let Some(cell) = &cell {
+        cell.kill();
+    }
+    Ok(cell.is_some())
+}

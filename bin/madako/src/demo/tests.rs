@@ -1,0 +1,129 @@
+//! What a demo shows, on paused time: the data center, faults and instance of the real one, in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use madako_messages::event::EventSink;
+use madako_messages::plan::Action;
+use madako_messages::ports::Clock;
+use madako_messages::store::Store;
+use madako_sabakan::SabakanRegistry;
+use madako_store::StoreConfig;
+use madako_supervisor::config::DEFAULT_PREFIX;
+use madako_supervisor::instance::{Instance, Ports};
+use madako_supervisor::journal::Journal;
+use madako_supervisor::service::ServedStore;
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::time::{Instant, timeout_at};
+
+use super::mischief::Mischief;
+use super::picture::Picture;
+use super::world;
+
+/// A wall clock that follows tokio's paused time.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> OffsetDateTime {
+        datetime!(2026-01-01 00:00 UTC) + self.0.elapsed()
+    }
+}
+
+/// What was seen, and when it was seen first.
+struct Seen {
+    picture: Picture,
+    first: BTreeMap<&'static str, Duration>,
+}
+
+impl Seen {
+    fn counts(&self, action: Action) -> u64 {
+        self.picture.tally.plans.get(action.name()).copied().unwrap_or(0)
+    }
+
+    fn says_what_it_promises(&self) -> bool {
+        let left = self.counts(Action::DecreaseWorkers) + self.counts(Action::RemoveNonExistentNodes);
+        self.counts(Action::TaintNodes) > 0 && left > 0
+    }
+}
+
+/// Watches a demo for some simulated time.
+async fn watch(seed: u64, length: Duration) -> Seen {
+    let began = Instant::now();
+    let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
+    let datacenter = Datacenter::new(DatacenterConfig::demo(seed, clock.now())).unwrap();
+    let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+    let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap();
+    let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
+    let served = ServedStore::unserved(etcd);
+    let store = Arc::new(served.client(&clients, seed).await.unwrap());
+    world::install(&store, "http://registry.invalid/graphql").await.unwrap();
+    let journal = Journal::new("demo");
+    let mut events = journal.listen();
+    let ports = Ports {
+        store: store as Arc<dyn Store>,
+        registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory()))),
+        clock,
+        events: Arc::new(journal) as Arc<dyn EventSink>,
+    };
+    // Names of actors are one namespace a process.
+    let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
+    let instance = Instance::start(options, ports, |_| None).await.unwrap();
+    let mut seen = Seen { picture: Picture::default(), first: BTreeMap::new() };
+    let mut mischief = Mischief::new(seed);
+    loop {
+        let next = async {
+            tokio::select! {
+                biased;
+                event = events.recv() => Some(event.unwrap()),
+                () = mischief.due() => None,
+            }
+        };
+        let Ok(next) = timeout_at(began + length, next).await else { break };
+        seen.picture.elapsed = began.elapsed();
+        match next {
+            Some(event) => drop(seen.picture.take(&event)),
+            None => {
+                if let Some(actor) = mischief.strike(&instance).await {
+                    seen.picture.injected(actor);
+                }
+            }
+        }
+        let tally = &seen.picture.tally;
+        let restart = (tally.actor_restarts > 0).then_some("restart");
+        for what in tally.plans.keys().copied().chain(restart) {
+            seen.first.entry(what).or_insert_with(|| began.elapsed());
+        }
+    }
+    instance.stop().await;
+    served.shutdown().await;
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_comes_back() {
+    let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
+    assert!(seen.says_what_it_promises(), "{:?}", seen.picture.tally);
+    assert!(seen.picture.tally.actor_restarts > 0, "{:?}", seen.picture.tally);
+    assert_eq!(seen.picture.tally.violations, 0);
+    let first = |action: Action| seen.first.get(action.name()).copied();
+    let taint = first(Action::TaintNodes);
+    assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", seen.first);
+    let told = |what: &str| seen.picture.events.iter().any(|(_, told)| told.contains(what));
+    assert!(told(": a fault injected to show what follows"), "{:?}", seen.picture.events);
+    assert!(told(" runs again (restart "), "{:?}", seen.picture.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_seeds_show_it_within_two_minutes() {
+    for seed in 2..7 {
+        let seen = watch(seed, Duration::from_secs(120)).await;
+        assert!(seen.says_what_it_promises(), "seed {seed}: {:?}", seen.picture.tally);
+        assert!(seen.picture.tally.actor_restarts > 0, "seed {seed}: {:?}", seen.picture.tally);
+        // Lively, but such that one can follow it.
+        assert!(seen.picture.tally.commits <= 30, "seed {seed}: {:?}", seen.picture.tally);
+    }
+}

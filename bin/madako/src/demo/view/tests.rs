@@ -1,0 +1,163 @@
+//! What stands on screens of several sizes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::plan::{Action, Change, ChangeKind, Plan, Why};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::super::picture::ActorLine;
+use super::*;
+
+fn cell(role: &str, state: MachineState, part: Option<Part>) -> Cell {
+    Cell { role: role.to_owned(), state, part }
+}
+
+/// A demo of 6 racks after its first plan, which chose many machines.
+fn picture() -> Picture {
+    let mut picture = Picture {
+        elapsed: Duration::from_secs(12),
+        http: "127.0.0.1:10180".to_owned(),
+        etcd: "127.0.0.1:23790".to_owned(),
+        seed: 7,
+        retire_wait: Duration::from_secs(10),
+        epoch: Some(3),
+        revision: 9,
+        control_plane: 1,
+        workers: 2,
+        ..Picture::default()
+    };
+    for rack in 0..6 {
+        let cells = [
+            cell("boot", MachineState::Healthy, None),
+            cell("compute", MachineState::Healthy, Some(Part::ControlPlane)),
+            cell("storage", MachineState::Unhealthy, Some(Part::Worker)),
+            cell("gpu", MachineState::Healthy, Some(Part::Worker)),
+            cell("compute", MachineState::Healthy, None),
+            cell("compute", MachineState::Retired, None),
+        ];
+        picture.racks.insert(rack, cells.to_vec());
+    }
+    for (name, depth) in
+        [("http", 0), ("leader", 0), ("reign", 0), ("sabakan-poller", 1), ("cluster-planner", 1)]
+    {
+        let restarts = u64::from(name == "leader") * 2;
+        picture.actors.push(ActorLine {
+            name: name.to_owned(),
+            depth,
+            state: "running".to_owned(),
+            restarts,
+        });
+    }
+    let fired = |n: u32| {
+        Reason::new(Action::Initialize, Outcome::Fired, Why::NoCluster).about(&format!("10.0.0.{n}"))
+    };
+    let others = Action::ALL.into_iter().filter(|action| *action != Action::Initialize);
+    let not_fired =
+        others.map(|action| Reason::new(action, Outcome::NotFired, Why::After(Action::Initialize)));
+    let change = Change { change: ChangeKind::Add, address: "10.0.0.1".to_owned(), part: Part::Worker };
+    picture.last_plan = Some(Arc::new(Plan {
+        action: Some(Action::Initialize),
+        changes: vec![change],
+        reasons: (1..=33).map(fired).chain(not_fired).collect(),
+        ..Plan::default()
+    }));
+    for n in 0..50 {
+        let named: Vec<String> = (0..6).map(|m| format!("add 10.69.{n}.{m} (control-plane)")).collect();
+        let told = format!("planned initialize in 0.2 ms: {} and 27 more", named.join(", "));
+        picture.events.push_back((Duration::from_secs(n), told));
+    }
+    picture.events.push_back((Duration::from_secs(70), "leads (epoch 3)".to_owned()));
+    picture
+}
+
+fn screen(picture: &Picture, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, picture)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    (0..height).map(|y| row(y).trim_end().to_owned()).collect()
+}
+
+#[test]
+fn everything_that_matters_is_on_screens_of_every_usual_size() {
+    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
+        let rows = screen(&picture(), width, height);
+        let screen = rows.join("\n");
+        for expected in [
+            "12 s  leads, epoch 3  revision 9  Ctrl-C ends it",
+            "http 127.0.0.1:10180",
+            "etcd 127.0.0.1:23790",
+            "seed 7",
+            "1 control plane nodes, 2 workers",
+            "rack 0   b C s g . ,",
+            "rack 5   b C s g . ,",
+            "leader             running       2 restarts",
+            "  cluster-planner  running",
+            "C control plane",
+            "c s g worker (compute, storage, gpu)",
+            ". unused",
+            "retired",
+            "a retired worker leaves after 10 s",
+            "last plan: initialize, 1 change ",
+            " fired     initialize: 10.0.0.1: ",
+            " not-fired remove-non-existent-nodes: ",
+            "what happened",
+            "70 s  leads (epoch 3)",
+            "  49 s  planned initialize in 0.2 ms: ",
+            "and 27 more",
+        ] {
+            assert!(screen.contains(expected), "no {expected:?} on {width}x{height}\n{screen}");
+        }
+    }
+}
+
+#[test]
+fn where_a_list_does_not_fit_it_says_how_much_is_missing() {
+    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
+        let rows = screen(&picture(), width, height);
+        assert!(rows.iter().any(|row| row.contains(" more reasons")), "{}", rows.join("\n"));
+    }
+    let rows = screen(&picture(), 160, 120).join("\n");
+    assert!(!rows.contains(" more reasons"), "{rows}");
+    assert_eq!(rows.matches(" not-fired ").count(), 8, "every rule is there\n{rows}");
+}
+
+#[test]
+fn no_room_is_left_empty_while_something_is_not_shown() {
+    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
+        let rows = screen(&picture(), width, height);
+        let top = rows.iter().position(|row| row.contains("last plan")).unwrap();
+        let blank = rows[top..].iter().filter(|row| row.trim_matches([' ', '│']).is_empty()).count();
+        assert!(blank <= 1, "{blank} empty lines\n{}", rows.join("\n"));
+    }
+}
+
+#[test]
+fn a_short_plan_leaves_its_room_to_what_happened() {
+    let mut picture = picture();
+    picture.last_plan = None;
+    let rows = screen(&picture, 80, 24);
+    let at = |what: &str| rows.iter().position(|row| row.contains(what)).unwrap();
+    assert_eq!(at("what happened") - at("last plan"), 2, "{}", rows.join("\n"));
+}
+
+#[test]
+fn a_sentence_goes_on_below_its_beginning_and_loses_no_word() {
+    let sentence = "one two threeandmuchlongerthanaline four";
+    for width in 6..60 {
+        let lines = hanging(" h ", sentence, width, Style::new());
+        assert!(lines.iter().all(|line| line.width() <= width), "{width}: {lines:?}");
+        let text: String = lines.iter().map(|line| line.to_string()[3..].to_owned()).collect();
+        assert_eq!(text.replace(' ', ""), sentence.replace(' ', ""), "{width}");
+    }
+}
+
+#[test]
+fn a_small_screen_is_no_reason_to_fail() {
+    for (width, height) in [(1, 1), (20, 5), (40, 3), (5, 60)] {
+        screen(&Picture::default(), width, height);
+        screen(&picture(), width, height);
+    }
+}

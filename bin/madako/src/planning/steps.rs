@@ -1,0 +1,89 @@
+//! Prints plans that follow each other, each as it comes: each holds the whole cluster, and there may be as
+//! many as the cluster has nodes, so that all of them need not fit into memory.
+
+use std::io::{self, BufWriter, Write};
+
+use madako_cluster_planner::render::{end_table, step_table};
+use madako_cluster_planner::{End, WhatIf};
+use madako_messages::go::to_yaml;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::Format;
+
+/// Prints every plan and how they end, and tells the end.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let end = match format {
+        Format::Table => table(&mut out, answer)?,
+        Format::Json => json(&mut out, answer)?,
+        Format::Yaml => yaml(&mut out, answer)?,
+    };
+    out.flush()?;
+    Ok(end)
+}
+
+fn table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+    loop {
+        let number = answer.made() + 1;
+        match answer.next_plan() {
+            Ok(plan) => out.write_all(step_table(number, plan).as_bytes())?,
+            Err(end) => {
+                out.write_all(end_table(answer.made(), &end).as_bytes())?;
+                return Ok(end);
+            }
+        }
+    }
+}
+
+/// `{"plans": [...], "end": null}`, a plan a line: indented it would be twice as long.
+fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+    out.write_all(b"{\"plans\": [")?;
+    let mut before: &[u8] = b"\n";
+    loop {
+        match answer.next_plan() {
+            Ok(plan) => {
+                out.write_all(before)?;
+                before = b",\n";
+                // The reader of a pipe that goes away is told as what it is: an error of writing.
+                serde_json::to_writer(&mut *out, plan).map_err(io::Error::from)?;
+            }
+            Err(end) => {
+                let before: &[u8] = if answer.made() == 0 { b"" } else { b"\n" };
+                out.write_all(before)?;
+                writeln!(out, "], \"end\": {}}}", serde_json::to_string(&end)?)?;
+                return Ok(end);
+            }
+        }
+    }
+}
+
+fn yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+    #[derive(Serialize)]
+    struct Ending<'a> {
+        end: &'a End,
+    }
+
+    loop {
+        match answer.next_plan() {
+            Ok(plan) => {
+                // A list stands at the indentation of its field, so its items can be written one by one.
+                let item = to_yaml(&[plan])?;
+                if answer.made() == 1 {
+                    out.write_all(b"plans:\n")?;
+                }
+                out.write_all(item.as_bytes())?;
+            }
+            Err(end) => {
+                if answer.made() == 0 {
+                    out.write_all(b"plans: []\n")?;
+                }
+                out.write_all(to_yaml(&Ending { end: &end })?.as_bytes())?;
+                return Ok(end);
+            }
+        }
+    }
+}
