@@ -1,0 +1,230 @@
+//! The kinds of resources that placement stores: their names, where they stand in etcd, and what can be done to them
+//! (Krake's `__etcd_key__` of each type and its route definitions).
+
+use std::fmt;
+
+/// One of Krake's API groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Api {
+    /// Roles and metrics.
+    Core,
+    /// Clouds and infrastructure providers.
+    Infrastructure,
+    /// Applications and clusters.
+    Kubernetes,
+    /// Projects and Magnum clusters.
+    Openstack,
+}
+
+impl Api {
+    /// Its name, in paths, keys and `api` fields.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Infrastructure => "infrastructure",
+            Self::Kubernetes => "kubernetes",
+            Self::Openstack => "openstack",
+        }
+    }
+}
+
+/// A part of a resource that is written through a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subresource {
+    /// Its status.
+    Status,
+    /// What it is bound to.
+    Binding,
+    /// An application says that it came to its end.
+    Complete,
+    /// An application says that it may be stopped.
+    Shutdown,
+    /// A retry is asked for.
+    Retry,
+}
+
+impl Subresource {
+    /// Its name, in paths and in roles (`applications/status`).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Binding => "binding",
+            Self::Complete => "complete",
+            Self::Shutdown => "shutdown",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$meta:meta])* $kind:ident = $api:ident, $plural:literal, $namespaced:literal;)*) => {
+        /// A kind of resource.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$meta])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Its API group.
+            #[must_use]
+            pub fn api(self) -> Api {
+                match self { $(Self::$kind => Api::$api,)* }
+            }
+
+            /// Its name, as `kind` has it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => stringify!($kind),)* }
+            }
+
+            /// Its name in paths, keys and roles.
+            #[must_use]
+            pub fn plural(self) -> &'static str {
+                match self { $(Self::$kind => $plural,)* }
+            }
+
+            /// Whether its resources have a namespace.
+            #[must_use]
+            pub fn namespaced(self) -> bool {
+                match self { $(Self::$kind => $namespaced,)* }
+            }
+
+            /// What the keys of all its resources begin with, at the root of etcd.
+            #[must_use]
+            pub fn prefix(self) -> &'static str {
+                match self { $(Self::$kind => kinds!(@prefix $api $plural),)* }
+            }
+        }
+    };
+    (@prefix Core $plural:literal) => { concat!("/core/", $plural, "/") };
+    (@prefix Infrastructure $plural:literal) => { concat!("/infrastructure/", $plural, "/") };
+    (@prefix Kubernetes $plural:literal) => { concat!("/kubernetes/", $plural, "/") };
+    (@prefix Openstack $plural:literal) => { concat!("/openstack/", $plural, "/") };
+}
+
+kinds! {
+    /// What somebody may do.
+    Role = Core, "roles", false;
+    /// Who may.
+    RoleBinding = Core, "rolebindings", false;
+    /// A metric of everybody's.
+    GlobalMetric = Core, "globalmetrics", false;
+    /// A metric of one namespace.
+    Metric = Core, "metrics", true;
+    /// Where metrics of everybody's come from.
+    GlobalMetricsProvider = Core, "globalmetricsproviders", false;
+    /// Where metrics of one namespace come from.
+    MetricsProvider = Core, "metricsproviders", true;
+    /// What creates clusters on clouds of everybody's.
+    GlobalInfrastructureProvider = Infrastructure, "globalinfrastructureproviders", false;
+    /// What creates clusters on clouds of one namespace.
+    InfrastructureProvider = Infrastructure, "infrastructureproviders", true;
+    /// A cloud of everybody's.
+    GlobalCloud = Infrastructure, "globalclouds", false;
+    /// A cloud of one namespace.
+    Cloud = Infrastructure, "clouds", true;
+    /// An application.
+    Application = Kubernetes, "applications", true;
+    /// A Kubernetes cluster.
+    Cluster = Kubernetes, "clusters", true;
+    /// A project of OpenStack.
+    Project = Openstack, "projects", true;
+    /// A cluster that Magnum makes.
+    MagnumCluster = Openstack, "magnumclusters", true;
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which resource: its kind, its namespace if it has one, and its name. Ordered as its keys are within one kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; `None` for kinds without.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The resource of a namespace; for kinds without one it does not count.
+    #[must_use]
+    pub fn new(kind: Kind, namespace: Option<&str>, name: impl Into<String>) -> Self {
+        let namespace = namespace.filter(|_| kind.namespaced()).map(str::to_owned);
+        Self { kind, namespace, name: name.into() }
+    }
+
+    /// The key at the root of etcd.
+    #[must_use]
+    pub fn etcd_key(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{}{namespace}/{}", self.kind.prefix(), self.name),
+            None => format!("{}{}", self.kind.prefix(), self.name),
+        }
+    }
+
+    /// The resource that a key at the root of etcd stands for. `None`: it is none of placement's.
+    #[must_use]
+    pub fn from_etcd_key(key: &str) -> Option<Self> {
+        let (kind, rest) =
+            Kind::ALL.iter().find_map(|kind| Some((*kind, key.strip_prefix(kind.prefix())?)))?;
+        let (namespace, name) = match rest.split_once('/') {
+            Some((namespace, name)) if kind.namespaced() => (Some(namespace), name),
+            None if !kind.namespaced() => (None, rest),
+            _ => return None,
+        };
+        let whole = |text: &str| !text.is_empty() && !text.contains('/');
+        (whole(name) && namespace.is_none_or(whole)).then(|| Self::new(kind, namespace, name))
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    /// Such as `Application testing/echo`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_says_which_resource_it_is_and_back() {
+        for kind in Kind::ALL {
+            let key = ObjectKey::new(*kind, Some("team.a"), "the:one");
+            assert_eq!(ObjectKey::from_etcd_key(&key.etcd_key()), Some(key));
+        }
+        let app = ObjectKey::new(Kind::Application, Some("n"), "a");
+        assert_eq!(app.etcd_key(), "/kubernetes/applications/n/a");
+        assert_eq!(ObjectKey::new(Kind::Role, Some("n"), "r").etcd_key(), "/core/roles/r");
+    }
+
+    #[test]
+    fn other_keys_are_none() {
+        for key in [
+            "/cke/cluster",
+            "/core/roles/",
+            "/core/roles/a/b",
+            "/kubernetes/applications/a",
+            "/kubernetes/applications/a/",
+            "/kubernetes/applications/a/b/c",
+            "/kubernetes/applications//b",
+            "kubernetes/applications/a/b",
+        ] {
+            assert_eq!(ObjectKey::from_etcd_key(key), None, "{key}");
+        }
+    }
+}
