@@ -98,6 +98,17 @@ impl Problems {
         self.0.iter().any(|problem| field(&problem.field))
     }
 
+    /// How many were noted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes over all that another collection noted.
+    pub fn append(&mut self, others: Problems) {
+        self.0.extend(others.0);
+    }
+
     /// Takes over what another collection noted about fields that this one does not speak of: a field with
     /// the wrong shape breaks rules, too, and those would only repeat it.
     pub(crate) fn add_unrelated(&mut self, others: Problems) {

@@ -58,6 +58,17 @@ pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>,
     Ok(Requested { value, passed_over })
 }
 
+/// Takes over what an update brings (a PUT): fields that the service sets, and those with an address of their own,
+/// stay as they are.
+///
+/// # Errors
+/// Names each field that never changes and was to be changed; the value is then partly updated, so throw it away.
+pub fn update<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), InputError> {
+    let mut problems = Problems::default();
+    current.update(new, Path::Root, &mut problems);
+    problems.finish(subject)
+}
+
 /// The text of a request, on one line and with bounded nesting.
 pub(crate) fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
     json::normalized(text).map_err(|error| {

@@ -178,16 +178,14 @@ fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
     match (start(one), start(two)) {
         (Some(b'{'), Some(b'{')) => {
             type Fields<'a> = std::collections::BTreeMap<String, &'a RawValue>;
-            let (Ok(one), Ok(two)) =
-                (serde_json::from_str::<Fields<'_>>(one.get()), serde_json::from_str::<Fields<'_>>(two.get()))
-            else {
+            let (Ok(one), Ok(two)) = (
+                serde_json::from_str::<Fields<'_>>(one.get()),
+                serde_json::from_str::<Fields<'_>>(two.get()),
+            ) else {
                 return false;
             };
             one.len() == two.len()
-                && one
-                    .iter()
-                    .zip(&two)
-                    .all(|(one, two)| one.0 == two.0 && same_within(one.1, two.1, depth))
+                && one.iter().zip(&two).all(|(one, two)| one.0 == two.0 && same_within(one.1, two.1, depth))
         }
         (Some(b'['), Some(b'[')) => {
             let (Ok(one), Ok(two)) = (
@@ -267,11 +265,9 @@ mod tests {
         let same = |one: &str, two: &str| {
             super::same(serde_json::from_str(one).unwrap(), serde_json::from_str(two).unwrap())
         };
-        for (one, two) in [
-            (r#"{"a":1,"b":[1.0,"é"]}"#, r#"{"b": [1, "\u00e9"], "a": 1}"#),
-            ("1e2", "100.0"),
-            ("[]", "[ ]"),
-        ] {
+        for (one, two) in
+            [(r#"{"a":1,"b":[1.0,"é"]}"#, r#"{"b": [1, "\u00e9"], "a": 1}"#), ("1e2", "100.0"), ("[]", "[ ]")]
+        {
             assert!(same(one, two), "{one} {two}");
         }
         for (one, two) in [

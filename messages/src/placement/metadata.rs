@@ -2,6 +2,7 @@
 
 use super::choice::choice;
 use super::entries::Labels;
+use super::kind::{Kind, ObjectKey};
 use super::names::{check_labels, check_name, check_namespace};
 use super::object::object;
 use super::timestamp::Timestamp;
@@ -44,7 +45,12 @@ object! {
 impl Metadata {
     /// Metadata of a new resource.
     #[must_use]
-    pub fn new(name: impl Into<String>, namespace: Option<&str>, uid: impl Into<String>, now: Timestamp) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        namespace: Option<&str>,
+        uid: impl Into<String>,
+        now: Timestamp,
+    ) -> Self {
         Self {
             name: name.into(),
             namespace: namespace.map(str::to_owned),
@@ -61,6 +67,24 @@ impl Metadata {
     }
 }
 
+impl Metadata {
+    /// Makes what a request brought that of a new resource: the namespace of its address counts, and what the
+    /// service sets begins.
+    pub fn begin(&mut self, namespace: Option<&str>, uid: impl Into<String>, now: Timestamp) {
+        self.namespace = namespace.map(str::to_owned);
+        self.uid = uid.into();
+        self.created = now.clone();
+        self.modified = now;
+        self.deleted = None;
+    }
+
+    /// Whether its deletion was asked for.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.is_some()
+    }
+}
+
 object! {
     /// A reference to a resource.
     pub struct ResourceRef {
@@ -72,6 +96,33 @@ object! {
         pub kind: String = required;
         /// Its name.
         pub name: String = required;
+    }
+}
+
+impl ResourceRef {
+    /// A reference to that resource.
+    #[must_use]
+    pub fn to(key: &ObjectKey) -> Self {
+        Self {
+            api: key.kind.api().name().to_owned(),
+            namespace: key.namespace.clone(),
+            kind: key.kind.name().to_owned(),
+            name: key.name.clone(),
+            rest: super::reader::Rest::default(),
+        }
+    }
+
+    /// The resource that it refers to; `None` if there is no such kind.
+    #[must_use]
+    pub fn key(&self) -> Option<ObjectKey> {
+        let kind = Kind::ALL.iter().find(|kind| kind.name() == self.kind && kind.api().name() == self.api)?;
+        Some(ObjectKey::new(*kind, self.namespace.as_deref(), self.name.as_str()))
+    }
+
+    /// Whether it refers to that resource.
+    #[must_use]
+    pub fn is(&self, key: &ObjectKey) -> bool {
+        self.key().as_ref() == Some(key)
     }
 }
 

@@ -68,16 +68,16 @@ macro_rules! object {
                     $($(reader.constant(&mut members, $constant, $constant_value, path)),*)?
                 ];
                 $(
+                    let name = $crate::placement::object::object!(@json $field $($json)?);
                     let $field: Option<$type> = reader.field(
                         &mut members,
-                        $crate::placement::object::object!(@json $field $($json)?),
+                        name,
                         $crate::placement::object::object!(@access $access),
                         $crate::placement::object::object!(@default $type $(, $default)?),
                         path,
                     );
                     $(
                         if let Some(value) = &$field {
-                            let name = $crate::placement::object::object!(@json $field $($json)?);
                             reader.check(value, path.field(name), $check);
                         }
                     )?

@@ -175,8 +175,9 @@ impl Reader {
         }
         let path = path.field(name);
         let default = match (self.source, access) {
-            (Source::Request, Access::Required | Access::Immutable)
-            | (Source::Stored, Access::Readonly) => None,
+            (Source::Request, Access::Required | Access::Immutable) | (Source::Stored, Access::Readonly) => {
+                None
+            }
             _ => default,
         };
         match (given, default) {

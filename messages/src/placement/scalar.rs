@@ -107,7 +107,8 @@ impl<T: Field> Field for Vec<T> {
             return None;
         };
         // Each item is read before any is missed: every wrong one is to be named.
-        let items = items.into_iter().enumerate().map(|(index, item)| T::read(item, path.item(index), reader));
+        let items =
+            items.into_iter().enumerate().map(|(index, item)| T::read(item, path.item(index), reader));
         items.collect::<Vec<_>>().into_iter().collect()
     }
 }

@@ -57,7 +57,12 @@ pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problem
     if !spec.tosca.is_empty() {
         let path = path.field("tosca");
         let output = spec.tosca.parse().ok().and_then(|template| {
-            template.get("topology_template")?.get("outputs")?.get("kubeconfig").filter(|it| is_set(it)).cloned()
+            template
+                .get("topology_template")?
+                .get("outputs")?
+                .get("kubeconfig")
+                .filter(|it| is_set(it))
+                .cloned()
         });
         if output.is_none() {
             let path = path.field("topology_template");

@@ -59,7 +59,9 @@ fn check_resource(schema: &Map<String, Value>, path: Path<'_>, problems: &mut Pr
             }
             check_fields(metadata, &["name"], path, problems);
         }
-        Some(value) if !value.is_null() => problems.add(path.field("metadata"), "something else", "an object"),
+        Some(value) if !value.is_null() => {
+            problems.add(path.field("metadata"), "something else", "an object")
+        }
         _ => problems.add(path.field("metadata"), "", "that of the resource"),
     }
     check_fields(schema, &["apiVersion", "kind", "metadata"], path, problems);

@@ -1,0 +1,27 @@
+//! Constraints as fields: strict in requests, kept as they are where they are stored.
+
+use serde_json::value::RawValue;
+
+use super::constraint::{Constraint, Language};
+use super::reader::{Field, Reader};
+use super::schema::Shape;
+use crate::strict::walk::Path;
+
+impl<R: Language> Field for Constraint<R> {
+    const SHAPE: Shape = Shape::Text;
+
+    fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
+        let written = String::read(raw, path, reader)?;
+        if !reader.is_request() {
+            return Some(Self::stored(written));
+        }
+        match Self::parse(&written) {
+            Ok(constraint) => Some(constraint),
+            Err(error) => {
+                let got = format!("{} at column {}", error.got, error.column);
+                reader.note(path, got, error.expected);
+                None
+            }
+        }
+    }
+}

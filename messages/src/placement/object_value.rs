@@ -1,0 +1,153 @@
+//! A resource of any kind.
+
+use super::document;
+use super::kind::{Kind, ObjectKey};
+use super::metadata::Metadata;
+use super::reader::Field;
+use super::schema::Schema;
+use super::{core, infrastructure, json, kubernetes, openstack};
+use crate::input::InputError;
+use serde::Serialize;
+
+/// A type of which resources are.
+pub trait Resource: Field + Serialize + Clone + PartialEq {
+    /// Its kind.
+    const KIND: Kind;
+
+    /// What every resource has.
+    fn metadata(&self) -> &Metadata;
+
+    /// The same, to be changed.
+    fn metadata_mut(&mut self) -> &mut Metadata;
+
+    /// The resource as one of any kind.
+    fn into_object(self) -> Object;
+
+    /// The resource of this type; `None` if it is of another.
+    fn of(object: &Object) -> Option<&Self>;
+
+    /// The same, to be changed.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+
+    /// Which resource it is.
+    fn key(&self) -> ObjectKey {
+        let metadata = self.metadata();
+        ObjectKey::new(Self::KIND, metadata.namespace.as_deref(), metadata.name.as_str())
+    }
+}
+
+macro_rules! objects {
+    ($($kind:ident = $module:ident;)*) => {
+        /// A resource of any kind.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(clippy::large_enum_variant, reason = "applications are the biggest, and most are applications")]
+        pub enum Object {
+            $(
+                #[doc = concat!("See [`", stringify!($module), "::", stringify!($kind), "`].")]
+                $kind($module::$kind),
+            )*
+        }
+
+        impl Object {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+
+            /// What every resource has.
+            #[must_use]
+            pub fn metadata(&self) -> &Metadata {
+                match self { $(Self::$kind(value) => &value.metadata,)* }
+            }
+
+            /// The same, to be changed.
+            #[must_use]
+            pub fn metadata_mut(&mut self) -> &mut Metadata {
+                match self { $(Self::$kind(value) => &mut value.metadata,)* }
+            }
+
+            /// Reads what is stored, leniently.
+            ///
+            /// # Errors
+            /// Names each field that has the wrong shape.
+            pub fn from_stored(kind: Kind, text: &str) -> Result<Self, InputError> {
+                match kind {
+                    $(Kind::$kind => document::from_stored(kind.name(), text).map(Self::$kind),)*
+                }
+            }
+
+            /// Its JSON on one line, as Krake stores it.
+            #[must_use]
+            pub fn to_json(&self) -> String {
+                match self { $(Self::$kind(value) => json::to_text(value),)* }
+            }
+        }
+
+        impl Kind {
+            /// The fields of its resources.
+            #[must_use]
+            pub fn schema(self) -> &'static Schema {
+                match self { $(Self::$kind => &$module::$kind::SCHEMA,)* }
+            }
+        }
+
+        $(
+            impl Resource for $module::$kind {
+                const KIND: Kind = Kind::$kind;
+
+                fn metadata(&self) -> &Metadata {
+                    &self.metadata
+                }
+
+                fn metadata_mut(&mut self) -> &mut Metadata {
+                    &mut self.metadata
+                }
+
+                fn into_object(self) -> Object {
+                    Object::$kind(self)
+                }
+
+                fn of(object: &Object) -> Option<&Self> {
+                    match object {
+                        Object::$kind(value) => Some(value),
+                        _ => None,
+                    }
+                }
+
+                fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                    match object {
+                        Object::$kind(value) => Some(value),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+objects! {
+    Role = core;
+    RoleBinding = core;
+    GlobalMetric = core;
+    Metric = core;
+    GlobalMetricsProvider = core;
+    MetricsProvider = core;
+    GlobalInfrastructureProvider = infrastructure;
+    InfrastructureProvider = infrastructure;
+    GlobalCloud = infrastructure;
+    Cloud = infrastructure;
+    Application = kubernetes;
+    Cluster = kubernetes;
+    Project = openstack;
+    MagnumCluster = openstack;
+}
+
+impl Object {
+    /// Which resource it is.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        let metadata = self.metadata();
+        ObjectKey::new(self.kind(), metadata.namespace.as_deref(), metadata.name.as_str())
+    }
+}
