@@ -9,6 +9,7 @@
 //!
 //! Does not: store, authorize or decide anything.
 
+pub mod binding;
 pub mod constraint;
 pub mod core;
 pub mod document;
