@@ -16,6 +16,8 @@ use crate::guard::GuardState;
 use crate::invariants::Violation;
 use crate::mailbox::Addressed;
 use crate::observation::Observation;
+use crate::placement::objects::{Change, Stored};
+use crate::placement::providers::Samples;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
 use crate::state::ClusterState;
@@ -189,4 +191,35 @@ pub enum PlannerMessage {
 
 impl Addressed for PlannerMessage {
     const ACTOR: &'static str = "cluster-planner";
+}
+
+/// Messages of the fetcher of metrics.
+#[derive(Debug)]
+pub enum FetcherMessage {
+    /// Everything that is stored for placement, instead of what was known before.
+    Listed {
+        /// The store's revision.
+        revision: i64,
+        /// The resources.
+        objects: Vec<Arc<Stored>>,
+        /// Dropped when it is done.
+        handled: Handled,
+    },
+    /// What changed since.
+    Changed(Vec<Arc<Change>>, Handled),
+    /// Time for the next round.
+    Tick,
+    /// A fetch ended.
+    Fetched {
+        /// Which one; one that was given up is ignored.
+        fetch: u64,
+        /// What it gave.
+        samples: Samples,
+    },
+    /// A value may be too old by now.
+    LookAgain,
+}
+
+impl Addressed for FetcherMessage {
+    const ACTOR: &'static str = "metrics-fetcher";
 }

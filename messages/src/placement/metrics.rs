@@ -5,7 +5,7 @@ use std::fmt;
 
 use time::OffsetDateTime;
 
-use super::metadata::Reason;
+use super::metadata::{MetricRef, Reason};
 
 /// Which metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +14,16 @@ pub struct MetricKey {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
+}
+
+impl MetricKey {
+    /// The metric that a reference means where it stands in a resource of `namespace`. `None`: a namespaced metric,
+    /// in a resource without a namespace (such as a global cloud); there is none, and Krake calls it an invalid one.
+    #[must_use]
+    pub fn of(reference: &MetricRef, namespace: Option<&str>) -> Option<Self> {
+        let namespace = if reference.namespaced { Some(namespace?.to_owned()) } else { None };
+        Some(Self { namespace, name: reference.name.clone() })
+    }
 }
 
 impl fmt::Display for MetricKey {
@@ -71,6 +81,8 @@ pub struct MetricState {
     pub reason: Option<Reason>,
     /// Whether it is the definition that is wrong (missing or invalid), and not a fetch.
     pub undefined: bool,
+    /// What people should know of how the value was had, such as which of several series it is.
+    pub note: Option<String>,
     /// How much it can be trusted.
     pub trust: Trust,
 }
@@ -78,7 +90,8 @@ pub struct MetricState {
 /// What is known of all metrics that something refers to. A metric that is not in it was never asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricsObserved {
-    /// The store's revision whose definitions and references it answers.
+    /// The store's revision whose definitions and references it answers: every metric that something refers to at
+    /// this revision is in it, as it was defined then or later. Newer metrics may be in it as well.
     pub revision: i64,
     /// When the round ended.
     pub at: OffsetDateTime,

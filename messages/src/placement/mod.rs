@@ -25,6 +25,7 @@ pub mod names;
 pub mod object_value;
 pub mod objects;
 pub mod openstack;
+pub mod providers;
 pub mod reader;
 pub mod scalar;
 pub mod schema;
