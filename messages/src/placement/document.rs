@@ -5,6 +5,7 @@ use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use super::json;
+use super::object_value::WithStatus;
 use super::reader::{Field, Reader, Source};
 use crate::input::{InputError, Problems};
 use crate::strict::walk::Path;
@@ -58,6 +59,40 @@ pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>,
     Ok(Requested { value, passed_over })
 }
 
+/// Reads a request's body that brings the status of a resource, strictly. Everything else in it has to be there, as
+/// in Krake, and is passed over, whatever it holds: what is stored already may be something that no request may
+/// bring any more, and whoever observes the resource sends it back as it is.
+///
+/// # Errors
+/// The body is no JSON, or has wrong fields, each of which is named.
+pub fn status_from_request<T: WithStatus>(
+    subject: &str,
+    text: &str,
+) -> Result<Requested<T::Status>, RequestError> {
+    const STATUS: &str = "status";
+    let text = request_text(subject, text)?;
+    let raw = request_value(&text)?;
+    let mut reader = Reader::new(Source::Request);
+    let mut status = None;
+    let schema = T::KIND.schema();
+    if let Some(mut members) = reader.members(raw, Path::Root, schema) {
+        for (name, value) in schema.constants {
+            let _noted = reader.constant(&mut members, name, value, Path::Root);
+        }
+        for field in schema.fields {
+            let path = Path::Root.field(field.name);
+            match members.take(field.name) {
+                None => reader.note(path, "", field.shape.expected()),
+                Some(raw) if field.name == STATUS => status = T::Status::read(raw, path, &mut reader),
+                Some(raw) if raw.get().starts_with('{') => {}
+                Some(raw) => reader.wrong(path, raw, field.shape.expected()),
+            }
+        }
+    }
+    let (value, passed_over) = finish(subject, status, reader)?;
+    Ok(Requested { value, passed_over })
+}
+
 /// Takes over what an update brings (a PUT): fields that the service sets, and those with an address of their own,
 /// stay as they are.
 ///
@@ -70,7 +105,7 @@ pub fn update<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), In
 }
 
 /// The text of a request, on one line and with bounded nesting.
-pub(crate) fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
+fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
     json::normalized(text).map_err(|error| {
         let mut problems = Problems::default();
         problems.add("", error.to_string(), format!("at most {} levels", json::MAX_DEPTH));
@@ -79,7 +114,7 @@ pub(crate) fn request_text(subject: &str, text: &str) -> Result<String, RequestE
 }
 
 /// The value of a request.
-pub(crate) fn request_value(text: &str) -> Result<&RawValue, RequestError> {
+fn request_value(text: &str) -> Result<&RawValue, RequestError> {
     serde_json::from_str(text).map_err(|error| RequestError::NotJson(error.to_string()))
 }
 
@@ -89,11 +124,7 @@ fn read<T: Field>(subject: &str, raw: &RawValue, mut reader: Reader) -> Result<(
 }
 
 /// The value, if no problem was noted.
-pub(crate) fn finish<T>(
-    subject: &str,
-    value: Option<T>,
-    reader: Reader,
-) -> Result<(T, Vec<String>), InputError> {
+fn finish<T>(subject: &str, value: Option<T>, reader: Reader) -> Result<(T, Vec<String>), InputError> {
     let (mut problems, passed_over) = reader.finish();
     match value {
         Some(value) if problems.is_empty() => Ok((value, passed_over)),

@@ -36,6 +36,45 @@ pub trait Resource: Field + Serialize + Clone + PartialEq {
     }
 }
 
+/// A resource whose status is written through a path of its own.
+pub trait WithStatus: Resource {
+    /// Its status.
+    type Status: Field + Serialize + Clone + PartialEq;
+
+    /// How it is.
+    fn status(&self) -> &Self::Status;
+
+    /// The same, to be changed.
+    fn status_mut(&mut self) -> &mut Self::Status;
+}
+
+macro_rules! with_status {
+    ($($type:path: $status:path;)*) => {
+        $(
+            impl WithStatus for $type {
+                type Status = $status;
+
+                fn status(&self) -> &Self::Status {
+                    &self.status
+                }
+
+                fn status_mut(&mut self) -> &mut Self::Status {
+                    &mut self.status
+                }
+            }
+        )*
+    };
+}
+
+with_status! {
+    infrastructure::GlobalCloud: infrastructure::CloudStatus;
+    infrastructure::Cloud: infrastructure::CloudStatus;
+    kubernetes::Application: kubernetes::ApplicationStatus;
+    kubernetes::Cluster: kubernetes::ClusterStatus;
+    openstack::Project: openstack::ProjectStatus;
+    openstack::MagnumCluster: openstack::MagnumClusterStatus;
+}
+
 macro_rules! objects {
     ($($kind:ident = $module:ident;)*) => {
         /// A resource of any kind.
