@@ -12,6 +12,7 @@
 pub mod binding;
 pub mod constraint;
 pub mod core;
+pub mod decision;
 pub mod document;
 pub mod entries;
 pub mod free;
