@@ -13,7 +13,8 @@ mod offer;
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::offer::{AnyCloud, Offer, OfferedMetric};
 use super::constraint::{LabelVerdict, MetricVerdict, has_custom_resource};
@@ -118,13 +119,18 @@ pub fn unmet(application: &Application, cluster: &Cluster, offer: &Offer<'_>) ->
 }
 
 fn label<'a>(constraint: &'a LabelConstraint, offer: &Offer<'a>) -> LabelVerdict<'a> {
-    constraint.evaluate(constraint.rule().ok().and_then(|rule| offer.label(&rule.key)))
+    constraint.evaluate_value(constraint.rule().ok().and_then(|rule| offer.label(&rule.key)))
 }
 
-fn metric<'a>(constraint: &'a MetricConstraint, offer: &Offer<'a>) -> (MetricVerdict<'a>, Option<Lack>) {
-    let compared = constraint.metric().map(|name| offer.compared(name));
-    let value = compared.as_ref().and_then(|compared| compared.as_ref().ok());
-    (constraint.evaluate(value.copied()), compared.and_then(Result::err))
+fn metric<'a, 'o>(
+    constraint: &'a MetricConstraint,
+    offer: &'o Offer<'_>,
+) -> (MetricVerdict<'a>, Option<&'o Lack>) {
+    match constraint.metric().map(|name| offer.compared(name)) {
+        Some(Ok(value)) => (constraint.evaluate(Some(value)), None),
+        Some(Err(lack)) => (constraint.evaluate(None), Some(lack)),
+        None => (constraint.evaluate(None), None),
+    }
 }
 
 fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<Unmet> {
@@ -147,7 +153,7 @@ fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unme
     Some(match verdict {
         MetricVerdict::Matched { .. } => return None,
         MetricVerdict::Missing => {
-            Unmet::MetricMissing { constraint: written(), lack: lack.unwrap_or(Lack::NotReferred) }
+            Unmet::MetricMissing { constraint: written(), lack: lack.cloned().unwrap_or(Lack::NotReferred) }
         }
         MetricVerdict::NotFinite => Unmet::MetricMissing { constraint: written(), lack: Lack::NotFinite },
         MetricVerdict::Differs { value } => Unmet::Metric { constraint: written(), got: value },
@@ -168,10 +174,26 @@ pub enum Lack {
     /// Its definition is wrong, or the last good value is too old.
     NoValue {
         /// What is wrong, if that is known.
-        reason: Option<Reason>,
+        reason: Option<Cause>,
     },
     /// It is infinite or no number.
     NotFinite,
+}
+
+/// What is wrong with a metric: Krake's code, and words. In plain fields, so that decisions that were kept can be read
+/// whatever they are part of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Krake's code.
+    pub code: String,
+    /// What happened, for people.
+    pub message: String,
+}
+
+impl From<&Reason> for Cause {
+    fn from(reason: &Reason) -> Self {
+        Self { code: reason.code.as_str().to_owned(), message: reason.message.clone() }
+    }
 }
 
 impl fmt::Display for Lack {
@@ -197,6 +219,7 @@ pub enum Unmet {
     /// The cluster is not online.
     NotOnline {
         /// Its state.
+        #[serde(deserialize_with = "state")]
         state: ClusterState,
     },
     /// A constraint on a label.
@@ -232,6 +255,11 @@ pub enum Unmet {
         /// Where, and what could stand there.
         why: String,
     },
+}
+
+fn state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClusterState, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    ClusterState::from_name(&name).ok_or_else(|| D::Error::custom(format!("no state of a cluster: {name}")))
 }
 
 impl fmt::Display for Unmet {

@@ -94,14 +94,19 @@ impl LabelConstraint {
     /// Whether labels meet the constraint, and why not.
     #[must_use]
     pub fn evaluate<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> LabelVerdict<'a> {
-        let rule = match self.rule() {
-            Ok(rule) => rule,
-            Err(error) => return LabelVerdict::Unreadable { error },
-        };
-        match labels.get(&rule.key) {
-            None => LabelVerdict::Missing,
-            Some(value) if rule.test.accepts(value) => LabelVerdict::Matched { value },
-            Some(value) => LabelVerdict::Differs { value },
+        let key = self.rule().ok().map(|rule| &rule.key);
+        self.evaluate_value(key.and_then(|key| labels.get(key)).map(String::as_str))
+    }
+
+    /// Whether the value of the label that the constraint is on meets it, and why not; `None`: there is no such
+    /// label.
+    #[must_use]
+    pub fn evaluate_value<'a>(&'a self, value: Option<&'a str>) -> LabelVerdict<'a> {
+        match (self.rule(), value) {
+            (Err(error), _) => LabelVerdict::Unreadable { error },
+            (Ok(_), None) => LabelVerdict::Missing,
+            (Ok(rule), Some(value)) if rule.test.accepts(value) => LabelVerdict::Matched { value },
+            (Ok(_), Some(value)) => LabelVerdict::Differs { value },
         }
     }
 }

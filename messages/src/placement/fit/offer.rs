@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Compared, Lack};
+use super::{Cause, Compared, Lack};
 use crate::placement::infrastructure::{Cloud, CloudKind, GlobalCloud};
 use crate::placement::kubernetes::Cluster;
 use crate::placement::metadata::{Metadata, MetricRef};
@@ -181,8 +181,8 @@ impl<'a> Offer<'a> {
     ///
     /// # Errors
     /// Why there is nothing to compare.
-    pub fn compared(&self, metric: &str) -> Result<f64, Lack> {
-        self.compared.get(metric).cloned().unwrap_or(Err(Lack::NotReferred))
+    pub fn compared(&self, metric: &str) -> Result<f64, &Lack> {
+        self.compared.get(metric).map_or(Err(&Lack::NotReferred), |value| value.as_ref().copied())
     }
 }
 
@@ -204,7 +204,8 @@ fn offered<'a>(
 
 fn number(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, Lack> {
     let state = metric.state.ok_or(Lack::NeverFetched)?;
-    let value = state.value.ok_or_else(|| Lack::NoValue { reason: state.reason.clone() })?;
+    let value =
+        state.value.ok_or_else(|| Lack::NoValue { reason: state.reason.as_ref().map(Cause::from) })?;
     Ok(match compared {
         Compared::Value => value.raw,
         Compared::Weighted => value.normalized * metric.reference.weight,
