@@ -1,0 +1,120 @@
+//! Annotated CSV, in which InfluxDB answers: tables one after the other, each with rows of annotations
+//! (`#datatype`, `#group`, `#default`) and a header of its own; or one table with an error.
+//!
+//! Guarantees: quoting by RFC 4180; an empty cell has its column's default; every row has as many cells as its
+//! header. Assumes that annotations were asked for.
+
+use csv::{ReaderBuilder, StringRecord};
+
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CsvError {
+    /// It is no annotated CSV.
+    #[error("line {line}: {why}")]
+    Malformed {
+        /// Where, from 1.
+        line: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// The server tells of an error within its answer.
+    #[error("{said}")]
+    Refused {
+        /// What it says.
+        said: String,
+    },
+}
+
+/// What is known of the columns of a table.
+#[derive(Debug, Default)]
+struct Columns {
+    datatypes: StringRecord,
+    defaults: StringRecord,
+    names: StringRecord,
+}
+
+/// One row of a table.
+#[derive(Debug)]
+pub struct Row<'a> {
+    columns: &'a Columns,
+    cells: &'a StringRecord,
+}
+
+impl<'a> Row<'a> {
+    /// Name and value of each column.
+    pub fn columns(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        // The first column belongs to the annotations.
+        (1..self.columns.names.len()).map(|at| (&self.columns.names[at], self.cell(at)))
+    }
+
+    /// The value of a column.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        Some(self.cell(self.place(name)?))
+    }
+
+    /// The type of a column.
+    #[must_use]
+    pub fn datatype(&self, name: &str) -> Option<&'a str> {
+        self.columns.datatypes.get(self.place(name)?)
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        (1..self.columns.names.len()).find(|at| &self.columns.names[*at] == name)
+    }
+
+    fn cell(&self, at: usize) -> &'a str {
+        let cell = &self.cells[at];
+        if cell.is_empty() { self.columns.defaults.get(at).unwrap_or("") } else { cell }
+    }
+}
+
+/// Reads every row of every table.
+///
+/// # Errors
+/// It is malformed, or `take` says so, or it tells of an error.
+pub fn read(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String>) -> Result<(), CsvError> {
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
+    let mut columns = Columns::default();
+    let mut annotating = false;
+    let mut cells = StringRecord::new();
+    loop {
+        let line = reader.position().line();
+        let malformed = |why: String| CsvError::Malformed { line, why };
+        let more = reader.read_record(&mut cells);
+        if !more.map_err(|_| malformed("it is not UTF-8".to_owned()))? {
+            return if annotating { Err(malformed("a table without a header".to_owned())) } else { Ok(()) };
+        }
+        let first = cells.get(0).unwrap_or("");
+        if first.starts_with('#') {
+            if !annotating {
+                (annotating, columns) = (true, Columns::default());
+            }
+            match first {
+                "#datatype" => columns.datatypes.clone_from(&cells),
+                "#default" => columns.defaults.clone_from(&cells),
+                _ => {}
+            }
+        } else if annotating {
+            annotating = false;
+            if columns.datatypes.len() != cells.len() {
+                return Err(malformed(format!(
+                    "{} columns have a type, and {} a name",
+                    columns.datatypes.len(),
+                    cells.len()
+                )));
+            }
+            columns.names.clone_from(&cells);
+        } else if columns.names.is_empty() {
+            return Err(malformed("a table without annotations".to_owned()));
+        } else if columns.names.len() != cells.len() {
+            return Err(malformed(format!("{} cells below {} columns", cells.len(), columns.names.len())));
+        } else {
+            let row = Row { columns: &columns, cells: &cells };
+            if let Some(said) = row.get("error").filter(|_| row.get("_value").is_none()) {
+                return Err(CsvError::Refused { said: said.to_owned() });
+            }
+            take(row).map_err(malformed)?;
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! One bounded request to a provider, and what its failure means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use madako_messages::placement::providers::FetchError;
+use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
+use tokio::time::Instant;
+
+use crate::address::Address;
+use crate::telemetry;
+
+/// Characters of what a server said that an error repeats.
+const MAX_SAID: usize = 200;
+
+/// What all requests of one fetch share.
+pub(crate) struct Exchange<'a, T: HttpTransport + ?Sized> {
+    pub(crate) transport: &'a Arc<T>,
+    pub(crate) kind: &'static str,
+    pub(crate) max_response_bytes: usize,
+    pub(crate) begun: Instant,
+    pub(crate) deadline: Duration,
+}
+
+/// One request.
+pub(crate) struct Request<'a> {
+    pub(crate) address: &'a Address,
+    pub(crate) method: HttpMethod,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+    /// What an answer might repeat and nobody must see.
+    pub(crate) secrets: Vec<String>,
+}
+
+impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
+    /// Sends a request within what is left of the deadline, and gives the body of an answer with status 200.
+    pub(crate) async fn send(&self, request: Request<'_>) -> Result<Bytes, FetchError> {
+        let begun = Instant::now();
+        let result = self.send_unobserved(request).await;
+        telemetry::record(self.kind, result.as_ref().err(), begun.elapsed());
+        result
+    }
+
+    async fn send_unobserved(&self, request: Request<'_>) -> Result<Bytes, FetchError> {
+        let Request { address, method, url, headers, body, secrets } = request;
+        let late = || FetchError::Deadline { address: address.shown.clone(), deadline: self.deadline };
+        let left = self.deadline.saturating_sub(self.begun.elapsed());
+        if left.is_zero() {
+            return Err(late());
+        }
+        let sent = self.transport.send(HttpRequest {
+            method,
+            url,
+            headers,
+            body: Bytes::from(body),
+            max_response_bytes: self.max_response_bytes,
+            deadline: left,
+        });
+        let response = sent.await.map_err(|error| failure(error, address, self.deadline))?;
+        if response.status == 200 {
+            return Ok(response.body);
+        }
+        let password = address.password();
+        let secrets = secrets.iter().chain(password.as_ref());
+        // Four bytes are the longest form of a character; what is hidden may be longer than what is shown.
+        let beginning = &response.body[..response.body.len().min(64 * 1024)];
+        let said = secrets.fold(String::from_utf8_lossy(beginning).into_owned(), |said, secret| {
+            if secret.is_empty() { said } else { said.replace(secret.as_str(), "[secret]") }
+        });
+        Err(FetchError::Status {
+            address: address.shown.clone(),
+            status: response.status,
+            said: shorten(&said),
+        })
+    }
+}
+
+/// The transport's error without its URL, whose query is long and may be secret.
+fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchError {
+    let address = address.shown.clone();
+    match error {
+        HttpError::Invalid { why, .. } => FetchError::Definition { why },
+        HttpError::Connect { why, .. } => FetchError::Unreachable { address, why },
+        HttpError::Deadline { .. } => FetchError::Deadline { address, deadline },
+        HttpError::TooLarge { limit, .. } => FetchError::TooLarge { address, limit },
+        HttpError::Truncated { why, .. } => FetchError::CutOff { address, why },
+    }
+}
+
+/// On one line, without control characters, and not too long.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut words = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+        if !words.is_empty() {
+            words.push(' ');
+        }
+        words.push_str(word);
+        if words.len() > 4 * MAX_SAID {
+            break;
+        }
+    }
+    match words.char_indices().nth(MAX_SAID) {
+        Some((end, _)) => format!("{}...", &words[..end]),
+        None => words,
+    }
+}

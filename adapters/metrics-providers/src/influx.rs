@@ -1,0 +1,167 @@
+//! InfluxDB 2: the last value of measurements within an hour, by a Flux query.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_messages::placement::core::InfluxSpec;
+use madako_messages::placement::providers::{FetchError, Sample, Samples};
+use madako_messages::ports::{HttpMethod, HttpTransport};
+use serde_json::json;
+
+use crate::address::Address;
+use crate::annotated_csv::{self, CsvError, Row};
+use crate::exchange::{Exchange, Request, shorten};
+use crate::prometheus::note;
+use crate::{all_failed, number};
+
+/// Names that one request asks for.
+pub const NAMES_IN_A_REQUEST: usize = 100;
+
+/// Columns that are no labels of a series.
+const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
+
+pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
+    spec: &InfluxSpec,
+    names: &BTreeSet<String>,
+    exchange: &Exchange<'_, T>,
+) -> Samples {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut samples = Samples::new();
+    for some in names.chunks(NAMES_IN_A_REQUEST) {
+        samples.extend(match ask(spec, some, exchange).await {
+            Ok(found) => found,
+            Err(error) => all_failed(some, &error),
+        });
+    }
+    samples
+}
+
+async fn ask<T: HttpTransport + ?Sized>(
+    spec: &InfluxSpec,
+    names: &[&str],
+    exchange: &Exchange<'_, T>,
+) -> Result<Samples, FetchError> {
+    let address = Address::read(&spec.url)?;
+    let dialect = json!({
+        "header": true,
+        "delimiter": ",",
+        "annotations": ["datatype", "group", "default"],
+        "commentPrefix": "#",
+        "dateTimeFormat": "RFC3339",
+    });
+    let body = json!({ "query": query(&spec.bucket, names), "type": "flux", "dialect": dialect }).to_string();
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let token = spec.token.reveal();
+    let request = Request {
+        address: &address,
+        method: HttpMethod::Post,
+        url: address.below("api/v2/query", &[("org", spec.org.as_str())]),
+        headers: vec![
+            header("authorization", &format!("Token {token}")),
+            header("content-type", "application/json"),
+            header("accept", "application/csv"),
+        ],
+        body,
+        secrets: vec![token.to_owned()],
+    };
+    let body = exchange.send(request).await?;
+    let mut found: BTreeMap<&str, Found> = BTreeMap::new();
+    let read = annotated_csv::read(&body, |row| take(&row, names, &mut found));
+    match read {
+        Ok(()) => {}
+        Err(CsvError::Malformed { line, why }) => {
+            let why = format!("line {line}: {why}");
+            return Err(FetchError::Malformed { address: address.shown.clone(), why });
+        }
+        Err(CsvError::Refused { said }) => {
+            let said = shorten(&if token.is_empty() { said } else { said.replace(token, "[secret]") });
+            return Err(FetchError::Refused { address: address.shown.clone(), said });
+        }
+    }
+    let sample = |name: &&str| {
+        let missing = FetchError::NotFound { expected: "a point of this measurement within the last hour" };
+        ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
+    };
+    Ok(names.iter().map(sample).collect())
+}
+
+/// The first series of a measurement in the order of labels, its field among them.
+struct Found {
+    labels: BTreeMap<String, String>,
+    value: String,
+    datatype: &'static str,
+    series: usize,
+}
+
+/// Keeps what a row says, if it is of a measurement that was asked for.
+fn take<'n>(row: &Row<'_>, names: &[&'n str], found: &mut BTreeMap<&'n str, Found>) -> Result<(), String> {
+    let measurement = row.get("_measurement").ok_or("no column _measurement")?;
+    let (value, datatype) = (row.get("_value"), row.datatype("_value"));
+    let (value, datatype) = value.zip(datatype).ok_or("no column _value")?;
+    let Ok(at) = names.binary_search(&measurement) else { return Ok(()) };
+    let labels: BTreeMap<String, String> = row
+        .columns()
+        .filter(|(name, _)| !NO_LABELS.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let new = Found { labels, value: value.to_owned(), datatype: known(datatype), series: 1 };
+    match found.get_mut(names[at]) {
+        None => {
+            found.insert(names[at], new);
+        }
+        Some(first) => {
+            let series = first.series + 1;
+            if new.labels < first.labels {
+                *first = new;
+            }
+            first.series = series;
+        }
+    }
+    Ok(())
+}
+
+/// A datatype that can be a number, or a word for one that cannot.
+fn known(datatype: &str) -> &'static str {
+    match datatype {
+        "double" | "long" | "unsignedLong" | "string" => "number",
+        "boolean" => "a boolean",
+        "duration" => "a duration",
+        _ if datatype.starts_with("dateTime") => "a time",
+        _ => "of a type that is no number",
+    }
+}
+
+impl Found {
+    fn sample(self) -> Result<Sample, FetchError> {
+        let value = match self.datatype {
+            "number" if self.value.is_empty() => Err(FetchError::NotANumber { got: "null".to_owned() }),
+            "number" => number::from_text(&self.value),
+            other => Err(FetchError::NotANumber { got: other.to_owned() }),
+        }?;
+        Ok(Sample { value, note: note(self.series, &self.labels) })
+    }
+}
+
+/// The Flux query for the last values of some measurements.
+pub(crate) fn query(bucket: &str, names: &[&str]) -> String {
+    let tests: Vec<String> = names.iter().map(|name| format!("r._measurement == {}", quote(name))).collect();
+    format!(
+        "from(bucket: {}) |> range(start: -1h) |> filter(fn: (r) => {}) |> last()",
+        quote(bucket),
+        tests.join(" or ")
+    )
+}
+
+/// A string literal of Flux. A dollar sign is written by its code, since `${` would begin an expression.
+pub(crate) fn quote(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 2);
+    literal.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => literal.extend(['\\', character]),
+            '$' | '\0'..='\x1f' | '\x7f' => literal.push_str(&format!("\\x{:02x}", u32::from(character))),
+            _ => literal.push(character),
+        }
+    }
+    literal.push('"');
+    literal
+}

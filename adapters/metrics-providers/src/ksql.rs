@@ -1,0 +1,107 @@
+//! KSQL: the value of a column in the row whose other column has the metric's name. A request gives one value.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, stream};
+use madako_messages::placement::core::KafkaSpec;
+use madako_messages::placement::providers::{FetchError, Sample, Samples};
+use madako_messages::ports::{HttpMethod, HttpTransport};
+use serde_json::{Value, json};
+
+use crate::address::Address;
+use crate::exchange::{Exchange, Request, shorten};
+use crate::{all_failed, number};
+
+/// Requests to one server at a time.
+pub const AT_ONCE: usize = 4;
+
+pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
+    spec: &KafkaSpec,
+    names: &BTreeSet<String>,
+    exchange: &Exchange<'_, T>,
+) -> Samples {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let Some((first, others)) = names.split_first() else { return Samples::new() };
+    let answer = ask(spec, first, exchange).await;
+    if let Err(error) = &answer
+        && error.is_providers()
+    {
+        // What does not answer the first need not be asked for the others.
+        return all_failed(&names, error);
+    }
+    let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
+    let asked = stream::iter(others)
+        .map(|name| async move {
+            let answer = ask(spec, &name, exchange).await;
+            (name, answer)
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut samples: Samples = asked.collect().await;
+    samples.insert((*first).to_owned(), answer);
+    samples
+}
+
+async fn ask<T: HttpTransport + ?Sized>(
+    spec: &KafkaSpec,
+    name: &str,
+    exchange: &Exchange<'_, T>,
+) -> Result<Sample, FetchError> {
+    let address = Address::read(&spec.url)?;
+    let body = json!({ "ksql": query(spec, name), "streamsProperties": {} }).to_string();
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let request = Request {
+        address: &address,
+        method: HttpMethod::Post,
+        url: address.below("query", &[]),
+        headers: vec![header("content-type", "application/json"), header("accept", "application/json")],
+        body,
+        secrets: Vec::new(),
+    };
+    let body = exchange.send(request).await?;
+    let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
+    let answer: Value =
+        serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
+    let Value::Array(parts) = answer else { return Err(malformed("expected a list".to_owned())) };
+    if let Some(error) =
+        parts.iter().find_map(|part| part.get("errorMessage")).filter(|error| !error.is_null())
+    {
+        let said = shorten(error.get("message").and_then(Value::as_str).unwrap_or("no reason given"));
+        return Err(FetchError::Refused { address: address.shown.clone(), said });
+    }
+    let Some(row) = parts.get(1).and_then(|part| part.get("row")) else {
+        return Err(FetchError::NotFound { expected: "a row with this name" });
+    };
+    let value =
+        row.pointer("/columns/0").ok_or_else(|| malformed("[1].row.columns[0]: missing".to_owned()))?;
+    Ok(Sample { value: number::from_json(value)?, note: None })
+}
+
+/// The query for one metric.
+pub(crate) fn query(spec: &KafkaSpec, name: &str) -> String {
+    format!(
+        "SELECT {} FROM {} WHERE {} = {};",
+        identifier(&spec.value_column),
+        identifier(&spec.table),
+        identifier(&spec.comparison_column),
+        quote(name)
+    )
+}
+
+/// A name of a column or table. A plain one stays as it is, since KSQL does not tell its case apart; one that
+/// somebody quoted already stays quoted; any other is quoted.
+pub(crate) fn identifier(name: &str) -> String {
+    let mut characters = name.chars();
+    let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let quoted = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'));
+    if plain || quoted.is_some_and(|inner| !inner.is_empty() && !inner.contains('`')) {
+        name.to_owned()
+    } else {
+        format!("`{}`", name.replace('`', "``"))
+    }
+}
+
+/// A string literal, in which only the quote is special.
+pub(crate) fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

@@ -1,0 +1,139 @@
+//! Providers of metrics: Prometheus, InfluxDB 2, KSQL, and tables in the definition itself.
+//!
+//! For: the fetcher, through the port `MetricsProviders`. HTTP goes through the port `HttpTransport`, so that tests
+//! and the simulation need no network.
+//!
+//! Guarantees:
+//! - names and columns are escaped in every query language: none can change what is asked;
+//! - all names of one Prometheus or InfluxDB go in one request, up to [`prometheus::NAMES_IN_A_REQUEST`] and
+//!   [`influx::NAMES_IN_A_REQUEST`]; KSQL's interface gives one value a request, [`ksql::AT_ONCE`] at a time;
+//! - of several series it is the first in the order of their labels that counts, and the sample's note says so;
+//! - an answer has at most [`MAX_RESPONSE_BYTES`], and all requests of a fetch share its deadline;
+//! - no token, password, path or query of an address is in an error or in `Debug`.
+//!
+//! Assumes: a URL's path is the server's root, where it may stand below another one (`http://proxy/prometheus/`).
+//!
+//! Does not: retry, remember, or judge a value by its metric's definition.
+
+mod address;
+pub mod annotated_csv;
+mod exchange;
+pub mod influx;
+pub mod ksql;
+mod number;
+pub mod prometheus;
+mod telemetry;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::placement::core::{MetricsProviderKind, StaticSpec};
+use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
+use madako_messages::ports::HttpTransport;
+use tokio::time::Instant;
+
+use crate::exchange::Exchange;
+pub use crate::telemetry::describe_metrics;
+
+/// Longest answer that is read, in bytes: some 60,000 series of a Prometheus at 250 bytes each.
+pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Longest name that is asked for, in bytes. Names of metrics that people use have less than 100.
+pub const MAX_NAME_BYTES: usize = 1024;
+
+/// The providers, over any transport.
+#[derive(Debug)]
+pub struct Providers<T: HttpTransport + ?Sized> {
+    transport: Arc<T>,
+    max_response_bytes: usize,
+}
+
+impl<T: HttpTransport + ?Sized> Providers<T> {
+    /// Over `transport`, with [`MAX_RESPONSE_BYTES`].
+    pub fn new(transport: Arc<T>) -> Self {
+        Self { transport, max_response_bytes: MAX_RESPONSE_BYTES }
+    }
+
+    /// With another limit of answers, in bytes.
+    #[must_use]
+    pub fn with_max_response_bytes(self, max_response_bytes: usize) -> Self {
+        Self { max_response_bytes, ..self }
+    }
+
+    async fn ask(
+        &self,
+        provider: &MetricsProviderKind,
+        names: &BTreeSet<String>,
+        exchange: Exchange<'_, T>,
+    ) -> Samples {
+        match provider {
+            MetricsProviderKind::Prometheus(spec) => prometheus::fetch(spec, names, &exchange).await,
+            MetricsProviderKind::Influx(spec) => influx::fetch(spec, names, &exchange).await,
+            MetricsProviderKind::Kafka(spec) => ksql::fetch(spec, names, &exchange).await,
+            MetricsProviderKind::Static(spec) => {
+                names.iter().map(|name| (name.clone(), listed(spec, name))).collect()
+            }
+        }
+    }
+}
+
+/// The value of a table. What is listed there needs no bound: it was bounded when it was stored.
+fn listed(spec: &StaticSpec, name: &str) -> Result<Sample, FetchError> {
+    let value = *spec.metrics.get(name).ok_or(FetchError::Unlisted)?;
+    Ok(Sample { value: number::finite(value)?, note: None })
+}
+
+/// Whether a name may be asked for.
+fn check_name(name: &str) -> Result<(), FetchError> {
+    if name.is_empty() {
+        Err(FetchError::Name { why: "it is empty" })
+    } else if name.len() > MAX_NAME_BYTES {
+        Err(FetchError::Name { why: "it is longer than 1024 bytes" })
+    } else {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
+    async fn fetch(
+        &self,
+        provider: &MetricsProviderKind,
+        names: &BTreeSet<String>,
+        deadline: Duration,
+    ) -> Samples {
+        let exchange = Exchange {
+            transport: &self.transport,
+            kind: telemetry::kind(provider),
+            max_response_bytes: self.max_response_bytes,
+            begun: Instant::now(),
+            deadline,
+        };
+        if matches!(provider, MetricsProviderKind::Static(_)) {
+            return self.ask(provider, names, exchange).await;
+        }
+        let mut samples = Samples::new();
+        let mut possible = BTreeSet::new();
+        for name in names {
+            if let Err(error) = check_name(name) {
+                samples.insert(name.clone(), Err(error));
+            } else {
+                possible.insert(name.clone());
+            }
+        }
+        if !possible.is_empty() {
+            samples.extend(self.ask(provider, &possible, exchange).await);
+        }
+        samples
+    }
+}
+
+/// The answer for every name when the whole request failed.
+fn all_failed(names: &[&str], error: &FetchError) -> Samples {
+    names.iter().map(|name| ((*name).to_owned(), Err(error.clone()))).collect()
+}

@@ -1,0 +1,36 @@
+//! Finite numbers out of what providers write.
+
+use madako_messages::placement::providers::FetchError;
+use serde_json::Value;
+
+use crate::exchange::shorten;
+
+/// Characters of a number's text. The longest exact form of a float has 1,077; servers write about 20.
+const MAX_NUMBER: usize = 1100;
+
+/// A number that is one.
+pub(crate) fn finite(value: f64) -> Result<f64, FetchError> {
+    if value.is_finite() { Ok(value) } else { Err(FetchError::NotFinite { got: value.to_string() }) }
+}
+
+/// A decimal number as text. What floats are called besides (`NaN`, `+Inf`) is told apart from what is no number.
+pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
+    let number = Some(text).filter(|text| text.len() <= MAX_NUMBER).and_then(|text| text.trim().parse().ok());
+    match number {
+        Some(number) => finite(number),
+        None => Err(FetchError::NotANumber { got: format!("{:?}", shorten(text)) }),
+    }
+}
+
+/// A number in JSON, or a text that is one.
+pub(crate) fn from_json(value: &Value) -> Result<f64, FetchError> {
+    let got = |got: &str| Err(FetchError::NotANumber { got: got.to_owned() });
+    match value {
+        Value::Number(number) => finite(number.as_f64().unwrap_or(f64::NAN)),
+        Value::String(text) => from_text(text),
+        Value::Null => got("null"),
+        Value::Bool(_) => got("a boolean"),
+        Value::Array(_) => got("a list"),
+        Value::Object(_) => got("an object"),
+    }
+}

@@ -1,0 +1,189 @@
+//! Prometheus: the value of metrics by their exact names, in as few requests as possible.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use madako_messages::placement::core::PrometheusSpec;
+use madako_messages::placement::providers::{FetchError, Sample, Samples};
+use madako_messages::ports::{HttpMethod, HttpTransport};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::address::{Address, form};
+use crate::exchange::{Exchange, Request, shorten};
+use crate::{all_failed, number};
+
+/// Names that one request asks for.
+pub const NAMES_IN_A_REQUEST: usize = 500;
+
+/// Longest query that goes in a URL, encoded, in bytes; what is longer is posted as a form. Common proxies take
+/// 8 KiB for the whole head of a request; a gateway that lets only GET pass serves all but long lists so.
+const MAX_IN_URL: usize = 4096;
+
+pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
+    spec: &PrometheusSpec,
+    names: &BTreeSet<String>,
+    exchange: &Exchange<'_, T>,
+) -> Samples {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut samples = Samples::new();
+    for some in names.chunks(NAMES_IN_A_REQUEST) {
+        samples.extend(match ask(spec, some, exchange).await {
+            Ok(found) => found,
+            Err(error) => all_failed(some, &error),
+        });
+    }
+    samples
+}
+
+async fn ask<T: HttpTransport + ?Sized>(
+    spec: &PrometheusSpec,
+    names: &[&str],
+    exchange: &Exchange<'_, T>,
+) -> Result<Samples, FetchError> {
+    let address = Address::read(&spec.url)?;
+    let query = query(names);
+    let parameters = [("query", query.as_str())];
+    let encoded = form(&parameters);
+    let path = "api/v1/query";
+    let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
+    let (method, url, body) = if encoded.len() <= MAX_IN_URL {
+        (HttpMethod::Get, address.below(path, &parameters), String::new())
+    } else {
+        headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+        (HttpMethod::Post, address.below(path, &[]), encoded)
+    };
+    let request = Request { address: &address, method, url, headers, body, secrets: Vec::new() };
+    let body = exchange.send(request).await?;
+    let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
+    let answer: Answer =
+        serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
+    if answer.status != "success" {
+        let said = shorten(answer.error.as_deref().unwrap_or("no reason given"));
+        return Err(FetchError::Refused { address: address.shown.clone(), said });
+    }
+    let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
+    let mut found = data.result.0;
+    let sample = |name: &&str| ((*name).to_owned(), found.remove(*name).map_or(MISSING, Found::sample));
+    Ok(names.iter().map(sample).collect())
+}
+
+const MISSING: Result<Sample, FetchError> =
+    Err(FetchError::NotFound { expected: "a series with this name and a sample of the last minutes" });
+
+/// A query for all series of some metrics.
+pub(crate) fn query(names: &[&str]) -> String {
+    let alternatives: Vec<String> = names.iter().map(|name| literally(name)).collect();
+    format!("{{__name__=~{}}}", quote(&alternatives.join("|")))
+}
+
+/// A regular expression (RE2) that matches a text and nothing else. Prometheus anchors it at both ends.
+pub(crate) fn literally(text: &str) -> String {
+    let mut expression = String::with_capacity(text.len());
+    for character in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(character) {
+            expression.push('\\');
+        }
+        expression.push(character);
+    }
+    expression
+}
+
+/// A string literal of PromQL, which has the escapes of Go.
+pub(crate) fn quote(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 2);
+    literal.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => literal.extend(['\\', character]),
+            _ if character.is_control() => literal.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => literal.push(character),
+        }
+    }
+    literal.push('"');
+    literal
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    status: String,
+    error: Option<String>,
+    data: Option<Data>,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    result: Series,
+}
+
+/// Of each name the first series in the order of labels; the others are only counted, so that an answer with many
+/// takes no more memory than its text.
+struct Series(BTreeMap<String, Found>);
+
+struct Found {
+    labels: BTreeMap<String, String>,
+    /// Time and value; without it when it is a histogram.
+    value: Option<Value>,
+    series: usize,
+}
+
+#[derive(Deserialize)]
+struct One {
+    metric: BTreeMap<String, String>,
+    value: Option<Value>,
+}
+
+impl<'de> Deserialize<'de> for Series {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fold;
+        impl<'de> Visitor<'de> for Fold {
+            type Value = Series;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of series")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Series, A::Error> {
+                let mut firsts: BTreeMap<String, Found> = BTreeMap::new();
+                while let Some(One { metric: mut labels, value }) = all.next_element()? {
+                    let Some(name) = labels.remove("__name__") else { continue };
+                    match firsts.get_mut(&name) {
+                        None => {
+                            firsts.insert(name, Found { labels, value, series: 1 });
+                        }
+                        Some(first) => {
+                            first.series += 1;
+                            if labels < first.labels {
+                                (first.labels, first.value) = (labels, value);
+                            }
+                        }
+                    }
+                }
+                Ok(Series(firsts))
+            }
+        }
+        deserializer.deserialize_seq(Fold)
+    }
+}
+
+impl Found {
+    fn sample(self) -> Result<Sample, FetchError> {
+        let value = match &self.value {
+            None => return Err(FetchError::NotANumber { got: "a histogram, or nothing".to_owned() }),
+            Some(Value::Array(pair)) if pair.len() == 2 => number::from_json(&pair[1])?,
+            Some(_) => return Err(FetchError::NotANumber { got: "no pair of time and value".to_owned() }),
+        };
+        Ok(Sample { value, note: note(self.series, &self.labels) })
+    }
+}
+
+/// Says which of several series it is.
+pub(crate) fn note(series: usize, labels: &BTreeMap<String, String>) -> Option<String> {
+    if series < 2 {
+        return None;
+    }
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+    let labels = shorten(&labels.join(", "));
+    Some(format!("the first of {series} series in the order of their labels: {{{labels}}}"))
+}

@@ -1,0 +1,34 @@
+//! Metrics of the requests to providers.
+
+use std::time::Duration;
+
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::providers::FetchError;
+use madako_messages::placement::tagged::Variants;
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+
+const REQUESTS: &str = "madako_metrics_provider_requests_total";
+const SECONDS: &str = "madako_metrics_provider_request_seconds";
+
+/// Registers what the metrics mean with the recorder that is installed.
+pub fn describe_metrics() {
+    describe_counter!(
+        REQUESTS,
+        Unit::Count,
+        "Requests to providers of metrics by kind and outcome: ok, definition, unreachable, deadline, too-large, \
+         cut-off or status."
+    );
+    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to providers of metrics took.");
+}
+
+/// The kind of a provider, as Krake calls it.
+pub(crate) fn kind(provider: &MetricsProviderKind) -> &'static str {
+    provider.tag()
+}
+
+/// Counts and times one request.
+pub(crate) fn record(kind: &'static str, error: Option<&FetchError>, took: Duration) {
+    let outcome = error.map_or("ok", FetchError::name);
+    counter!(REQUESTS, "kind" => kind, "outcome" => outcome).increment(1);
+    histogram!(SECONDS, "kind" => kind).record(took);
+}
