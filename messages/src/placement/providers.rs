@@ -98,6 +98,9 @@ pub enum FetchError {
         /// Why not.
         why: &'static str,
     },
+    /// A static provider that does not list it.
+    #[error("the static provider does not list it")]
+    Unlisted,
     /// It has no such metric, or no value of it.
     #[error("it has no value: {expected}")]
     NotFound {
@@ -137,7 +140,9 @@ impl FetchError {
             | Self::Status { .. }
             | Self::Refused { .. }
             | Self::Malformed { .. } => true,
-            Self::Name { .. } | Self::NotFound { .. } | Self::NotANumber { .. } | Self::NotFinite { .. } => {
+            Self::Name { .. }
+            | Self::Unlisted
+            | Self::NotFound { .. } | Self::NotANumber { .. } | Self::NotFinite { .. } => {
                 false
             }
         }
@@ -146,7 +151,7 @@ impl FetchError {
     /// Whether it is what is stored that is wrong: as long as that does not change, no fetch can help.
     #[must_use]
     pub fn is_definition(&self) -> bool {
-        matches!(self, Self::Definition { .. } | Self::Name { .. })
+        matches!(self, Self::Definition { .. } | Self::Name { .. } | Self::Unlisted)
     }
 
     /// A short name for a metric's label.
@@ -162,6 +167,7 @@ impl FetchError {
             Self::Refused { .. } => "refused",
             Self::Malformed { .. } => "malformed",
             Self::Name { .. } => "name",
+            Self::Unlisted => "unlisted",
             Self::NotFound { .. } => "not-found",
             Self::NotANumber { .. } => "not-a-number",
             Self::NotFinite { .. } => "not-finite",
