@@ -8,7 +8,7 @@ use super::schema::Shape;
 use crate::strict::walk::Path;
 
 impl<R: Language> Field for Constraint<R> {
-    const SHAPE: Shape = Shape::Text;
+    const SHAPE: Shape = R::SHAPE;
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let written = String::read(raw, path, reader)?;

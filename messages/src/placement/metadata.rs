@@ -20,11 +20,11 @@ object! {
     tolerated("constraints", "password")
     {
         /// Its name, unique in its namespace.
-        pub name: String = immutable, check(check_name);
+        pub name: String = immutable, check(check_name, Name);
         /// Its namespace; global resources have none.
-        pub namespace: Option<String> = optional_immutable(None), check(check_namespace);
+        pub namespace: Option<String> = optional_immutable(None), check(check_namespace, Name);
         /// Labels.
-        pub labels: Labels = optional(Labels::new()), check(check_labels);
+        pub labels: Labels = optional(Labels::new()), check(check_labels, Labels);
         /// Whether the labels of the cloud that the resource is bound to count as its own.
         pub inherit_labels: bool = optional(false);
         /// Who has to do something before the resource can go.
@@ -132,7 +132,7 @@ object! {
         /// Its name.
         pub name: String = required;
         /// Its weight: finite and not negative in what requests bring.
-        pub weight: f64 = required, check(check_weight);
+        pub weight: f64 = required, check(check_weight, NotNegative);
         /// Whether it is one of the same namespace, rather than a global one.
         pub namespaced: bool = optional(false);
     }

@@ -4,7 +4,8 @@
 ///
 /// A field is `pub name: Type = access(default)`: the access is one of [`super::schema::Access`] in lower case,
 /// with a default for what is absent (for what a request may not bring: what stands there meanwhile).
-/// `as "name"` gives a name in JSON that differs, `check(rule)` a rule for what a request brings. Behind the
+/// `as "name"` gives a name in JSON that differs, `check(rule)` a rule for what a request brings, with its
+/// [`super::schema::Rule`] if there is one. Behind the
 /// struct's name may stand `constants(...)`, `tolerated(...)` and `check(rule)`, in this order.
 macro_rules! object {
     (
@@ -17,7 +18,7 @@ macro_rules! object {
             $(
                 $(#[$field_meta:meta])*
                 pub $field:ident $(as $json:literal)?: $type:ty = $access:ident $(($default:expr))?
-                    $(, check($check:path))?;
+                    $(, check($check:path $(, $rule_name:ident)?))?;
             )*
         }
     ) => {
@@ -38,6 +39,7 @@ macro_rules! object {
                     name: $crate::placement::object::object!(@json $field $($json)?),
                     access: $crate::placement::object::object!(@access $access),
                     shape: <$type as $crate::placement::reader::Field>::SHAPE,
+                    rule: $crate::placement::object::object!(@rule $($($rule_name)?)?),
                 }),*],
                 tolerated: &[$($($tolerated),*)?],
             };
@@ -137,6 +139,9 @@ macro_rules! object {
 
     (@json $field:ident) => { stringify!($field) };
     (@json $field:ident $json:literal) => { $json };
+
+    (@rule) => { None };
+    (@rule $rule:ident) => { Some($crate::placement::schema::Rule::$rule) };
 
     (@access required) => { $crate::placement::schema::Access::Required };
     (@access immutable) => { $crate::placement::schema::Access::Immutable };

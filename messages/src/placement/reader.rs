@@ -142,7 +142,8 @@ impl Reader {
     /// request with two is refused.
     pub(crate) fn any_members<'a>(&mut self, raw: &'a RawValue, path: Path<'_>) -> Option<Members<'a>> {
         if !raw.get().starts_with('{') {
-            self.wrong(path, raw, "an object");
+            // Its kind only: somebody may have written a password where the object with it belongs.
+            self.wrong_secret(path, raw, "an object");
             return None;
         }
         let (members, repeated) = match serde_json::from_str::<AllMembers<'a>>(raw.get()) {
@@ -338,11 +339,16 @@ fn kind(raw: &RawValue) -> String {
     kind.to_owned()
 }
 
-/// A name of somebody's own, cut to a length that fits a message.
+/// A name of somebody's own, cut to a length that fits a message, and on one line.
 pub(crate) fn shortened(name: &str) -> String {
     const MAX_NAME: usize = 60;
-    match name.char_indices().nth(MAX_NAME) {
-        None => name.to_owned(),
-        Some((end, _)) => format!("{}...", &name[..end]),
+    let (name, dots) = match name.char_indices().nth(MAX_NAME) {
+        None => (name, ""),
+        Some((end, _)) => (&name[..end], "..."),
+    };
+    let mut shown = String::with_capacity(name.len() + dots.len());
+    for c in name.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
+    shown + dots
 }

@@ -103,7 +103,8 @@ impl<T: Field> Field for Vec<T> {
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            // Its kind only: it may be a manifest with secrets, as a text.
+            reader.wrong_secret(path, raw, Self::SHAPE.expected());
             return None;
         };
         // Each item is read before any is missed: every wrong one is to be named.

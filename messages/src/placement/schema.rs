@@ -1,5 +1,7 @@
 //! What values may be, as plain data: for messages, and for whoever describes the API (OpenAPI).
 
+mod pattern;
+
 /// What a value may be.
 #[derive(Debug)]
 pub enum Shape {
@@ -7,6 +9,10 @@ pub enum Shape {
     Text,
     /// A text that is never shown in a message or a log.
     Secret,
+    /// A constraint on labels.
+    LabelConstraint,
+    /// A constraint on metrics.
+    MetricConstraint,
     /// `true` or `false`.
     Bool,
     /// A whole number of 64 bits. A request may bring it as a decimal string.
@@ -36,11 +42,24 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// What a text has to match as a whole, as far as a regular expression can say it: that a number of a metric
+    /// constraint is finite, it cannot.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&'static str> {
+        match self {
+            Self::LabelConstraint => Some(pattern::LABEL_CONSTRAINT),
+            Self::MetricConstraint => Some(pattern::METRIC_CONSTRAINT),
+            _ => None,
+        }
+    }
+
     /// What is expected, for a message.
     #[must_use]
     pub fn expected(&self) -> String {
         match self {
             Self::Text | Self::Secret => "a text".to_owned(),
+            Self::LabelConstraint => "a label constraint such as \"location is DE\"".to_owned(),
+            Self::MetricConstraint => "a metric constraint such as \"load lesser than 5\"".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Integer => "a whole number of at most 64 bits".to_owned(),
             Self::Number => "a finite number".to_owned(),
@@ -61,6 +80,7 @@ impl Shape {
     fn plural(&self) -> &'static str {
         match self {
             Self::Text | Self::Secret => "texts",
+            Self::LabelConstraint | Self::MetricConstraint => "constraints",
             Self::Bool => "booleans",
             Self::Integer => "whole numbers",
             Self::Number => "numbers",
@@ -111,6 +131,39 @@ impl Access {
     }
 }
 
+/// What a request's value has to follow beyond its shape, as far as a schema can say it. The patterns are regular
+/// expressions for the whole text, in the part of the language that ECMA 262 and Rust have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// It is the name of a resource or a namespace.
+    Name,
+    /// Its keys and values are those of labels.
+    Labels,
+    /// It is 0 or more.
+    NotNegative,
+}
+
+impl Rule {
+    /// What texts have to match: the value, or the values of an object.
+    #[must_use]
+    pub fn pattern(self) -> Option<&'static str> {
+        match self {
+            Self::Name => Some(pattern::NAME),
+            Self::Labels => Some(pattern::LABEL_VALUE),
+            Self::NotNegative => None,
+        }
+    }
+
+    /// What the names of an object's entries have to match.
+    #[must_use]
+    pub fn key_pattern(self) -> Option<&'static str> {
+        match self {
+            Self::Labels => Some(pattern::LABEL_KEY),
+            Self::Name | Self::NotNegative => None,
+        }
+    }
+}
+
 /// A field of an object.
 #[derive(Debug)]
 pub struct FieldSchema {
@@ -120,6 +173,8 @@ pub struct FieldSchema {
     pub access: Access,
     /// What it may be.
     pub shape: Shape,
+    /// What else a request's value has to follow.
+    pub rule: Option<Rule>,
 }
 
 /// An object with known fields.

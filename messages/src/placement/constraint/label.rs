@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::cursor::Cursor;
 use super::names::{is_label_key, is_label_value};
 use super::{Constraint, ConstraintError, sealed};
+use crate::placement::schema::Shape;
 
 /// A constraint on one label of a cluster, a cloud or a project.
 pub type LabelConstraint = Constraint<LabelRule>;
@@ -112,6 +113,8 @@ impl LabelConstraint {
 }
 
 impl sealed::Read for LabelRule {
+    const SHAPE: Shape = Shape::LabelConstraint;
+
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
         let key = cursor.word(is_label_key, KEY)?.to_owned();
         Ok(Self { key, test: test(cursor)? })

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::cursor::Cursor;
 use super::names::{is_label_key, is_resource_name};
 use super::{Constraint, ConstraintError, sealed};
+use crate::placement::schema::Shape;
 
 /// A constraint on the value of one metric of a cluster or a cloud.
 pub type MetricConstraint = Constraint<MetricRule>;
@@ -132,6 +133,8 @@ impl MetricConstraint {
 }
 
 impl sealed::Read for MetricRule {
+    const SHAPE: Shape = Shape::MetricConstraint;
+
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
         let name = cursor.word(|word| is_resource_name(word) || is_label_key(word), NAME)?;
         let (comparison, expected) = comparison(cursor)?;

@@ -61,6 +61,7 @@ use self::cursor::Cursor;
 pub use self::custom_resource::has_custom_resource;
 pub use self::label::{LabelConstraint, LabelRule, LabelTest, LabelVerdict};
 pub use self::metric::{Comparison, MetricConstraint, MetricRule, MetricVerdict};
+use super::schema::Shape;
 
 /// Bytes of a constraint. Our own bound (Krake has none but that on requests): a list of nearly a thousand
 /// values of the greatest length.
@@ -94,10 +95,13 @@ pub trait Language: fmt::Display + Eq + sealed::Read {}
 impl<R: fmt::Display + Eq + sealed::Read> Language for R {}
 
 mod sealed {
-    use super::{ConstraintError, Cursor};
+    use super::{ConstraintError, Cursor, Shape};
 
     /// Nobody outside can name it, which keeps the languages to those of this module.
     pub trait Read: Sized {
+        /// What a constraint is in a schema.
+        const SHAPE: Shape;
+
         /// Reads what is said up to the end of it.
         fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError>;
     }
