@@ -142,9 +142,9 @@ impl FetchError {
             | Self::Malformed { .. } => true,
             Self::Name { .. }
             | Self::Unlisted
-            | Self::NotFound { .. } | Self::NotANumber { .. } | Self::NotFinite { .. } => {
-                false
-            }
+            | Self::NotFound { .. }
+            | Self::NotANumber { .. }
+            | Self::NotFinite { .. } => false,
         }
     }
 

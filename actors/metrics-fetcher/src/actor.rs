@@ -1,0 +1,255 @@
+//! The fetcher's shell: it follows the store, keeps the time, runs the fetches and publishes what is known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::FetcherMessage;
+use madako_messages::feed::{Task, handled};
+use madako_messages::latest::Publisher;
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::metrics::MetricsObserved;
+use madako_messages::placement::objects::Objects;
+use madako_messages::placement::providers::{MetricsProviders, Samples};
+use madako_messages::placement::tagged::Variants;
+use madako_messages::ports::Clock;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
+
+use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
+
+/// Time that a fetch of one provider has: within a round of 15 s, so that each round is answered before the next.
+pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Of an interval, the part that a fetch may take at most, in percent: [`PROVIDER_DEADLINE`] of shorter rounds.
+const DEADLINE_PERCENT: u32 = 67;
+
+/// For how many intervals the last good value counts (the issue's `metric_max_age`).
+pub const MAX_AGE_INTERVALS: u32 = 3;
+
+/// Providers that are asked at the same time: with a deadline of 10 s, even 24 that hang are all heard in a round.
+pub const AT_ONCE: usize = 16;
+
+/// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
+const RELIST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the fetcher is given.
+#[derive(Clone)]
+pub struct FetcherArguments {
+    /// Time between rounds (`metrics_interval`).
+    pub interval: Duration,
+    /// Placement's resources.
+    pub objects: Arc<dyn Objects>,
+    /// The providers.
+    pub providers: Arc<dyn MetricsProviders>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where what is known goes.
+    pub observed: Publisher<Arc<MetricsObserved>>,
+}
+
+/// MetricsFetcher.
+pub struct Fetcher;
+
+/// What the fetcher knows. All of it can be rebuilt but the memory of an hour.
+pub struct FetcherState {
+    given: FetcherArguments,
+    began: Instant,
+    board: Board,
+    fetches: BTreeMap<u64, Task>,
+    published: Option<Arc<MetricsObserved>>,
+    timer: Option<Task>,
+    /// Looks again when the oldest value gets too old.
+    aging: Option<Task>,
+    _follower: Task,
+}
+
+/// Registers the help texts of the fetcher's metrics.
+pub fn describe_metrics() {
+    describe_counter!(
+        "madako_metrics_fetched_total",
+        "Answers for single metrics by kind of provider and outcome: ok, or the name of the error."
+    );
+    describe_histogram!(
+        "madako_metrics_fetch_seconds",
+        Unit::Seconds,
+        "Time to fetch all metrics of one provider, by its kind."
+    );
+    describe_gauge!(
+        "madako_metrics",
+        "Metrics that something refers to, by kind of provider (none: undefined) and condition: awaited, good, kept \
+         (the last fetch failed, an earlier value counts), failed, undefined."
+    );
+    describe_gauge!(
+        "madako_metrics_oldest_seconds",
+        Unit::Seconds,
+        "Age of the oldest value that counts, by kind of provider."
+    );
+    describe_gauge!(
+        "madako_metrics_providers_down",
+        "Providers that failed several times in a row, by kind; they are asked in fewer rounds."
+    );
+}
+
+impl Actor for Fetcher {
+    type Msg = Letter<FetcherMessage>;
+    type State = FetcherState;
+    type Arguments = FetcherArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Letter<FetcherMessage>>,
+        given: FetcherArguments,
+    ) -> Result<FetcherState, ActorProcessingErr> {
+        let settings = Settings {
+            max_age: given.interval * MAX_AGE_INTERVALS,
+            deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
+            at_once: AT_ONCE,
+        };
+        let follower = Task::start(follow(Arc::clone(&given.objects), myself.clone()));
+        let mut state = FetcherState {
+            given,
+            began: Instant::now(),
+            board: Board::new(settings),
+            fetches: BTreeMap::new(),
+            published: None,
+            timer: None,
+            aging: None,
+            _follower: follower,
+        };
+        state.set_timer(&myself);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Letter<FetcherMessage>>,
+        letter: Letter<FetcherMessage>,
+        state: &mut FetcherState,
+    ) -> Result<(), ActorProcessingErr> {
+        let now = state.now();
+        match letter.open() {
+            FetcherMessage::Listed { revision, objects, handled: _handled } => {
+                state.board.list(revision, &objects, now);
+            }
+            FetcherMessage::Changed(changes, _handled) => state.board.change(&changes, now),
+            FetcherMessage::Tick => {
+                state.set_timer(&myself);
+                state.board.round(now);
+            }
+            FetcherMessage::Fetched { fetch, samples } => state.board.answer(fetch, samples, now),
+            FetcherMessage::LookAgain => {}
+        }
+        state.go_on(&myself, now);
+        Ok(())
+    }
+}
+
+impl FetcherState {
+    fn now(&self) -> Moment {
+        Moment { at: self.given.clock.now(), elapsed: self.began.elapsed() }
+    }
+
+    fn set_timer(&mut self, myself: &ActorRef<Letter<FetcherMessage>>) {
+        self.timer = Some(later(myself.clone(), self.given.interval, FetcherMessage::Tick));
+    }
+
+    /// Begins what is to be asked, ends what is not wanted any more, and tells what is known.
+    fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, now: Moment) {
+        for fetch in self.board.start(now) {
+            let id = fetch.id;
+            let task = Task::start(run(Arc::clone(&self.given.providers), fetch, myself.clone()));
+            self.fetches.insert(id, task);
+        }
+        self.fetches.retain(|id, _| self.board.awaits(*id));
+        for notice in self.board.take_notices() {
+            match notice {
+                Notice::Down { provider, why } => {
+                    tracing::warn!(%provider, %why, "a metrics provider is down");
+                }
+                Notice::Up { provider } => tracing::info!(%provider, "a metrics provider answers again"),
+            }
+        }
+        self.publish(now);
+        let aging = self.board.next_too_old(now);
+        self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::LookAgain));
+    }
+
+    /// Publishes what is known, if that differs from what was published last.
+    fn publish(&mut self, now: Moment) {
+        let observed = self.board.observed(now);
+        let known = self.published.as_ref();
+        if known.is_some_and(|old| old.revision == observed.revision && old.metrics == observed.metrics) {
+            return;
+        }
+        let observed = Arc::new(observed);
+        self.published = Some(Arc::clone(&observed));
+        self.given.observed.publish(observed);
+        self.tell(now);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    fn tell(&self, now: Moment) {
+        for (kind, summary) in self.board.summary(now) {
+            for ((_, condition), count) in Condition::ALL.iter().zip(summary.conditions) {
+                gauge!("madako_metrics", "kind" => kind, "condition" => *condition).set(count as f64);
+            }
+            gauge!("madako_metrics_oldest_seconds", "kind" => kind).set(summary.oldest.as_secs_f64());
+            gauge!("madako_metrics_providers_down", "kind" => kind).set(summary.down as f64);
+        }
+    }
+}
+
+/// Tells the actor something after a while.
+fn later(actor: ActorRef<Letter<FetcherMessage>>, pause: Duration, message: FetcherMessage) -> Task {
+    Task::start(async move {
+        tokio::time::sleep(pause).await;
+        // The actor is gone: nobody is left to tell.
+        let _ = actor.cast(message.into());
+    })
+}
+
+/// Asks one provider, and tells the actor.
+async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Letter<FetcherMessage>>) {
+    let begun = Instant::now();
+    let kind = fetch.kind.tag();
+    let samples: Samples = providers.fetch(&fetch.kind, &fetch.names, fetch.deadline).await;
+    histogram!("madako_metrics_fetch_seconds", "kind" => kind).record(begun.elapsed());
+    for sample in samples.values() {
+        let outcome = sample.as_ref().err().map_or("ok", |error| error.name());
+        counter!("madako_metrics_fetched_total", "kind" => kind, "outcome" => outcome).increment(1);
+    }
+    // The actor is gone: nobody wants the answer.
+    let _ = actor.cast(FetcherMessage::Fetched { fetch: fetch.id, samples }.into());
+}
+
+/// Brings everything that is stored, and then each change, one message at a time.
+async fn follow(objects: Arc<dyn Objects>, actor: ActorRef<Letter<FetcherMessage>>) {
+    loop {
+        let (revision, all, mut follower) = objects.follow_all();
+        let (mark, done) = handled();
+        let listed = FetcherMessage::Listed { revision, objects: all, handled: mark };
+        if actor.cast(listed.into()).is_err() {
+            return;
+        }
+        // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
+        let _ = done.await;
+        loop {
+            match follower.next().await {
+                Ok(changes) => {
+                    let (mark, done) = handled();
+                    if actor.cast(FetcherMessage::Changed(changes, mark).into()).is_err() {
+                        return;
+                    }
+                    let _ = done.await;
+                }
+                Err(gap) => {
+                    tracing::info!(%gap, "resources are listed again");
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(RELIST_PAUSE).await;
+    }
+}

@@ -1,0 +1,262 @@
+//! What is known of every metric that something refers to, and what is to be asked next.
+//!
+//! The shell tells what was stored, what providers answered and what time it is; [`Board::start`] says what to ask
+//! and [`Board::observed`] what is known.
+
+mod providers;
+mod track;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::metrics::{MetricKey, MetricsObserved};
+use madako_messages::placement::objects::{Change, Stored};
+use madako_messages::placement::providers::{FetchError, Samples};
+use madako_messages::placement::tagged::Variants;
+use time::OffsetDateTime;
+
+use self::providers::{Ended, Providers};
+pub use self::track::Condition;
+use self::track::Track;
+use crate::catalog::{Catalog, ProviderKey, Source};
+
+/// How the fetcher works.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How old the last good value may get.
+    pub max_age: Duration,
+    /// Time that one fetch has.
+    pub deadline: Duration,
+    /// Providers that are asked at the same time.
+    pub at_once: usize,
+}
+
+/// A moment on both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// The wall clock: what people are shown.
+    pub at: OffsetDateTime,
+    /// What ages are measured by, which nobody sets: time since the fetcher began.
+    pub elapsed: Duration,
+}
+
+/// What to ask one provider.
+#[derive(Debug, Clone)]
+pub struct Fetch {
+    /// Its number.
+    pub id: u64,
+    /// Which provider.
+    pub provider: ProviderKey,
+    /// What it is.
+    pub kind: Arc<MetricsProviderKind>,
+    /// Names on the provider.
+    pub names: BTreeSet<String>,
+    /// Time that it has.
+    pub deadline: Duration,
+}
+
+/// Something that people should hear of once.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// A provider counts as down: it is asked in fewer rounds.
+    Down {
+        /// Which.
+        provider: ProviderKey,
+        /// Why.
+        why: FetchError,
+    },
+    /// It answers again.
+    Up {
+        /// Which.
+        provider: ProviderKey,
+    },
+}
+
+/// How the metrics of one kind of provider are.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Summary {
+    /// Metrics in each [`Condition`], in its order.
+    pub conditions: [usize; Condition::ALL.len()],
+    /// Age of the oldest value that counts.
+    pub oldest: Duration,
+    /// Providers that count as down.
+    pub down: usize,
+}
+
+/// The fetcher's brain.
+#[derive(Debug)]
+pub struct Board {
+    settings: Settings,
+    catalog: Catalog,
+    /// The store's revision that the catalog shows.
+    revision: i64,
+    /// The newest one that is answered whole.
+    answered: i64,
+    tracks: BTreeMap<MetricKey, Track>,
+    providers: Providers,
+    notices: Vec<Notice>,
+}
+
+impl Board {
+    /// Knows nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            catalog: Catalog::default(),
+            revision: 0,
+            answered: 0,
+            tracks: BTreeMap::new(),
+            providers: Providers::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Everything that is stored, instead of what was known of the store. What is known of values stays.
+    pub fn list(&mut self, revision: i64, objects: &[Arc<Stored>], now: Moment) {
+        self.catalog = Catalog::default();
+        for stored in objects {
+            self.catalog.put(stored);
+        }
+        self.revision = revision;
+        self.answered = self.answered.min(revision);
+        self.follow_catalog(now);
+    }
+
+    /// What changed in the store.
+    pub fn change(&mut self, changes: &[Arc<Change>], now: Moment) {
+        let mut differs = false;
+        for change in changes {
+            differs |= self.catalog.apply(change);
+            self.revision = self.revision.max(change.revision);
+        }
+        if differs {
+            self.follow_catalog(now);
+        }
+        self.settle();
+    }
+
+    /// A round begins: everything is due that no breaker holds back and that is not being asked for.
+    pub fn round(&mut self, now: Moment) {
+        // A fetch that never ended, against the port's word, must not keep its provider from being asked.
+        for (fetch, names) in self.providers.lost(now.elapsed, self.settings.deadline) {
+            let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
+            let samples = names.into_iter().map(|name| (name, Err(error.clone()))).collect();
+            self.answer(fetch, samples, now);
+        }
+        let mut names: BTreeMap<&ProviderKey, BTreeSet<&str>> = BTreeMap::new();
+        for source in self.tracks.values().filter_map(Track::source) {
+            names.entry(&source.provider).or_default().insert(source.name());
+        }
+        for (provider, names) in names {
+            self.providers.round(provider, &names);
+        }
+        for track in self.tracks.values_mut() {
+            track.age(now, self.settings.max_age);
+        }
+    }
+
+    /// What to ask now. Each is to be answered by [`Board::answer`].
+    pub fn start(&mut self, now: Moment) -> Vec<Fetch> {
+        self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
+    }
+
+    /// Whether an answer to a fetch is still wanted.
+    #[must_use]
+    pub fn awaits(&self, fetch: u64) -> bool {
+        self.providers.awaits(fetch)
+    }
+
+    /// What a fetch gave. One that is not awaited any more changes nothing.
+    pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: Moment) {
+        let Some(Ended { provider, revision, names }) = self.providers.ended(fetch) else { return };
+        // The port promises an answer for each name, and for no other.
+        samples.retain(|name, _| names.contains(name));
+        for name in names {
+            let missing = FetchError::NotFound { expected: "an answer for each name" };
+            samples.entry(name).or_insert(Err(missing));
+        }
+        self.notices.extend(self.providers.judge(&provider, &samples));
+        for (key, track) in &mut self.tracks {
+            if let Some(source) = track.source()
+                && source.provider == provider
+                && source.provider_revision == revision
+                && let Some(sample) = samples.get(source.name())
+            {
+                track.answer(key, sample, now);
+            }
+        }
+        self.settle();
+    }
+
+    /// What is known now.
+    pub fn observed(&mut self, now: Moment) -> MetricsObserved {
+        for track in self.tracks.values_mut() {
+            track.age(now, self.settings.max_age);
+        }
+        let states = self.tracks.iter().filter_map(|(key, track)| Some((key.clone(), track.state()?)));
+        MetricsObserved { revision: self.answered, at: now.at, metrics: states.collect() }
+    }
+
+    /// How long until the next value is too old, if nothing comes before.
+    #[must_use]
+    pub fn next_too_old(&self, now: Moment) -> Option<Duration> {
+        let ends =
+            self.tracks.values().filter_map(|track| Some(track.value_since()? + self.settings.max_age));
+        ends.min().map(|end| end.saturating_sub(now.elapsed))
+    }
+
+    /// What people should hear of, once.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// How things are, by the kind of provider; `none` for metrics without one.
+    #[must_use]
+    pub fn summary(&self, now: Moment) -> BTreeMap<&'static str, Summary> {
+        let kinds = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).chain(["none"]);
+        let mut all: BTreeMap<&'static str, Summary> = kinds.map(|kind| (kind, Summary::default())).collect();
+        for track in self.tracks.values() {
+            let summary = all.entry(track.source().map_or("none", |source| source.kind.tag())).or_default();
+            summary.conditions[track.condition() as usize] += 1;
+            if let Some(since) = track.value_since() {
+                summary.oldest = summary.oldest.max(now.elapsed.saturating_sub(since));
+            }
+        }
+        for kind in self.providers.down() {
+            all.entry(kind.tag()).or_default().down += 1;
+        }
+        all
+    }
+
+    /// Brings tracks and providers to what the catalog says.
+    fn follow_catalog(&mut self, now: Moment) {
+        let wanted = self.catalog.wanted();
+        self.tracks.retain(|key, _| wanted.contains(key));
+        for key in wanted {
+            let resolved = self.catalog.resolve(&key);
+            self.tracks.entry(key).or_insert_with(|| Track::new(now)).define(resolved);
+        }
+        let sources: Vec<&Source> = self.tracks.values().filter_map(Track::source).collect();
+        self.providers.keep(&sources);
+        for (key, track) in &mut self.tracks {
+            if !track.is_pending() {
+                continue;
+            }
+            let Some(source) = track.source() else { continue };
+            if let Some(error) = self.providers.want(source) {
+                track.answer(key, &Err(error), now);
+            }
+        }
+        self.settle();
+    }
+
+    /// Moves the answered revision on when nothing is awaited.
+    fn settle(&mut self) {
+        if !self.tracks.values().any(Track::is_pending) {
+            self.answered = self.revision;
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What is known of one metric.
+
+use std::time::Duration;
+
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::metadata::{Reason, ReasonCode};
+use madako_messages::placement::metrics::{MetricKey, MetricState, Value};
+use madako_messages::placement::providers::{FetchError, Sample};
+
+use super::Moment;
+use crate::bounds;
+use crate::catalog::{Source, Undefined, shown};
+use crate::trust::History;
+
+/// How a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// It was not answered yet, as it is defined now.
+    Awaited,
+    /// The last fetch gave its value.
+    Good,
+    /// The last fetch failed, and an earlier value counts.
+    Kept,
+    /// The last fetch failed, and no value counts.
+    Failed,
+    /// Its definition is missing or wrong.
+    Undefined,
+}
+
+impl Condition {
+    /// Every condition, with a short name for a metric's label.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Awaited, "awaited"),
+        (Self::Good, "good"),
+        (Self::Kept, "kept"),
+        (Self::Failed, "failed"),
+        (Self::Undefined, "undefined"),
+    ];
+}
+
+/// One metric.
+#[derive(Debug)]
+pub(super) struct Track {
+    /// Where it comes from by the present definitions; `None` when that cannot be said.
+    source: Option<Source>,
+    /// Whether it is still to be asked for as it is defined now.
+    pending: bool,
+    /// What was answered last; `None` before the first answer.
+    known: Option<Known>,
+    history: History,
+    /// The source that the history is of.
+    history_of: Option<Source>,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Known {
+    metric_revision: i64,
+    provider_revision: i64,
+    value: Option<Kept>,
+    reason: Option<Reason>,
+    undefined: bool,
+}
+
+/// A value that was fetched.
+#[derive(Debug)]
+struct Kept {
+    value: Value,
+    note: Option<String>,
+    /// By which source.
+    source: Source,
+    /// When, by the clock of ages.
+    since: Duration,
+}
+
+impl Track {
+    pub(super) fn new(now: Moment) -> Self {
+        Self { source: None, pending: false, known: None, history: History::new(now.at), history_of: None }
+    }
+
+    /// Takes the present definitions. What was known stays until the answer that they give is there; a definition
+    /// that is missing or wrong is an answer.
+    pub(super) fn define(&mut self, resolved: Result<Source, Undefined>) {
+        match resolved {
+            Ok(source) => {
+                let same = self.source.as_ref().is_some_and(|old| {
+                    (old.metric_revision, old.provider_revision)
+                        == (source.metric_revision, source.provider_revision)
+                });
+                self.pending |= !same;
+                self.source = Some(source);
+            }
+            Err(undefined) => {
+                (self.source, self.pending) = (None, false);
+                self.known = Some(Known {
+                    metric_revision: undefined.metric_revision,
+                    provider_revision: undefined.provider_revision,
+                    value: None,
+                    reason: Some(undefined.reason),
+                    undefined: true,
+                });
+            }
+        }
+    }
+
+    /// Takes an answer of the present source.
+    pub(super) fn answer(&mut self, key: &MetricKey, sample: &Result<Sample, FetchError>, now: Moment) {
+        let Some(source) = self.source.clone() else { return };
+        self.pending = false;
+        if self.history_of.as_ref().is_some_and(|old| !old.same_origin(&source)) {
+            self.history = History::new(now.at);
+        }
+        self.history_of = Some(source.clone());
+        let is_static = matches!(*source.kind, MetricsProviderKind::Static(_));
+        let judged = match sample {
+            Ok(sample) => match bounds::normalize(&source.spec, sample.value) {
+                Ok(normalized) => Ok((sample, normalized)),
+                Err(why) => Err((value_reason(key, &why), is_static)),
+            },
+            Err(error) => Err((reason(key, &source, error), is_static || error.is_definition())),
+        };
+        let (value, reason, undefined) = match judged {
+            Ok((sample, normalized)) => {
+                self.history.push(now.elapsed, sample.value);
+                let value = Value { raw: sample.value, normalized, at: now.at };
+                let note = sample.note.clone();
+                (Some(Kept { value, note, source: source.clone(), since: now.elapsed }), None, false)
+            }
+            Err((reason, undefined)) => {
+                let kept = self.known.take().and_then(|known| known.value).filter(|_| !undefined);
+                (kept.and_then(|kept| kept.under(&source)), Some(reason), undefined)
+            }
+        };
+        self.known = Some(Known {
+            metric_revision: source.metric_revision,
+            provider_revision: source.provider_revision,
+            value,
+            reason,
+            undefined,
+        });
+    }
+
+    /// Drops what is too old.
+    pub(super) fn age(&mut self, now: Moment, max_age: Duration) {
+        self.history.forget(now.elapsed);
+        if let Some(known) = &mut self.known
+            && known.value.as_ref().is_some_and(|kept| now.elapsed.saturating_sub(kept.since) >= max_age)
+        {
+            known.value = None;
+        }
+    }
+
+    /// What is told of it; `None` before the first answer.
+    pub(super) fn state(&self) -> Option<MetricState> {
+        let known = self.known.as_ref()?;
+        Some(MetricState {
+            metric_revision: known.metric_revision,
+            provider_revision: known.provider_revision,
+            value: known.value.as_ref().map(|kept| kept.value),
+            reason: known.reason.clone(),
+            undefined: known.undefined,
+            note: known.value.as_ref().and_then(|kept| kept.note.clone()),
+            trust: self.history.trust(),
+        })
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        match &self.known {
+            _ if self.pending => Condition::Awaited,
+            None => Condition::Awaited,
+            Some(known) if known.undefined => Condition::Undefined,
+            Some(known) if known.reason.is_none() => Condition::Good,
+            Some(known) if known.value.is_some() => Condition::Kept,
+            Some(_) => Condition::Failed,
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// When the value that counts was fetched, by the clock of ages.
+    pub(super) fn value_since(&self) -> Option<Duration> {
+        self.known.as_ref()?.value.as_ref().map(|kept| kept.since)
+    }
+}
+
+impl Kept {
+    /// The value by the present definitions. One of another origin says nothing of the metric, and one that the new
+    /// bounds exclude neither.
+    fn under(self, source: &Source) -> Option<Self> {
+        let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;
+        let value = Value { normalized, ..self.value };
+        self.source.same_origin(source).then_some(Self { value, ..self })
+    }
+}
+
+fn value_reason(key: &MetricKey, why: &str) -> Reason {
+    Reason::new(ReasonCode::InvalidMetric, format!("metric {key}: {why}"))
+}
+
+/// What an error says of a metric, for people.
+fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
+    let message = if error.is_providers() {
+        format!("metrics provider {}: {error}", source.provider)
+    } else {
+        format!("metric {key} ({} on metrics provider {}): {error}", shown(source.name()), source.provider)
+    };
+    Reason::new(error.code(), message)
+}

@@ -1,0 +1,56 @@
+//! Whether a value is one that its metric allows, and where it lies between the bounds.
+
+use madako_messages::placement::core::MetricSpec;
+
+/// Allowed values that a message lists.
+const LISTED: usize = 10;
+
+/// Whether a definition can have any value.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(spec: &MetricSpec) -> Result<(), String> {
+    let (min, max) = (spec.min, spec.max);
+    if !(min.is_finite() && max.is_finite()) {
+        return Err("its minimum and maximum are not both finite".to_owned());
+    }
+    if min >= max {
+        return Err(format!("its minimum {min} is not below its maximum {max}"));
+    }
+    let allows = |allowed: &i64| (min..=max).contains(&float(*allowed));
+    if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(allows) {
+        return Err(format!("none of its allowed values lies between {min} and {max}"));
+    }
+    Ok(())
+}
+
+/// Brings a value to the range from 0 to 1. The definition passed [`check`].
+///
+/// # Errors
+/// The metric does not allow the value.
+pub fn normalize(spec: &MetricSpec, value: f64) -> Result<f64, String> {
+    let (min, max) = (spec.min, spec.max);
+    if !(min..=max).contains(&value) {
+        return Err(format!("its value {value} is not between {min} and {max}"));
+    }
+    #[expect(clippy::float_cmp, reason = "what is allowed are whole numbers")]
+    let allows = |allowed: &i64| float(*allowed) == value;
+    if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(allows) {
+        let listed: Vec<String> = spec.allowed_values.iter().take(LISTED).map(ToString::to_string).collect();
+        let more = if spec.allowed_values.len() > LISTED { ", ..." } else { "" };
+        return Err(format!("its value {value} is none of {}{more}", listed.join(", ")));
+    }
+    // Halves, since the difference of two finite numbers may be infinite. Halving loses nothing but where the
+    // numbers are so small that the difference cannot be infinite.
+    let normalized = if (max - min).is_finite() {
+        (value - min) / (max - min)
+    } else {
+        (value / 2.0 - min / 2.0) / (max / 2.0 - min / 2.0)
+    };
+    Ok(normalized.clamp(0.0, 1.0))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "beyond 2^53 no value could tell the difference either")]
+fn float(whole: i64) -> f64 {
+    whole as f64
+}

@@ -1,0 +1,59 @@
+//! Spares a provider that is down: what failed several times is asked for in fewer rounds.
+
+use madako_messages::placement::providers::FetchError;
+
+/// Fetches that fail one after the other before rounds are skipped. As many as there are rounds in the time for
+/// which a last good value counts: one slow answer changes nothing.
+pub const FAILURES: u32 = 3;
+
+/// Most rounds that are skipped one after the other: with rounds of 15 s, a provider that comes back is noticed
+/// within a minute.
+pub const MOST_SKIPPED: u32 = 3;
+
+/// The breaker of one provider.
+#[derive(Debug, Clone, Default)]
+pub struct Breaker {
+    failures: u32,
+    skip: u32,
+    why: Option<FetchError>,
+}
+
+impl Breaker {
+    /// A fetch gave nothing because of the provider. Whether it counts as down from now on.
+    pub fn failed(&mut self, why: FetchError) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.why = Some(why);
+        if self.failures >= FAILURES {
+            // 1, then 3.
+            let times = (self.failures - FAILURES + 1).min(MOST_SKIPPED);
+            self.skip = ((1_u32 << times) - 1).min(MOST_SKIPPED);
+        }
+        self.failures == FAILURES
+    }
+
+    /// The provider answered. Whether it counted as down until now.
+    pub fn answered(&mut self) -> bool {
+        let was_down = self.is_down();
+        *self = Self::default();
+        was_down
+    }
+
+    /// Whether the provider is asked in a round that begins now.
+    pub fn round(&mut self) -> bool {
+        let asks = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        asks
+    }
+
+    /// Why the provider is not asked before the next round that [`Breaker::round`] lets through.
+    #[must_use]
+    pub fn open(&self) -> Option<&FetchError> {
+        self.why.as_ref().filter(|_| self.skip > 0)
+    }
+
+    /// Whether the provider counts as down.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.failures >= FAILURES
+    }
+}

@@ -1,0 +1,275 @@
+//! What is defined, and what something refers to.
+//!
+//! A reference of a namespaced resource to a namespaced metric means the metric of the same namespace, whose provider
+//! is the one of the same namespace; any other reference means a global metric with a global provider (Krake's
+//! rules). A cluster that inherits its cloud's metrics refers to no others than its cloud does, since its cloud is
+//! global or of the same namespace.
+//!
+//! A constraint on a metric names no namespace: it is about whichever metric of this name the cluster (or cloud) has.
+//! The namespaced and the global metric of the name are fetched if they are defined; undefined ones are nobody's
+//! fault, as what lacks the metric does not match.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use madako_messages::placement::MetricConstraint;
+use madako_messages::placement::core::{MetricSpec, MetricsProviderKind};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode};
+use madako_messages::placement::metrics::MetricKey;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::{Change, Stored};
+
+use crate::bounds;
+
+/// Characters of a name that a message repeats; names on providers may have any length.
+const SHOWN: usize = 100;
+
+/// Which provider.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProviderKey {
+    /// Its namespace; `None` for a global one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ProviderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", shown(&self.name)),
+            None => f.write_str(&shown(&self.name)),
+        }
+    }
+}
+
+/// Where a metric comes from, by its definition and its provider's.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Revision of the metric's definition.
+    pub metric_revision: i64,
+    /// Revision of the provider's definition.
+    pub provider_revision: i64,
+    /// Which provider.
+    pub provider: ProviderKey,
+    /// What it is.
+    pub kind: Arc<MetricsProviderKind>,
+    /// What the metric may be, and its name on the provider.
+    pub spec: Arc<MetricSpec>,
+}
+
+impl Source {
+    /// The metric's name on the provider.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.spec.provider.metric
+    }
+
+    /// Whether both say the same of where the value comes from. A table is the same one when its values change.
+    #[must_use]
+    pub fn same_origin(&self, other: &Self) -> bool {
+        let is_static = |kind: &MetricsProviderKind| matches!(kind, MetricsProviderKind::Static(_));
+        self.provider == other.provider
+            && self.name() == other.name()
+            && (self.kind == other.kind || (is_static(&self.kind) && is_static(&other.kind)))
+    }
+}
+
+/// Why a metric comes from nowhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Undefined {
+    /// Revision of the metric's definition; 0: there is none.
+    pub metric_revision: i64,
+    /// Revision of the provider's definition; 0: there is none.
+    pub provider_revision: i64,
+    /// Why, with Krake's code.
+    pub reason: Reason,
+}
+
+/// The definitions and references of the store, as far as metrics go.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    metrics: BTreeMap<MetricKey, (i64, Arc<MetricSpec>)>,
+    providers: BTreeMap<ProviderKey, (i64, Arc<MetricsProviderKind>)>,
+    /// Of each resource that has some.
+    references: BTreeMap<ObjectKey, References>,
+    /// How many resources refer to each.
+    referred: BTreeMap<MetricKey, usize>,
+    /// How many resources have constraints that may be about it.
+    mentioned: BTreeMap<MetricKey, usize>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct References {
+    referred: BTreeSet<MetricKey>,
+    mentioned: BTreeSet<MetricKey>,
+}
+
+impl Catalog {
+    /// Takes a resource in, in place of what it was. Whether that makes a difference here.
+    pub fn put(&mut self, stored: &Stored) -> bool {
+        let key = &stored.key;
+        match &stored.object {
+            Object::Metric(metric) => self.put_metric(stored, &metric.spec),
+            Object::GlobalMetric(metric) => self.put_metric(stored, &metric.spec),
+            Object::MetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
+            Object::GlobalMetricsProvider(provider) => self.put_provider(stored, &provider.spec.value),
+            _ => {
+                let references = references(key, &stored.object);
+                return self.refer(key, references);
+            }
+        }
+        true
+    }
+
+    /// Forgets a resource. Whether that makes a difference here.
+    pub fn remove(&mut self, key: &ObjectKey) -> bool {
+        match key.kind {
+            Kind::Metric | Kind::GlobalMetric => self.metrics.remove(&metric_key(key)).is_some(),
+            Kind::MetricsProvider | Kind::GlobalMetricsProvider => {
+                self.providers.remove(&provider_key(key)).is_some()
+            }
+            _ => self.refer(key, References::default()),
+        }
+    }
+
+    /// Takes a change in. Whether it makes a difference here.
+    pub fn apply(&mut self, change: &Change) -> bool {
+        match &change.after {
+            Some(stored) => self.put(stored),
+            None => self.remove(&change.key),
+        }
+    }
+
+    /// Every metric that is to be fetched.
+    #[must_use]
+    pub fn wanted(&self) -> BTreeSet<MetricKey> {
+        let defined = self.mentioned.keys().filter(|key| self.metrics.contains_key(key));
+        self.referred.keys().chain(defined).cloned().collect()
+    }
+
+    /// Where a metric comes from.
+    ///
+    /// # Errors
+    /// Its definition or its provider's is missing or wrong.
+    pub fn resolve(&self, key: &MetricKey) -> Result<Source, Undefined> {
+        let undefined = |metric_revision, provider_revision, code, message| Undefined {
+            metric_revision,
+            provider_revision,
+            reason: Reason::new(code, message),
+        };
+        let Some((metric_revision, spec)) = self.metrics.get(key) else {
+            let message = format!("no metric {key} is defined, or its definition cannot be read");
+            return Err(undefined(0, 0, ReasonCode::UnknownMetric, message));
+        };
+        let provider = ProviderKey { namespace: key.namespace.clone(), name: spec.provider.name.clone() };
+        let found = self.providers.get(&provider);
+        let provider_revision = found.map_or(0, |(revision, _)| *revision);
+        if let Err(why) = bounds::check(spec) {
+            let message = format!("metric {key} is defined wrongly: {why}");
+            return Err(undefined(*metric_revision, provider_revision, ReasonCode::InvalidMetric, message));
+        }
+        let Some((_, kind)) = found else {
+            let message = format!(
+                "metric {key}: no metrics provider {provider} is defined, or its definition cannot be read"
+            );
+            return Err(undefined(*metric_revision, 0, ReasonCode::UnknownMetricsProvider, message));
+        };
+        Ok(Source {
+            metric_revision: *metric_revision,
+            provider_revision,
+            provider,
+            kind: Arc::clone(kind),
+            spec: Arc::clone(spec),
+        })
+    }
+
+    fn put_metric(&mut self, stored: &Stored, spec: &MetricSpec) {
+        self.metrics.insert(metric_key(&stored.key), (stored.mod_revision, Arc::new(spec.clone())));
+    }
+
+    fn put_provider(&mut self, stored: &Stored, kind: &MetricsProviderKind) {
+        self.providers.insert(provider_key(&stored.key), (stored.mod_revision, Arc::new(kind.clone())));
+    }
+
+    /// What a resource refers to now. Whether a metric gained its first or lost its last reference.
+    fn refer(&mut self, key: &ObjectKey, new: References) -> bool {
+        let nothing = References::default();
+        let old = if new == nothing {
+            self.references.remove(key).unwrap_or_default()
+        } else {
+            if self.references.get(key) == Some(&new) {
+                return false;
+            }
+            let counted = References { referred: new.referred.clone(), mentioned: new.mentioned.clone() };
+            self.references.insert(key.clone(), counted).unwrap_or_default()
+        };
+        let referred = recount(&mut self.referred, &old.referred, &new.referred);
+        let mentioned = recount(&mut self.mentioned, &old.mentioned, &new.mentioned);
+        referred || mentioned
+    }
+}
+
+/// Counts new references instead of old ones. Whether a metric gained its first or lost its last.
+fn recount(
+    counts: &mut BTreeMap<MetricKey, usize>,
+    old: &BTreeSet<MetricKey>,
+    new: &BTreeSet<MetricKey>,
+) -> bool {
+    let mut differs = false;
+    for key in new.difference(old) {
+        let count = counts.entry(key.clone()).or_default();
+        differs |= *count == 0;
+        *count += 1;
+    }
+    for key in old.difference(new) {
+        if let Some(count) = counts.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(key);
+                differs = true;
+            }
+        }
+    }
+    differs
+}
+
+/// The metrics that a resource refers to. Magnum clusters are ranked by their projects' metrics, never by their own.
+fn references(key: &ObjectKey, object: &Object) -> References {
+    let (metrics, constraints): (&[MetricRef], Option<&Vec<MetricConstraint>>) = match object {
+        Object::Cluster(cluster) => (&cluster.spec.metrics, cluster.spec.constraints.cloud.metrics.as_ref()),
+        Object::Cloud(cloud) => (cloud.spec.value.metrics(), None),
+        Object::GlobalCloud(cloud) => (cloud.spec.value.metrics(), None),
+        Object::Project(project) => (&project.spec.metrics, None),
+        Object::Application(app) => (&[], app.spec.constraints.cluster.metrics.as_ref()),
+        _ => (&[], None),
+    };
+    let namespace = key.namespace.as_deref();
+    let names = constraints.into_iter().flatten().filter_map(MetricConstraint::metric);
+    let global = |name: &str| MetricKey { namespace: None, name: name.to_owned() };
+    let mentioned = names.flat_map(|name| {
+        let own =
+            namespace.map(|namespace| MetricKey { namespace: Some(namespace.to_owned()), ..global(name) });
+        own.into_iter().chain([global(name)])
+    });
+    References {
+        referred: metrics.iter().filter_map(|metric| MetricKey::of(metric, namespace)).collect(),
+        mentioned: mentioned.collect(),
+    }
+}
+
+fn metric_key(key: &ObjectKey) -> MetricKey {
+    MetricKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+fn provider_key(key: &ObjectKey) -> ProviderKey {
+    ProviderKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// A name as messages show it.
+#[must_use]
+pub fn shown(name: &str) -> String {
+    let clean: String = name.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if clean.len() < name.len() { format!("{clean}...") } else { clean }
+}

@@ -1,0 +1,86 @@
+//! What an hour of a metric's values says of it: its range, and whether it swings to and fro.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use madako_messages::placement::metrics::Trust;
+use time::OffsetDateTime;
+
+/// How long values are remembered (the hour).
+pub const MEMORY: Duration = Duration::from_secs(3600);
+
+/// Values that are remembered: one a second for an hour. A metric that changes its definition faster loses
+/// its oldest ones.
+pub const MOST_VALUES: usize = 3600;
+
+/// A change of direction counts above this part of the hour's range (the number).
+const SWING: f64 = 0.05;
+
+/// The values of the last hour.
+#[derive(Debug, Clone)]
+pub struct History {
+    since: OffsetDateTime,
+    /// When each came, on the clock that ages are measured by.
+    values: VecDeque<(Duration, f64)>,
+}
+
+impl History {
+    /// Nothing is known before now.
+    #[must_use]
+    pub fn new(since: OffsetDateTime) -> Self {
+        Self { since, values: VecDeque::new() }
+    }
+
+    /// Adds a value.
+    pub fn push(&mut self, elapsed: Duration, value: f64) {
+        self.forget(elapsed);
+        if self.values.len() == MOST_VALUES {
+            self.values.pop_front();
+        }
+        self.values.push_back((elapsed, value));
+    }
+
+    /// Forgets what is older than an hour.
+    pub fn forget(&mut self, elapsed: Duration) {
+        while self.values.front().is_some_and(|(then, _)| elapsed.saturating_sub(*then) > MEMORY) {
+            self.values.pop_front();
+        }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        let values = || self.values.iter().map(|(_, value)| *value);
+        let range = values().fold(None, |range, value| {
+            let (low, high) = range.unwrap_or((value, value));
+            Some((low.min(value), high.max(value)))
+        });
+        let turns = range.map_or(0, |(low, high)| turns(values(), SWING * (high / 2.0 - low / 2.0)));
+        Trust { since: self.since, range, turns }
+    }
+}
+
+/// How often the values turned: went back from the last extreme by more than a threshold, which is given as its
+/// half, as halves never overflow.
+fn turns(values: impl Iterator<Item = f64>, threshold: f64) -> u32 {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    let mut rising: Option<bool> = None;
+    let mut turns = 0;
+    for value in values.map(|value| value / 2.0) {
+        low = low.min(value);
+        high = high.max(value);
+        let (fell, rose) = (high - value > threshold, value - low > threshold);
+        let now_rising = match rising {
+            Some(true) if fell => false,
+            Some(false) if rose => true,
+            None if rose => true,
+            None if fell => false,
+            _ => continue,
+        };
+        turns += u32::from(rising.is_some());
+        rising = Some(now_rising);
+        // The next extreme is looked for from here on.
+        (low, high) = (value, value);
+    }
+    turns
+}
