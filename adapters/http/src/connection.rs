@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
+use crate::placement::{Closing, patience};
 use crate::routes::problem;
 use crate::server::{Limits, REQUESTS};
 
@@ -37,8 +38,12 @@ pub(crate) async fn answer<Io>(
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(Stalls::new(io, limits.write_stall));
+    let closes = Closing::new(closing.clone());
     let service = service_fn(|request: Request<Incoming>| {
-        answer_one(&peer, router.clone(), limits.request, request.map(Body::new))
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(closes.clone());
+        let deadline = limits.request + patience(request.uri());
+        answer_one(&peer, router.clone(), deadline, request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -98,7 +103,13 @@ fn endpoint(path: &str) -> &'static str {
         "/health" => "/health",
         "/version" => "/version",
         "/metrics" => "/metrics",
-        _ => "other",
+        _ => match path.split('/').nth(1) {
+            Some("core") => "/core",
+            Some("infrastructure") => "/infrastructure",
+            Some("kubernetes") => "/kubernetes",
+            Some("openstack") => "/openstack",
+            _ => "other",
+        },
     }
 }
 

@@ -1,7 +1,8 @@
-//! What an instance shows over HTTP: `/health`, `/version`, `/metrics`, as CKE answers them.
+//! What an instance shows over HTTP: `/health`, `/version`, `/metrics`, as CKE answers them, and the API of
+//! placement, as Krake answers it ([`placement`]).
 //!
-//! [`router`] makes the pages from a [`Service`]; [`serve`] answers connections of a listener with them:
-//! one of TCP ([`bind`]) or of memory ([`memory::listener`]).
+//! [`router`] makes the pages from a [`Service`], [`router_before`] puts them before the API; [`serve`] answers
+//! connections of a listener with them: one of TCP ([`bind`]) or of memory ([`memory::listener`]).
 //!
 //! Guarantees: a client can hold only so many connections, each only for so long without a whole request or
 //! without reading its answer ([`Limits`]); after the shutdown signal no connection is accepted, answers that
@@ -10,10 +11,11 @@
 //!
 //! Assumes: what the service answers comes without blocking the thread.
 //!
-//! Does not: encrypt or authenticate; CKE's clients and Prometheus speak plain HTTP to this port.
+//! Does not: encrypt; CKE's clients and Prometheus speak plain HTTP to this port. Only the API authenticates.
 
 mod connection;
 pub mod memory;
+pub mod placement;
 mod process;
 mod routes;
 mod server;
@@ -21,5 +23,5 @@ mod server;
 mod tests;
 
 pub use process::metrics_text;
-pub use routes::{Service, router};
+pub use routes::{Service, router, router_before};
 pub use server::{BindError, Limits, Served, bind, describe_metrics, serve};

@@ -62,14 +62,27 @@ struct Pages {
 /// The pages of an instance. A health that takes longer than `health_deadline` (CKE: the `timeout` of its
 /// configuration) is unhealthy.
 pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
-    Router::new()
+    open_pages()
         .route("/", get(overview))
-        .route("/health", get(health))
-        .route("/version", get(version))
-        .route("/metrics", get(metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(Pages { service, health_deadline })
+}
+
+/// The same pages, which nobody has to be authenticated for, before another router: it answers `/` and everything
+/// that is none of them.
+pub fn router_before(rest: Router, service: Arc<dyn Service>, health_deadline: Duration) -> Router {
+    open_pages()
+        .fallback_service(rest)
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(Pages { service, health_deadline })
+}
+
+fn open_pages() -> Router<Pages> {
+    Router::new()
+        .route("/health", get(health))
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
 }
 
 async fn overview() -> Response {

@@ -1,0 +1,328 @@
+//! What a request changes in a resource: pure functions of what is stored, what the body says, and the time.
+//!
+//! A [`Change`] is made from a body once, and may be tried on several versions of the resource: whoever writes it
+//! compares the version that it was made for.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use madako_messages::placement::binding;
+use madako_messages::placement::constraint::names::is_resource_name;
+use madako_messages::placement::core::{
+    GlobalMetric, GlobalMetricsProvider, Metric, MetricsProvider, Role, RoleBinding,
+};
+use madako_messages::placement::document::{self, RequestError, Requested};
+use madako_messages::placement::infrastructure::{
+    Cloud, CloudBinding, GlobalCloud, GlobalInfrastructureProvider, InfrastructureProvider,
+};
+use madako_messages::placement::kind::{Kind, Subresource};
+use madako_messages::placement::kubernetes::{
+    Application, ApplicationComplete, ApplicationShutdown, ApplicationState, Cluster, ClusterBinding,
+};
+use madako_messages::placement::metadata::{CASCADE_DELETION, ResourceRef};
+use madako_messages::placement::object_value::{Object, Resource, WithStatus};
+use madako_messages::placement::openstack::{MagnumCluster, MagnumClusterBinding, Project};
+use madako_messages::placement::reader::Field;
+use madako_messages::placement::scalar::Secret;
+use madako_messages::placement::timestamp::Timestamp;
+
+use super::problem::{Problem, Title};
+
+/// The hook that holds back the deletion of an application.
+const SHUTDOWN_HOOK: &str = "shutdown";
+
+/// What becomes of a resource.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Effect {
+    /// It stays as it is, and the answer shows it.
+    Keep,
+    /// It is written.
+    Put(Object),
+    /// It goes; the answer shows it as it was at the end.
+    Delete(Object),
+}
+
+/// What a request changes in what is stored.
+pub(super) type Change = Box<dyn Fn(&Object, &Timestamp) -> Result<Effect, Problem> + Send + Sync>;
+
+/// Runs code with the type of a kind.
+macro_rules! with_type {
+    ($kind:expr, $Type:ident => $code:expr) => {
+        with_type!(@each $kind, $Type, $code, [
+            Role RoleBinding GlobalMetric Metric GlobalMetricsProvider MetricsProvider
+            GlobalInfrastructureProvider InfrastructureProvider GlobalCloud Cloud
+            Application Cluster Project MagnumCluster
+        ])
+    };
+    (@each $kind:expr, $Type:ident, $code:expr, [$($Kind:ident)*]) => {
+        match $kind {
+            $(Kind::$Kind => {
+                type $Type = $Kind;
+                $code
+            })*
+        }
+    };
+}
+
+/// Reads the resource that a body brings.
+pub(super) fn resource(kind: Kind, body: &str) -> Result<Object, Problem> {
+    with_type!(kind, Type => read::<Type>(kind.name(), body).map(Resource::into_object))
+}
+
+/// The resource as it is created.
+pub(super) fn prepare_create(
+    mut resource: Object,
+    namespace: Option<&str>,
+    now: &Timestamp,
+    uid: String,
+) -> Result<Object, Problem> {
+    if let Some(namespace) = namespace
+        && !is_resource_name(namespace)
+    {
+        let expected = "1 to 255 ASCII letters, digits, '_', and inside also ':', '.' or '-'";
+        return Err(Problem::wrong("metadata.namespace", "another text in the path", expected));
+    }
+    let metadata = resource.metadata_mut();
+    if let Some(namespace) = namespace {
+        metadata.namespace = Some(namespace.to_owned());
+    }
+    metadata.uid = uid;
+    metadata.created = now.clone();
+    metadata.modified = now.clone();
+    metadata.deleted = None;
+    Ok(resource)
+}
+
+/// A change of the whole resource to what a body brings.
+pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
+    with_type!(kind, Type => {
+        let new = read::<Type>(kind.name(), body)?;
+        Ok(Box::new(move |stored, now| match Type::of(stored) {
+            Some(stored) => merge_update(stored, new.clone(), now),
+            None => Ok(Effect::Keep),
+        }))
+    })
+}
+
+/// The stored resource with what an update brings.
+fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effect, Problem> {
+    let refused = |status, detail| Err(Problem::titled(status, Title::UpdateError, detail));
+    if stored.metadata().deleted.is_some() {
+        let present: BTreeSet<&String> = stored.metadata().finalizers.iter().collect();
+        if new.metadata().finalizers.iter().any(|finalizer| !present.contains(finalizer)) {
+            let detail = "Finalizers can only be removed if a deletion is in progress.";
+            return refused(StatusCode::CONFLICT, detail);
+        }
+    }
+    let mut merged = stored.clone();
+    document::update(T::KIND.name(), &mut merged, new).map_err(Problem::immutable)?;
+    if merged == *stored {
+        // Krake lets this one pass.
+        if T::KIND == Kind::GlobalMetricsProvider {
+            return Ok(Effect::Keep);
+        }
+        return refused(StatusCode::BAD_REQUEST, "The body contained no update.");
+    }
+    merged.metadata_mut().modified = now.clone();
+    let gone = merged.metadata().deleted.is_some() && merged.metadata().finalizers.is_empty();
+    let merged = merged.into_object();
+    Ok(if gone { Effect::Delete(merged) } else { Effect::Put(merged) })
+}
+
+/// A deletion: at once, or once finalizers and dependents are gone.
+pub(super) fn delete(force: bool) -> Change {
+    Box::new(move |stored, now| {
+        let mut object = stored.clone();
+        // Krake takes an application or a cluster away at once if asked to, and nothing else.
+        if force && matches!(object, Object::Application(_) | Object::Cluster(_)) {
+            object.metadata_mut().deleted = Some(now.clone());
+            return Ok(Effect::Delete(object));
+        }
+        if object.metadata().deleted.is_some() {
+            return Ok(Effect::Keep);
+        }
+        if let Object::Application(application) = &mut object
+            && application.spec.hooks.iter().any(|hook| hook == SHUTDOWN_HOOK)
+        {
+            application.status.state = ApplicationState::WaitingForCleaning;
+        }
+        let metadata = object.metadata_mut();
+        metadata.deleted = Some(now.clone());
+        if !metadata.finalizers.iter().any(|finalizer| finalizer == CASCADE_DELETION) {
+            metadata.finalizers.push(CASCADE_DELETION.to_owned());
+        }
+        Ok(Effect::Put(object))
+    })
+}
+
+/// A change of a part of a resource to what a body brings. `None`: the kind has no such part.
+pub(super) fn part(kind: Kind, part: Subresource, body: &str) -> Option<Result<Change, Problem>> {
+    Some(match (kind, part) {
+        (Kind::Application, Subresource::Status) => status::<Application>(body),
+        (Kind::Cluster, Subresource::Status) => status::<Cluster>(body),
+        (Kind::MagnumCluster, Subresource::Status) => status::<MagnumCluster>(body),
+        (Kind::Project, Subresource::Status) => status::<Project>(body),
+        (Kind::Cloud, Subresource::Status) => status::<Cloud>(body),
+        (Kind::GlobalCloud, Subresource::Status) => status::<GlobalCloud>(body),
+        (Kind::Application, Subresource::Binding) => application_binding(body),
+        (Kind::Cluster, Subresource::Binding) => cluster_binding(body),
+        (Kind::MagnumCluster, Subresource::Binding) => magnum_binding(body),
+        (Kind::Application, Subresource::Complete) => complete(body),
+        (Kind::Application, Subresource::Shutdown) => shutdown(body),
+        (Kind::Application, Subresource::Retry) => Ok(retry()),
+        _ => return None,
+    })
+}
+
+fn status<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
+where
+    T::Status: Send + Sync,
+{
+    let new = taken(document::status_from_request::<T>(T::KIND.name(), body))?;
+    Ok(Box::new(move |stored, _| {
+        let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
+        let mut merged = stored.clone();
+        document::update(T::KIND.name(), merged.status_mut(), new.clone()).map_err(|mut error| {
+            for problem in &mut error.problems {
+                problem.field.insert_str(0, "status.");
+            }
+            Problem::immutable(error)
+        })?;
+        Ok(written(stored, merged))
+    }))
+}
+
+fn application_binding(body: &str) -> Result<Change, Problem> {
+    let cluster = read::<ClusterBinding>("ClusterBinding", body)?.cluster;
+    check_reference("cluster", &cluster, &[Kind::Cluster])?;
+    Ok(on::<Application>(move |application, now| {
+        let bound = application.status.scheduled_to.as_ref();
+        if bound.is_some_and(|bound| binding::same(bound, &cluster)) && application.status.scheduled.is_some()
+        {
+            // The decision did not change, so `scheduled` does not either (seed 004, "scheduled").
+            binding::trigger(application, now.instant());
+        } else {
+            binding::bind(application, cluster.clone(), now.instant());
+        }
+        Ok(())
+    }))
+}
+
+fn cluster_binding(body: &str) -> Result<Change, Problem> {
+    let cloud = read::<CloudBinding>("CloudBinding", body)?.cloud;
+    check_reference("cloud", &cloud, &[Kind::Cloud, Kind::GlobalCloud])?;
+    Ok(on::<Cluster>(move |cluster, now| {
+        binding::bind_cluster(cluster, cloud.clone(), now.instant());
+        Ok(())
+    }))
+}
+
+fn magnum_binding(body: &str) -> Result<Change, Problem> {
+    let MagnumClusterBinding { project, template, .. } = read("MagnumClusterBinding", body)?;
+    check_reference("project", &project, &[Kind::Project])?;
+    Ok(on::<MagnumCluster>(move |cluster, _| {
+        binding::bind_magnum_cluster(cluster, project.clone(), template.clone());
+        Ok(())
+    }))
+}
+
+fn complete(body: &str) -> Result<Change, Problem> {
+    let token = read::<ApplicationComplete>("Complete", body)?.token;
+    Ok(on::<Application>(move |application, now| {
+        check_token(application.status.complete_token.as_ref(), token.as_ref())?;
+        application.status.state = ApplicationState::ReadyForAction;
+        application.metadata.deleted.get_or_insert_with(|| now.clone());
+        Ok(())
+    }))
+}
+
+fn shutdown(body: &str) -> Result<Change, Problem> {
+    let token = read::<ApplicationShutdown>("Shutdown", body)?.token;
+    Ok(on::<Application>(move |application, _| {
+        check_token(application.status.shutdown_token.as_ref(), token.as_ref())?;
+        let status = &mut application.status;
+        if matches!(status.state, ApplicationState::WaitingForCleaning | ApplicationState::Degraded) {
+            status.state = ApplicationState::ReadyForAction;
+            status.shutdown_grace_period = None;
+        }
+        Ok(())
+    }))
+}
+
+fn retry() -> Change {
+    on::<Application>(|application, _| {
+        let status = &mut application.status;
+        if status.state != ApplicationState::Degraded {
+            let detail = "No migration or deletion retry needed";
+            return Err(Problem::titled(StatusCode::BAD_REQUEST, Title::UpdateError, detail));
+        }
+        status.state = ApplicationState::WaitingForCleaning;
+        status.shutdown_grace_period = None;
+        Ok(())
+    })
+}
+
+/// A change of resources of one type.
+fn on<T: Resource>(
+    change: impl Fn(&mut T, &Timestamp) -> Result<(), Problem> + Send + Sync + 'static,
+) -> Change {
+    Box::new(move |stored, now| {
+        let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
+        let mut changed = stored.clone();
+        change(&mut changed, now)?;
+        Ok(written(stored, changed))
+    })
+}
+
+/// What does not change is not written.
+fn written<T: Resource>(stored: &T, changed: T) -> Effect {
+    if changed == *stored { Effect::Keep } else { Effect::Put(changed.into_object()) }
+}
+
+fn check_reference(field: &str, reference: &ResourceRef, kinds: &[Kind]) -> Result<(), Problem> {
+    let fits = |kind: &Kind| {
+        kind.api().name() == reference.api
+            && kind.name() == reference.kind
+            && kind.namespaced() == reference.namespace.is_some()
+    };
+    if kinds.iter().any(fits) {
+        return Ok(());
+    }
+    let names: Vec<_> =
+        kinds.iter().map(|kind| format!("{} of {}", kind.name(), kind.api().name())).collect();
+    let got = format!(
+        "{:?} of {:?}",
+        super::query::shortened(&reference.kind),
+        super::query::shortened(&reference.api)
+    );
+    Err(Problem::wrong(field, got, format!("a reference to a {}", names.join(", or a "))))
+}
+
+/// Compares all of it whatever differs, so that the time tells nothing about the token.
+fn check_token(stored: Option<&Secret>, given: Option<&Secret>) -> Result<(), Problem> {
+    let (Some(stored), Some(given)) = (stored, given) else { return Err(Problem::wrong_token()) };
+    let (stored, given) = (stored.reveal().as_bytes(), given.reveal().as_bytes());
+    let differs = stored.iter().zip(given).fold(0, |differs, (one, other)| differs | (one ^ other));
+    if stored.len() == given.len() && std::hint::black_box(differs) == 0 {
+        Ok(())
+    } else {
+        Err(Problem::wrong_token())
+    }
+}
+
+fn read<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
+    taken(document::from_request::<T>(subject, body))
+}
+
+fn taken<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
+    match read {
+        Ok(read) => {
+            if !read.passed_over.is_empty() {
+                tracing::debug!(fields = ?read.passed_over, "fields that krakectl sends by mistake were passed over");
+            }
+            Ok(read.value)
+        }
+        Err(RequestError::NotJson(_)) => Err(Problem::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
+        Err(RequestError::Invalid(error)) => Err(Problem::invalid(error)),
+    }
+}

@@ -1,0 +1,57 @@
+//! Which pages of other origins a browser lets use the API, as Krake's server tells it (the `aiohttp_cors` package).
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+
+use super::problem::Problem;
+use super::route::Target;
+
+/// The origin that stands for all.
+const ANY: &str = "*";
+/// What a page may read of an answer besides its body.
+const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
+
+/// Whether pages of the origin may use the API.
+fn allows(allowed: &str, origin: &HeaderValue) -> bool {
+    allowed == ANY || origin.as_bytes() == allowed.as_bytes()
+}
+
+/// Answers a browser that asks whether it may send a request.
+pub(super) fn preflight(allowed: &str, target: &Target, headers: &HeaderMap) -> Result<Response, Problem> {
+    let failed = |why: String| {
+        Err(Problem::new(StatusCode::FORBIDDEN, format!("CORS preflight request failed: {why}")))
+    };
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return failed("origin header is not specified in the request".to_owned());
+    };
+    let Some(method) = headers.get(header::ACCESS_CONTROL_REQUEST_METHOD) else {
+        return failed("'Access-Control-Request-Method' header is not specified".to_owned());
+    };
+    let shown = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let known = Method::from_bytes(method.as_bytes()).is_ok_and(|method| target.methods().contains(&method));
+    if !known {
+        let (method, origin) = (shown(method), shown(origin));
+        return failed(format!("request method '{method}' is not allowed for '{origin}' origin"));
+    }
+    if !allows(allowed, origin) {
+        return failed(format!("origin '{}' is not allowed", shown(origin)));
+    }
+    let mut response = Response::new(Body::empty());
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_METHODS, method.clone());
+    if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    Ok(response)
+}
+
+/// Marks an answer as one that the origin's pages may read.
+pub(super) fn mark(allowed: &str, origin: Option<&HeaderValue>, response: &mut Response) {
+    let Some(origin) = origin.filter(|origin| allows(allowed, origin)) else { return };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    // The answer differs from origin to origin: caches have to know.
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
+}

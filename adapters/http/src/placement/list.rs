@@ -1,0 +1,67 @@
+//! Lists: put together from what is written already.
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::{BufMut as _, BytesMut};
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::objects::Selection;
+
+use super::problem::Problem;
+use super::rbac::Granted;
+use super::service::{JSON, Turn};
+
+impl Turn {
+    /// The resources of a kind that the user may see.
+    pub(super) async fn list(
+        mut self,
+        kind: Kind,
+        namespace: Option<&str>,
+        granted: &Granted,
+    ) -> Result<Response, Problem> {
+        self.fresh().await?;
+        let (_, mut items) = self.service.api.objects.list(Selection { kind, namespace });
+        items.retain(|stored| granted.shows(stored.key.namespace.as_deref()));
+        let body = body(kind, "{}", items.iter().map(|stored| &stored.wire));
+        Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+    }
+}
+
+/// A list's JSON.
+fn body<'a>(kind: Kind, metadata: &str, items: impl ExactSizeIterator<Item = &'a Bytes> + Clone) -> Bytes {
+    const BETWEEN: &[u8] = b", ";
+    let head = format!(
+        r#"{{"api": "{}", "kind": "{}List", "metadata": {metadata}, "items": ["#,
+        kind.api().name(),
+        kind.name()
+    );
+    let size: usize = items.clone().map(|item| item.len() + BETWEEN.len()).sum();
+    let mut body = BytesMut::with_capacity(head.len() + size + 2);
+    body.put_slice(head.as_bytes());
+    for (place, item) in items.enumerate() {
+        if place > 0 {
+            body.put_slice(BETWEEN);
+        }
+        body.put_slice(item);
+    }
+    body.put_slice(b"]}");
+    body.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_krakes_form() {
+        let items = [Bytes::from_static(b"{\"a\": 1}"), Bytes::from_static(b"{}")];
+        assert_eq!(
+            body(Kind::Application, "{}", items.iter()),
+            r#"{"api": "kubernetes", "kind": "ApplicationList", "metadata": {}, "items": [{"a": 1}, {}]}"#
+        );
+        assert_eq!(
+            body(Kind::Role, "{}", [].iter()),
+            r#"{"api": "core", "kind": "RoleList", "metadata": {}, "items": []}"#
+        );
+    }
+}

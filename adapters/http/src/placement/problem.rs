@@ -1,0 +1,256 @@
+//! What a refusal says: RFC 7807 with Krake's titles, details and media type.
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use madako_messages::input::{InputError, Problem as FieldProblem};
+use madako_messages::placement::json;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::objects::Gap;
+use madako_messages::store::{StoreError, StoreErrorKind};
+use serde::Serialize;
+
+/// The media type of a problem, as Krake's server sends it.
+pub(super) const MEDIA_TYPE: &str = "application/problem+json; charset=utf-8";
+
+/// Krake's kinds of problems. It has none for what HTTP's own status says already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Title {
+    /// There is no such resource.
+    NotFoundError,
+    /// Others wrote at the same time.
+    TransactionError,
+    /// The update is not possible.
+    UpdateError,
+    /// Keystone refused the token.
+    InvalidKeystoneToken,
+    /// Keycloak refused the token.
+    InvalidKeycloakToken,
+    /// There is such a resource already.
+    ResourceAlreadyExists,
+}
+
+impl Title {
+    /// Its name in `title`, and in the address of its documentation.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NotFoundError => ("NOT_FOUND_ERROR", "not-found-error"),
+            Self::TransactionError => ("TRANSACTION_ERROR", "transaction-error"),
+            Self::UpdateError => ("UPDATE_ERROR", "update-error"),
+            Self::InvalidKeystoneToken => ("INVALID_KEYSTONE_TOKEN", "invalid-keystone-token"),
+            Self::InvalidKeycloakToken => ("INVALID_KEYCLOAK_TOKEN", "invalid-keycloak-token"),
+            Self::ResourceAlreadyExists => ("RESOURCE_ALREADY_EXISTS", "resource-already-exists"),
+        }
+    }
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    status: StatusCode,
+    title: Option<Title>,
+    detail: String,
+    errors: Vec<FieldProblem>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    r#type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'static str>,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [FieldProblem],
+}
+
+impl Problem {
+    /// A problem with a title of Krake's.
+    pub fn titled(status: StatusCode, title: Title, detail: impl Into<String>) -> Self {
+        Self { title: Some(title), ..Self::new(status, detail) }
+    }
+
+    /// A problem that HTTP's status names.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, title: None, detail: detail.into(), errors: Vec::new(), headers: Vec::new() }
+    }
+
+    /// A problem of which nothing more is to be said, in the words of Krake's server.
+    pub(super) fn plain(status: StatusCode) -> Self {
+        let detail = format!("{}: {}", status.as_u16(), status.canonical_reason().unwrap_or("Refused"));
+        Self::new(status, detail)
+    }
+
+    /// Nobody was authenticated.
+    pub(super) fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "401: No user has been authenticated.")
+    }
+
+    /// A hook without its token.
+    pub(super) fn wrong_token() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "401: No token has been provided or the provided one is invalid.")
+    }
+
+    /// No such resource.
+    pub(super) fn absent(key: &ObjectKey) -> Self {
+        let namespace = match &key.namespace {
+            Some(namespace) => format!("'{namespace}'"),
+            None => "None".to_owned(),
+        };
+        let detail = format!("'{}' '{}' does not exist in namespace {namespace}", key.kind.name(), key.name);
+        Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
+    }
+
+    /// A resource that is there already.
+    pub(super) fn exists(key: &ObjectKey) -> Self {
+        let mut detail = format!("{} '{}' already exists", key.kind.name(), key.name);
+        if let Some(namespace) = &key.namespace {
+            detail += &format!(" in namespace '{namespace}'");
+        }
+        Self::titled(StatusCode::CONFLICT, Title::ResourceAlreadyExists, detail)
+    }
+
+    /// Others wrote at the same time, as often as it was tried.
+    pub(super) fn conflict() -> Self {
+        Self::titled(StatusCode::CONFLICT, Title::TransactionError, "Concurrent writes to database")
+    }
+
+    /// The resource is not the one that the request wants to change.
+    pub(super) fn precondition(current: i64) -> Self {
+        Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            format!("412: Precondition Failed: the resource is at \"{current}\""),
+        )
+    }
+
+    /// A body with wrong fields.
+    pub(super) fn invalid(error: InputError) -> Self {
+        let detail = error.to_string();
+        Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
+    }
+
+    /// One wrong field.
+    pub(super) fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
+        let problem = FieldProblem { field: field.to_owned(), got: got.into(), expected: expected.into() };
+        Self::invalid(InputError { subject: "the request".to_owned(), problems: vec![problem] })
+    }
+
+    /// An update that would change what never changes.
+    pub(super) fn immutable(error: InputError) -> Self {
+        let first = error.problems.first().map_or("", |problem| problem.field.as_str());
+        let field = first.rsplit('.').next().unwrap_or_default();
+        let detail = format!("Trying to update an immutable field: {field}");
+        Self { errors: error.problems, ..Self::titled(StatusCode::BAD_REQUEST, Title::UpdateError, detail) }
+    }
+
+    /// The store did not do what it was asked.
+    pub(super) fn store(error: &StoreError) -> Self {
+        let status = match error.kind {
+            // It is the request's value that the store does not take.
+            StoreErrorKind::Invalid => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        // The whole reason goes to the log: it names hosts and users that are not the client's business.
+        tracing::warn!(%error, "a request to the placement API failed in the store");
+        let kind = match error.kind {
+            StoreErrorKind::Unavailable => "the store does not answer",
+            StoreErrorKind::Deadline => "the store did not answer in time",
+            StoreErrorKind::Denied => "the store denied access",
+            StoreErrorKind::Invalid => "the store does not take the request",
+            StoreErrorKind::Full => "the store is full",
+            StoreErrorKind::Other => "the store failed",
+        };
+        Self::new(status, format!("{}: {kind}", status.as_u16())).retry_later(status)
+    }
+
+    /// A resource whose stored value cannot be read.
+    pub(super) fn unreadable(key: &ObjectKey, why: &str) -> Self {
+        let detail = format!("{key} is stored, but its value cannot be read: {why}");
+        Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
+    }
+
+    /// The store is being replaced while somebody wants to follow its changes.
+    pub(super) fn replaced(gap: &Gap) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, format!("503: {gap}")).retry_later(status)
+    }
+
+    fn retry_later(self, status: StatusCode) -> Self {
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE => self.with(header::RETRY_AFTER, HeaderValue::from_static("1")),
+            _ => self,
+        }
+    }
+
+    /// With a header.
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The answer. `base` is the address of the problems' documentation; empty for none.
+    pub(super) fn response(&self, base: &str) -> Response {
+        let kind = match self.title {
+            Some(title) if !base.is_empty() => format!("{base}#{}", title.names().1),
+            _ => "about:blank".to_owned(),
+        };
+        let written = Written {
+            r#type: kind,
+            title: self.title.map(|title| title.names().0),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            errors: &self.errors,
+        };
+        let body = Body::from(json::to_text(&written));
+        let mut response = (self.status, [(header::CONTENT_TYPE, MEDIA_TYPE)], body).into_response();
+        for (name, value) in &self.headers {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use madako_messages::placement::kind::Kind;
+
+    use super::*;
+
+    async fn text(problem: &Problem, base: &str) -> String {
+        let body = to_bytes(problem.response(base).into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_problem_is_written_as_krake_does() {
+        let absent = Problem::absent(&ObjectKey::new(Kind::Application, Some("testing"), "echo"));
+        assert_eq!(
+            text(&absent, "https://docs/problem.html").await,
+            r#"{"type": "https://docs/problem.html#not-found-error", "title": "NOT_FOUND_ERROR", "status": 404, "detail": "'Application' 'echo' does not exist in namespace 'testing'"}"#
+        );
+        let absent = Problem::absent(&ObjectKey::new(Kind::Role, None, "r"));
+        assert_eq!(
+            text(&absent, "").await,
+            r#"{"type": "about:blank", "title": "NOT_FOUND_ERROR", "status": 404, "detail": "'Role' 'r' does not exist in namespace None"}"#
+        );
+        assert_eq!(
+            text(&Problem::plain(StatusCode::FORBIDDEN), "https://docs").await,
+            r#"{"type": "about:blank", "status": 403, "detail": "403: Forbidden"}"#
+        );
+        assert_eq!(
+            text(&Problem::wrong("spec", "", "an object"), "").await,
+            concat!(
+                r#"{"type": "about:blank", "status": 422, "detail": "the request is not valid; spec: expected an object", "#,
+                r#""errors": [{"field": "spec", "got": "", "expected": "an object"}]}"#
+            )
+        );
+    }
+}

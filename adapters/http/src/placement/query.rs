@@ -1,0 +1,194 @@
+//! What stands behind the `?`: read as Krake's server reads it, with clear refusals.
+
+use std::time::Duration;
+
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::schema::Shape;
+
+use super::problem::Problem;
+use super::route::decoded;
+
+/// Krake's interval between two signs of life of a watch.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// The longest interval that makes a difference: no connection lives so long without a sign of life.
+const MAX_HEARTBEAT: Duration = Duration::from_secs(24 * 60 * 60);
+/// What `blocking` says for a resource that is gone.
+const DELETED: &str = "DELETED";
+
+/// Names and values, in order.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a query. What is no percent-encoding stands for itself, as in Python.
+    pub(super) fn read(text: Option<&str>) -> Self {
+        let plain = |text: &str| {
+            let text = text.replace('+', " ");
+            decoded(&text).unwrap_or(text)
+        };
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (plain(name), plain(value))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value of a name.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether deletion is to be at once: only this word says so in Krake.
+    pub(super) fn force(&self) -> bool {
+        self.get("force") == Some("True")
+    }
+
+    /// Whether a watch is asked for: whatever the value, as in Krake.
+    pub(super) fn watch(&self) -> bool {
+        self.get("watch").is_some()
+    }
+
+    /// The interval between signs of life; `None` for no signs.
+    pub(super) fn heartbeat(&self) -> Result<Option<Duration>, Problem> {
+        let Some(text) = self.get("heartbeat") else { return Ok(Some(HEARTBEAT)) };
+        let seconds: u64 = whole(text).ok_or_else(|| {
+            Problem::wrong(
+                "heartbeat",
+                format!("{:?}", shortened(text)),
+                "a whole number of seconds, 0 or more",
+            )
+        })?;
+        Ok((seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_HEARTBEAT)))
+    }
+
+    /// The state that the answer is to wait for.
+    pub(super) fn blocking(&self, kind: Kind) -> Result<Option<Awaited>, Problem> {
+        let Some(states) = states(kind) else { return Ok(None) };
+        let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };
+        let state = text.to_uppercase();
+        if state == DELETED {
+            return Ok(Some(Awaited::Deleted));
+        }
+        match states.iter().find(|known| **known == state) {
+            Some(state) => Ok(Some(Awaited::State(state))),
+            None => {
+                let expected = format!("deleted, False, or one of {}", states.join(", ").to_lowercase());
+                Err(Problem::wrong("blocking", format!("{:?}", shortened(text)), expected))
+            }
+        }
+    }
+}
+
+/// What an answer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The resource is gone.
+    Deleted,
+    /// It has this state.
+    State(&'static str),
+}
+
+/// The states that a kind's resources may have.
+pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
+    let status = kind.schema().fields.iter().find(|field| field.name == "status")?;
+    let Shape::Object(status) = &status.shape else { return None };
+    let state = status.fields.iter().find(|field| field.name == "state")?;
+    match state.shape {
+        Shape::Choice(names) => Some(names),
+        _ => None,
+    }
+}
+
+/// The state that a resource has.
+pub(super) fn state(object: &Object) -> Option<&'static str> {
+    match object {
+        Object::Application(it) => Some(it.status.state.as_str()),
+        Object::Cluster(it) => Some(it.status.state.as_str()),
+        Object::MagnumCluster(it) => Some(it.status.state.as_str()),
+        Object::Project(it) => Some(it.status.state.as_str()),
+        Object::Cloud(it) => Some(it.status.state.as_str()),
+        Object::GlobalCloud(it) => Some(it.status.state.as_str()),
+        Object::Role(_)
+        | Object::RoleBinding(_)
+        | Object::GlobalMetric(_)
+        | Object::Metric(_)
+        | Object::GlobalMetricsProvider(_)
+        | Object::MetricsProvider(_)
+        | Object::GlobalInfrastructureProvider(_)
+        | Object::InfrastructureProvider(_) => None,
+    }
+}
+
+/// A whole number, 0 or more, with a sign and spaces around it as Python takes them.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    // Longer than any number that matters.
+    Some(digits.parse().unwrap_or(u64::MAX))
+}
+
+/// A value for a message.
+pub(super) fn shortened(text: &str) -> &str {
+    const MAX: usize = 60;
+    text.char_indices().nth(MAX).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_decoded_and_the_first_counts() {
+        let query = Query::read(Some("watch&a=1&a=2&b=x%20y+z&c=%zz&=d"));
+        assert!(query.watch());
+        assert_eq!(query.get("a"), Some("1"));
+        assert_eq!(query.get("b"), Some("x y z"));
+        assert_eq!(query.get("c"), Some("%zz"));
+        assert_eq!(query.get("d"), None);
+    }
+
+    #[test]
+    fn heartbeats_are_whole_seconds() {
+        for (query, expected) in [
+            ("", Some(Some(10))),
+            ("heartbeat=0", Some(None)),
+            ("heartbeat=3", Some(Some(3))),
+            ("heartbeat=%203", Some(Some(3))),
+            ("heartbeat=99999999999999999999999", Some(Some(86_400))),
+            ("heartbeat=", None),
+            ("heartbeat=-1", None),
+            ("heartbeat=1.5", None),
+            ("heartbeat=abc", None),
+        ] {
+            let read = Query::read(Some(query)).heartbeat().ok();
+            let expected = expected.map(|beat| beat.map(Duration::from_secs));
+            assert_eq!(read, expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_state_to_wait_for_is_one_of_the_kind() {
+        let read = |query, kind| Query::read(Some(query)).blocking(kind).ok();
+        for (query, kind, expected) in [
+            ("blocking=False", Kind::Application, Some(None)),
+            ("", Kind::Application, Some(None)),
+            ("blocking=running", Kind::Application, Some(Some(Awaited::State("RUNNING")))),
+            ("blocking=Online", Kind::Cluster, Some(Some(Awaited::State("ONLINE")))),
+            ("blocking=deleted", Kind::Application, Some(Some(Awaited::Deleted))),
+            ("blocking=deleted", Kind::Cluster, Some(Some(Awaited::Deleted))),
+            ("blocking=online", Kind::Application, None),
+            ("blocking=", Kind::Application, None),
+            ("blocking=online", Kind::Role, Some(None)),
+        ] {
+            assert_eq!(read(query, kind), expected, "{query} {kind}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Who may do what, by roles: pure, over the roles that somebody has.
+//!
+//! A rule grants a verb on resources of an API in namespaces; an empty text stands for all of them. Nothing forbids.
+//! A resource without a namespace needs no namespace in the rule. A list over all namespaces needs the verb in any,
+//! and shows the namespaces that the rules name.
+
+use std::collections::BTreeSet;
+
+use madako_messages::placement::core::{RoleRule, Verb};
+use madako_messages::placement::kind::{Kind, Subresource};
+
+/// Where something is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// In a namespace.
+    Namespace(&'a str),
+    /// In all namespaces.
+    Everywhere,
+    /// On resources that have no namespace.
+    Global,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish<'a> {
+    /// The kind.
+    pub(super) kind: Kind,
+    /// The part.
+    pub(super) part: Option<Subresource>,
+    /// The verb.
+    pub(super) verb: Verb,
+    /// Where.
+    pub(super) place: Place<'a>,
+}
+
+/// What is granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Granted {
+    /// The whole wish.
+    Whole,
+    /// Of all namespaces, these.
+    Namespaces(BTreeSet<String>),
+}
+
+impl Granted {
+    /// Whether a resource of the namespace may be seen.
+    pub(super) fn shows(&self, namespace: Option<&str>) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Namespaces(names) => namespace.is_some_and(|namespace| names.contains(namespace)),
+        }
+    }
+}
+
+/// What rules grant of a wish; `None` for nothing.
+pub(super) fn granted<'r>(wish: &Wish<'_>, rules: impl Iterator<Item = &'r RoleRule>) -> Option<Granted> {
+    let resource = match wish.part {
+        // Krake has no right of its own for it.
+        Some(Subresource::Retry) => format!("{}/{}", wish.kind.plural(), Subresource::Status.name()),
+        Some(part) => format!("{}/{}", wish.kind.plural(), part.name()),
+        None => wish.kind.plural().to_owned(),
+    };
+    let has = |names: &[String], name: &str| names.iter().any(|known| known == name || known.is_empty());
+    let mut named: Option<BTreeSet<String>> = None;
+    for rule in rules {
+        let applies = (rule.api == wish.kind.api().name() || rule.api.is_empty())
+            && rule.verbs.contains(&wish.verb)
+            && has(&rule.resources, &resource);
+        if !applies {
+            continue;
+        }
+        match wish.place {
+            Place::Global => return Some(Granted::Whole),
+            Place::Namespace(namespace) if has(&rule.namespaces, namespace) => return Some(Granted::Whole),
+            Place::Namespace(_) => {}
+            Place::Everywhere if rule.namespaces.iter().any(String::is_empty) => return Some(Granted::Whole),
+            // A rule without any namespace grants the verb nowhere.
+            Place::Everywhere if rule.namespaces.is_empty() => {}
+            Place::Everywhere => named.get_or_insert_default().extend(rule.namespaces.iter().cloned()),
+        }
+    }
+    named.map(Granted::Namespaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(api: &str, resources: &[&str], namespaces: &[&str], verbs: &[Verb]) -> RoleRule {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        RoleRule {
+            api: api.to_owned(),
+            resources: texts(resources),
+            namespaces: texts(namespaces),
+            verbs: verbs.to_vec(),
+            rest: Default::default(),
+        }
+    }
+
+    const fn wish(verb: Verb, place: Place<'_>) -> Wish<'_> {
+        Wish { kind: Kind::Application, part: None, verb, place }
+    }
+
+    fn whole(wish: &Wish<'_>, rules: &[RoleRule]) -> bool {
+        granted(wish, rules.iter()) == Some(Granted::Whole)
+    }
+
+    #[test]
+    fn a_rule_grants_only_what_it_says() {
+        let wish = wish(Verb::Get, Place::Namespace("a"));
+        for (expected, rule) in [
+            (true, rule("kubernetes", &["applications"], &["a"], &[Verb::Get])),
+            (true, rule("", &[""], &[""], &[Verb::List, Verb::Get])),
+            (true, rule("kubernetes", &["clusters", "applications"], &["b", "a"], &[Verb::Get])),
+            (false, rule("core", &["applications"], &["a"], &[Verb::Get])),
+            (false, rule("kubernetes", &["clusters"], &["a"], &[Verb::Get])),
+            (false, rule("kubernetes", &["applications/status"], &["a"], &[Verb::Get])),
+            (false, rule("kubernetes", &["applications"], &["b"], &[Verb::Get])),
+            (false, rule("kubernetes", &["applications"], &[], &[Verb::Get])),
+            (false, rule("kubernetes", &["applications"], &["a"], &[Verb::List])),
+            (false, rule("kubernetes", &[], &["a"], &[Verb::Get])),
+        ] {
+            assert_eq!(whole(&wish, std::slice::from_ref(&rule)), expected, "{rule:?}");
+        }
+        assert!(!whole(&wish, &[]));
+    }
+
+    #[test]
+    fn parts_have_rights_of_their_own_and_a_retry_that_of_the_status() {
+        let wish = |part| Wish { part: Some(part), ..wish(Verb::Update, Place::Namespace("a")) };
+        let status = [rule("kubernetes", &["applications/status"], &["a"], &[Verb::Update])];
+        assert!(whole(&wish(Subresource::Status), &status));
+        assert!(whole(&wish(Subresource::Retry), &status));
+        assert!(!whole(&wish(Subresource::Binding), &status));
+        let object = [rule("kubernetes", &["applications"], &["a"], &[Verb::Update])];
+        assert!(!whole(&wish(Subresource::Status), &object));
+    }
+
+    #[test]
+    fn a_list_over_all_namespaces_shows_those_that_the_roles_name() {
+        let wish = wish(Verb::List, Place::Everywhere);
+        let of = |namespaces: &[&str]| rule("", &["applications"], namespaces, &[Verb::List]);
+        let names =
+            |names: &[&str]| Some(Granted::Namespaces(names.iter().map(|&name| name.to_owned()).collect()));
+        assert_eq!(granted(&wish, [of(&["a"]), of(&["b", "a"])].iter()), names(&["a", "b"]));
+        assert_eq!(granted(&wish, [of(&["a"]), of(&[""])].iter()), Some(Granted::Whole));
+        assert_eq!(granted(&wish, [of(&[])].iter()), None);
+        let other_verb = rule("", &["applications"], &["c"], &[Verb::Get]);
+        assert_eq!(granted(&wish, [of(&["a"]), other_verb].iter()), names(&["a"]));
+        let shown = names(&["a"]).unwrap();
+        assert!(shown.shows(Some("a")) && !shown.shows(Some("b")) && !shown.shows(None));
+    }
+
+    #[test]
+    fn what_has_no_namespace_needs_none() {
+        let wish = Wish { kind: Kind::Role, part: None, verb: Verb::List, place: Place::Global };
+        assert!(whole(&wish, &[rule("core", &["roles"], &["a"], &[Verb::List])]));
+        assert!(whole(&wish, &[rule("core", &["roles"], &[], &[Verb::List])]));
+    }
+}

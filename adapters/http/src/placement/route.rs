@@ -1,0 +1,198 @@
+//! Which path stands for what: one table for all kinds.
+//!
+//! Segments are compared after percent-decoding, as Krake's server does; a path with one slash too many stands for
+//! nothing.
+
+use axum::http::Method;
+use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
+
+/// What a path stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// `/`.
+    Index,
+    /// `/me`.
+    Me,
+    /// `/release`.
+    Release,
+    /// `/openapi.json`.
+    Document,
+    /// All resources of a kind, or those of one namespace.
+    Collection {
+        /// The kind.
+        kind: Kind,
+        /// The namespace; `None` for all, and for kinds without.
+        namespace: Option<String>,
+    },
+    /// One resource.
+    Object(ObjectKey),
+    /// A part of one.
+    Part(ObjectKey, Subresource),
+}
+
+/// The parts of a kind's resources that have a path.
+pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
+    use Subresource::{Binding, Complete, Retry, Shutdown, Status};
+    match kind {
+        Kind::Application => &[Status, Binding, Complete, Shutdown, Retry],
+        Kind::Cluster | Kind::MagnumCluster => &[Status, Binding],
+        Kind::Project | Kind::Cloud | Kind::GlobalCloud => &[Status],
+        Kind::Role
+        | Kind::RoleBinding
+        | Kind::GlobalMetric
+        | Kind::Metric
+        | Kind::GlobalMetricsProvider
+        | Kind::MetricsProvider
+        | Kind::GlobalInfrastructureProvider
+        | Kind::InfrastructureProvider => &[],
+    }
+}
+
+/// What a path stands for; `None` for nothing.
+pub(super) fn target(path: &str) -> Option<Target> {
+    let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decoded).collect::<Option<_>>()?;
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        [""] => return Some(Target::Index),
+        ["me"] => return Some(Target::Me),
+        ["release"] => return Some(Target::Release),
+        ["openapi.json"] => return Some(Target::Document),
+        _ => {}
+    }
+    let (api, rest) = segments.split_first()?;
+    let kind = |plural: &str, namespaced: bool| {
+        Kind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.api().name() == *api && kind.plural() == plural)
+            .filter(|kind| kind.namespaced() == namespaced)
+    };
+    let (kind, namespace, rest) = match rest {
+        ["namespaces", namespace, plural, rest @ ..] if !namespace.is_empty() => {
+            (kind(plural, true)?, Some((*namespace).to_owned()), rest)
+        }
+        // A namespaced kind has no more than its list over all namespaces here.
+        [plural] => {
+            let kind = kind(plural, true).or_else(|| kind(plural, false))?;
+            return Some(Target::Collection { kind, namespace: None });
+        }
+        [plural, rest @ ..] => (kind(plural, false)?, None, rest),
+        [] => return None,
+    };
+    let key = |name: &str| ObjectKey::new(kind, namespace.as_deref(), name);
+    match rest {
+        [] => Some(Target::Collection { kind, namespace }),
+        [name] if !name.is_empty() => Some(Target::Object(key(name))),
+        [name, part] if !name.is_empty() => {
+            let part = parts(kind).iter().copied().find(|known| known.name() == *part)?;
+            Some(Target::Part(key(name), part))
+        }
+        _ => None,
+    }
+}
+
+impl Target {
+    /// The methods that it takes.
+    pub(super) fn methods(&self) -> &'static [Method] {
+        match self {
+            Self::Index | Self::Me | Self::Release | Self::Document => &[Method::GET, Method::HEAD],
+            Self::Collection { kind, namespace: None } if kind.namespaced() => &[Method::GET],
+            Self::Collection { .. } => &[Method::GET, Method::POST],
+            Self::Object(_) => &[Method::DELETE, Method::GET, Method::PUT],
+            Self::Part(..) => &[Method::PUT],
+        }
+    }
+}
+
+/// A segment without its percent-encoding; `None` if that is none, or not UTF-8.
+pub(super) fn decoded(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
+            let (high, low) = (digit()?, digit()?);
+            plain.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            plain.push(byte);
+        }
+    }
+    String::from_utf8(plain).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_paths() {
+        for &kind in Kind::ALL {
+            let (api, plural) = (kind.api().name(), kind.plural());
+            let (base, namespace) = match kind.namespaced() {
+                true => (format!("/{api}/namespaces/testing/{plural}"), Some("testing".to_owned())),
+                false => (format!("/{api}/{plural}"), None),
+            };
+            assert_eq!(target(&base), Some(Target::Collection { kind, namespace }), "{base}");
+            let key = ObjectKey::new(kind, Some("testing"), "one");
+            assert_eq!(target(&format!("{base}/one")), Some(Target::Object(key.clone())));
+            for part in parts(kind) {
+                let path = format!("{base}/one/{}", part.name());
+                assert_eq!(target(&path), Some(Target::Part(key.clone(), *part)), "{path}");
+            }
+            let all = Target::Collection { kind, namespace: None };
+            assert_eq!(target(&format!("/{api}/{plural}")), Some(all));
+        }
+    }
+
+    #[test]
+    fn a_path_is_decoded_and_nothing_else_is_taken_for_one() {
+        let key = ObjectKey::new(Kind::Application, Some("system:admin"), "a.b");
+        for path in [
+            "/kubernetes/namespaces/system:admin/applications/a.b",
+            "/kubernetes/namespaces/system%3Aadmin/applications/a%2Eb",
+        ] {
+            assert_eq!(target(path), Some(Target::Object(key.clone())), "{path}");
+        }
+        for path in [
+            "",
+            "//",
+            "/core",
+            "/core/",
+            "/core/roles/",
+            "/core/roles/a/status",
+            "/core/roles/a/",
+            "/core/namespaces/n/roles",
+            "/core/applications",
+            "/kubernetes/applications/a",
+            "/kubernetes/applications/",
+            "/kubernetes/namespaces/n",
+            "/kubernetes/namespaces//applications",
+            "/kubernetes/namespaces/n/applications/a/status/b",
+            "/kubernetes/namespaces/n/applications/a/logs",
+            "/kubernetes/namespaces/n/clusters/a/retry",
+            "/kubernetes/namespaces/n/applications/%",
+            "/kubernetes/namespaces/n/applications/%ff",
+            "/kubernetes/namespaces/n/applications/%+1",
+        ] {
+            assert_eq!(target(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_are_krakes() {
+        for (path, methods) in [
+            ("/", "GET HEAD"),
+            ("/kubernetes/applications", "GET"),
+            ("/kubernetes/namespaces/n/applications", "GET POST"),
+            ("/core/roles", "GET POST"),
+            ("/core/roles/r", "DELETE GET PUT"),
+            ("/openstack/namespaces/n/magnumclusters/m/binding", "PUT"),
+        ] {
+            let allowed: Vec<_> = target(path).unwrap().methods().iter().map(Method::as_str).collect();
+            assert_eq!(allowed.join(" "), methods, "{path}");
+        }
+    }
+}

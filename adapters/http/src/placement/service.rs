@@ -1,0 +1,338 @@
+//! One request after the other: who asks, what for, whether they may, and what comes of it.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use madako_messages::placement::core::{Role, RoleBinding, Verb};
+use madako_messages::placement::json;
+use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
+use madako_messages::placement::object_value::Resource as _;
+use madako_messages::placement::objects::Selection;
+use madako_messages::placement::timestamp::Timestamp;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::problem::Problem;
+use super::query::Query;
+use super::rbac::{self, Granted, Place, Wish};
+use super::route::{self, Target};
+use super::wait::Closing;
+use super::write::{Expected, Written};
+use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors};
+
+/// The media type of an answer, as Krake's server sends it.
+pub(super) const JSON: &str = "application/json; charset=utf-8";
+
+/// What answers requests.
+pub(super) struct Service {
+    pub(super) api: PlacementApi,
+    streams: Arc<Semaphore>,
+}
+
+/// One request under way, without its body.
+pub(super) struct Turn {
+    pub(super) service: Arc<Service>,
+    pub(super) parts: Parts,
+    pub(super) query: Query,
+    pub(super) user: String,
+    fresh: Option<i64>,
+}
+
+/// Answers a request.
+pub(super) async fn answer(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let settings = &service.api.settings;
+    let (base, allowed) = (settings.problem_base_url.clone(), settings.cors_origin.clone());
+    let mut response = match Box::pin(handle(service, request)).await {
+        Ok(response) => response,
+        Err(problem) => problem.response(&base),
+    };
+    cors::mark(&allowed, origin.as_ref(), &mut response);
+    response
+}
+
+async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let PlacementApi { authenticators, settings, .. } = &service.api;
+    let options = parts.method == Method::OPTIONS;
+    let user = match options {
+        true => ANONYMOUS.to_owned(),
+        false => auth::user(authenticators, settings.allow_anonymous, &parts).await?,
+    };
+    let target = route::target(parts.uri.path()).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))?;
+    if options {
+        return cors::preflight(&settings.cors_origin, &target, &parts.headers);
+    }
+    if !target.methods().contains(&parts.method) {
+        let allowed = target.methods().iter().map(Method::as_str).collect::<Vec<_>>().join(",");
+        let allowed = HeaderValue::from_str(&allowed).expect("names of methods are visible characters");
+        return Err(Problem::plain(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, allowed));
+    }
+    let query = Query::read(parts.uri.query());
+    let turn = Turn { service, parts, query, user, fresh: None };
+    match target {
+        Target::Index => Ok(json_answer(StatusCode::OK, &Index { version: &turn.settings().version })),
+        Target::Release => Ok(json_answer(StatusCode::ACCEPTED, &"You released the Krake.")),
+        Target::Me => turn.me().await,
+        Target::Document => Err(Problem::plain(StatusCode::NOT_FOUND)),
+        Target::Collection { kind, namespace } if turn.parts.method == Method::POST => {
+            turn.create(kind, namespace, body).await
+        }
+        Target::Collection { kind, namespace } => turn.list_or_watch(kind, namespace).await,
+        Target::Object(key) => match turn.parts.method {
+            Method::PUT => turn.update(key, body).await,
+            Method::DELETE => turn.delete(key).await,
+            _ => turn.read(key).await,
+        },
+        Target::Part(key, part) => turn.update_part(key, part, body).await,
+    }
+}
+
+#[derive(Serialize)]
+struct Index<'a> {
+    version: &'a str,
+}
+
+#[derive(Serialize)]
+struct Me<'a> {
+    user: &'a str,
+    roles: Vec<&'a str>,
+}
+
+impl Service {
+    pub(super) fn new(api: PlacementApi) -> Self {
+        let streams = Arc::new(Semaphore::new(api.settings.streams));
+        Self { api, streams }
+    }
+
+    /// The time, as resources have it.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::new(self.api.clock.now())
+    }
+
+    /// Waits until the view shows the store as it is now.
+    pub(super) async fn fresh(&self) -> Result<i64, Problem> {
+        self.api.objects.fresh().await.map_err(|error| Problem::store(&error))
+    }
+
+    /// A place among the streams.
+    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let detail =
+                format!("503: {} watches and waiting answers are open already", self.api.settings.streams);
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                .with(header::RETRY_AFTER, HeaderValue::from_static("10"))
+        })
+    }
+
+    /// What the roles that the view shows grant a user.
+    pub(super) fn granted(&self, user: &str, wish: &Wish<'_>) -> Option<Granted> {
+        let objects = &self.api.objects;
+        let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
+        let names: std::collections::BTreeSet<&str> = bindings
+            .iter()
+            .filter_map(|stored| RoleBinding::of(&stored.object))
+            .filter(|binding| binding.users.iter().any(|known| known == user))
+            .flat_map(|binding| binding.roles.iter().map(String::as_str))
+            .collect();
+        let roles: Vec<_> =
+            names.iter().filter_map(|name| objects.get(&ObjectKey::new(Kind::Role, None, *name))).collect();
+        rbac::granted(
+            wish,
+            roles.iter().filter_map(|stored| Role::of(&stored.object)).flat_map(|role| &role.rules),
+        )
+    }
+}
+
+impl Turn {
+    pub(super) fn settings(&self) -> &super::Settings {
+        &self.service.api.settings
+    }
+
+    /// The revision of the store at the time of the request, or a little later, which the view has reached.
+    pub(super) async fn fresh(&mut self) -> Result<i64, Problem> {
+        match self.fresh {
+            Some(revision) => Ok(revision),
+            None => {
+                let revision = self.service.fresh().await?;
+                self.fresh = Some(revision);
+                Ok(revision)
+            }
+        }
+    }
+
+    /// When the server goes down.
+    pub(super) fn closing(&self) -> Closing {
+        self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
+    }
+
+    /// Whether the user may do something.
+    async fn authorize(&mut self, wish: &Wish<'_>) -> Result<Granted, Problem> {
+        match self.settings().authorization {
+            Authorization::AlwaysAllow => Ok(Granted::Whole),
+            Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
+            Authorization::Rbac if self.user == ANONYMOUS => Err(Problem::plain(StatusCode::UNAUTHORIZED)),
+            Authorization::Rbac => {
+                self.fresh().await?;
+                self.service.granted(&self.user, wish).ok_or_else(|| Problem::plain(StatusCode::FORBIDDEN))
+            }
+        }
+    }
+
+    async fn authorize_one(
+        &mut self,
+        key: &ObjectKey,
+        part: Option<Subresource>,
+        verb: Verb,
+    ) -> Result<(), Problem> {
+        let place = key.namespace.as_deref().map_or(Place::Global, Place::Namespace);
+        self.authorize(&Wish { kind: key.kind, part, verb, place }).await.map(drop)
+    }
+
+    async fn me(mut self) -> Result<Response, Problem> {
+        self.fresh().await?;
+        let (_, bindings) =
+            self.service.api.objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
+        let bindings = bindings.iter().filter_map(|stored| RoleBinding::of(&stored.object));
+        let of_user = bindings.filter(|binding| binding.users.contains(&self.user));
+        let mut roles: Vec<&str> =
+            of_user.flat_map(|binding| binding.roles.iter().map(String::as_str)).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        Ok(json_answer(StatusCode::OK, &Me { user: &self.user, roles }))
+    }
+
+    async fn list_or_watch(mut self, kind: Kind, namespace: Option<String>) -> Result<Response, Problem> {
+        let place = match &namespace {
+            Some(namespace) => Place::Namespace(namespace),
+            None if kind.namespaced() => Place::Everywhere,
+            None => Place::Global,
+        };
+        let granted = self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await?;
+        let heartbeat = self.query.heartbeat()?;
+        if self.query.watch() {
+            self.watch(kind, namespace, granted, heartbeat).await
+        } else {
+            self.list(kind, namespace.as_deref(), &granted).await
+        }
+    }
+
+    async fn read(mut self, key: ObjectKey) -> Result<Response, Problem> {
+        self.authorize_one(&key, None, Verb::Get).await?;
+        self.fresh().await?;
+        let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
+        Ok(object_answer(stored.wire.clone(), Some(stored.mod_revision)))
+    }
+
+    async fn create(
+        mut self,
+        kind: Kind,
+        namespace: Option<String>,
+        body: Body,
+    ) -> Result<Response, Problem> {
+        let place = namespace.as_deref().map_or(Place::Global, Place::Namespace);
+        self.authorize(&Wish { kind, part: None, verb: Verb::Create, place }).await?;
+        let resource = change::resource(kind, &self.text(body).await?)?;
+        let awaited = self.query.blocking(kind)?;
+        let uid = self.service.api.uids.draw();
+        let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
+        let awaited = self.expect(awaited).await?;
+        let written = self.service.create(object).await?;
+        self.finish(written, awaited).await
+    }
+
+    async fn update(mut self, key: ObjectKey, body: Body) -> Result<Response, Problem> {
+        self.authorize_one(&key, None, Verb::Update).await?;
+        let change = change::update(key.kind, &self.text(body).await?)?;
+        self.write(key, change).await
+    }
+
+    async fn delete(mut self, key: ObjectKey) -> Result<Response, Problem> {
+        self.authorize_one(&key, None, Verb::Delete).await?;
+        let change = change::delete(self.query.force());
+        self.write(key, change).await
+    }
+
+    async fn update_part(
+        mut self,
+        key: ObjectKey,
+        part: Subresource,
+        body: Body,
+    ) -> Result<Response, Problem> {
+        self.authorize_one(&key, Some(part), Verb::Update).await?;
+        // Krake looks for the resource first in this one case.
+        if (key.kind, part) == (Kind::MagnumCluster, Subresource::Binding) {
+            self.fresh().await?;
+            self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
+        }
+        let text = match part {
+            Subresource::Retry => String::new(),
+            _ => self.text(body).await?,
+        };
+        let change =
+            change::part(key.kind, part, &text).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))??;
+        self.write(key, change).await
+    }
+
+    async fn write(mut self, key: ObjectKey, change: change::Change) -> Result<Response, Problem> {
+        let awaited = self.query.blocking(key.kind)?;
+        self.fresh().await?;
+        let expected = Expected::read(&self.parts.headers);
+        let awaited = self.expect(awaited).await?;
+        let written = self.service.change(&key, &expected, &change).await?;
+        self.finish(written, awaited).await
+    }
+
+    /// Waits if the request asks for it, and answers.
+    async fn finish(self, written: Written, awaited: Option<super::wait::Wait>) -> Result<Response, Problem> {
+        let written = match awaited {
+            Some(wait) => wait.until(written).await,
+            None => written,
+        };
+        let revision = (!written.gone).then_some(written.revision);
+        Ok(object_answer(written.wire(), revision))
+    }
+
+    /// The body's text.
+    async fn text(&self, body: Body) -> Result<String, Problem> {
+        let limit = self.settings().body_bytes;
+        let too_large = || {
+            let detail = format!("Maximum request body size {limit} exceeded");
+            // What is left of the body is not read.
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                .with(header::CONNECTION, HeaderValue::from_static("close"))
+        };
+        if body.size_hint().lower() > limit as u64 {
+            return Err(too_large());
+        }
+        let bytes = match Limited::new(body, limit).collect().await {
+            Ok(collected) => collected.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
+            Err(error) => {
+                let detail = format!("400: the body ended early: {error}");
+                return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+            }
+        };
+        String::from_utf8(bytes.into()).map_err(|_| Problem::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+    }
+}
+
+/// A small answer.
+pub(super) fn json_answer<T: Serialize>(status: StatusCode, value: &T) -> Response {
+    (status, [(header::CONTENT_TYPE, JSON)], json::to_text(value)).into_response()
+}
+
+/// A resource; `revision`: of its last change, if it is still there.
+fn object_answer(wire: Bytes, revision: Option<i64>) -> Response {
+    let mut response = ([(header::CONTENT_TYPE, JSON)], wire).into_response();
+    if let Some(revision) = revision {
+        let tag = HeaderValue::from_str(&format!("\"{revision}\"")).expect("digits are visible characters");
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}

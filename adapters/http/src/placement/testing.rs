@@ -1,0 +1,282 @@
+//! Placement's resources in memory, for tests: an honest store with a view that may lag behind it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::state::Fault;
+use madako_messages::store::{Condition, Outcome, StoreError, Transaction, Write};
+use tokio::sync::watch;
+
+/// Runs before a transaction, as another writer would.
+type Rival = Box<dyn FnOnce(&MemoryObjects) + Send>;
+
+#[derive(Debug, Clone)]
+struct Entry {
+    created: i64,
+    modified: i64,
+    value: Bytes,
+}
+
+#[derive(Default)]
+struct Inside {
+    revision: i64,
+    keys: BTreeMap<String, Entry>,
+    /// What the store has and the view does not show yet.
+    unseen: Vec<(i64, String, Option<Entry>)>,
+    view: BTreeMap<ObjectKey, Arc<Stored>>,
+    faults: BTreeMap<String, String>,
+    viewed: i64,
+    changes: Vec<Arc<Change>>,
+    /// Changes up to here are not kept any longer.
+    forgotten: i64,
+    rivals: Vec<Rival>,
+    failure: Option<StoreError>,
+    commits: usize,
+}
+
+/// Placement's resources in memory.
+pub(super) struct MemoryObjects {
+    inside: Arc<Mutex<Inside>>,
+    /// Number of followers' generation and of changes.
+    moved: watch::Sender<(u64, usize)>,
+}
+
+impl MemoryObjects {
+    pub(super) fn new() -> Arc<Self> {
+        let inside = Mutex::new(Inside { revision: 1, viewed: 1, ..Inside::default() });
+        Arc::new(Self { inside: Arc::new(inside), moved: watch::Sender::new((0, 0)) })
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a key as somebody else would, past the API. The view shows it only once somebody asks for freshness.
+    pub(super) fn put(&self, key: &str, value: &str) -> i64 {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        let modified = inside.revision;
+        let created = inside.keys.get(key).map_or(modified, |entry| entry.created);
+        let entry = Entry { created, modified, value: Bytes::copy_from_slice(value.as_bytes()) };
+        inside.keys.insert(key.to_owned(), entry.clone());
+        inside.unseen.push((modified, key.to_owned(), Some(entry)));
+        modified
+    }
+
+    /// Deletes a key as somebody else would.
+    pub(super) fn remove(&self, key: &str) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        let revision = inside.revision;
+        inside.keys.remove(key);
+        inside.unseen.push((revision, key.to_owned(), None));
+    }
+
+    /// What is stored.
+    pub(super) fn value(&self, key: &str) -> Option<serde_json::Value> {
+        let inside = self.inside();
+        inside.keys.get(key).map(|entry| serde_json::from_slice(&entry.value).unwrap())
+    }
+
+    /// Lets another writer come between the reading and the writing of the next transactions, one each.
+    pub(super) fn rival(&self, rival: impl FnOnce(&Self) + Send + 'static) {
+        self.inside().rivals.push(Box::new(rival));
+    }
+
+    /// Fails everything until it is taken back.
+    pub(super) fn fail(&self, failure: Option<StoreError>) {
+        self.inside().failure = failure;
+    }
+
+    /// How many transactions were tried.
+    pub(super) fn commits(&self) -> usize {
+        self.inside().commits
+    }
+
+    /// Breaks off all followers, and forgets what changed until now.
+    pub(super) fn relist(&self) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        inside.viewed = inside.revision;
+        inside.forgotten = inside.revision;
+        self.moved.send_modify(|moved| moved.0 += 1);
+    }
+
+    /// Lets the view catch up.
+    pub(super) fn catch_up(&self) -> i64 {
+        let mut inside = self.inside();
+        for (revision, path, entry) in std::mem::take(&mut inside.unseen) {
+            inside.viewed = revision;
+            let Some(key) = ObjectKey::from_etcd_key(&path) else { continue };
+            let before = inside.view.remove(&key);
+            inside.faults.remove(&path);
+            let after = entry.and_then(|entry| {
+                let text = std::str::from_utf8(&entry.value).unwrap();
+                match Object::from_stored(key.kind, text) {
+                    Ok(object) => {
+                        let wire = Bytes::from(object.to_json());
+                        let (create_revision, mod_revision) = (entry.created, entry.modified);
+                        Some(Arc::new(Stored {
+                            key: key.clone(),
+                            create_revision,
+                            mod_revision,
+                            object,
+                            wire,
+                        }))
+                    }
+                    Err(error) => {
+                        inside.faults.insert(path.clone(), error.to_string());
+                        None
+                    }
+                }
+            });
+            if let Some(after) = &after {
+                inside.view.insert(key.clone(), Arc::clone(after));
+            }
+            inside.changes.push(Arc::new(Change { revision, key, before, after }));
+        }
+        let count = inside.changes.len();
+        self.moved.send_modify(|moved| moved.1 = count);
+        inside.viewed
+    }
+}
+
+#[async_trait]
+impl Objects for MemoryObjects {
+    async fn fresh(&self) -> Result<i64, StoreError> {
+        if let Some(failure) = self.inside().failure.clone() {
+            return Err(failure);
+        }
+        Ok(self.catch_up())
+    }
+
+    fn revision(&self) -> Option<i64> {
+        Some(self.inside().viewed)
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.inside().view.get(key).cloned()
+    }
+
+    fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
+        let inside = self.inside();
+        let selected = inside.view.values().filter(|stored| {
+            stored.key.kind == selection.kind
+                && selection
+                    .namespace
+                    .is_none_or(|namespace| stored.key.namespace.as_deref() == Some(namespace))
+        });
+        (inside.viewed, selected.cloned().collect())
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let inside = self.inside();
+        inside.faults.iter().map(|(key, why)| Fault { key: key.clone(), why: why.clone() }).collect()
+    }
+
+    fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
+        let (viewed, all) = {
+            let inside = self.inside();
+            (inside.viewed, inside.view.values().cloned().collect())
+        };
+        (viewed, all, self.follow(viewed).unwrap())
+    }
+
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
+        let inside = self.inside();
+        if after < inside.forgotten {
+            return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
+        }
+        let next = inside.changes.partition_point(|change| change.revision <= after);
+        let moved = self.moved.subscribe();
+        let generation = moved.borrow().0;
+        Ok(Box::new(Following { inside: Arc::clone(&self.inside), moved, generation, next }))
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        let rival = {
+            let mut inside = self.inside();
+            inside.commits += 1;
+            if let Some(failure) = inside.failure.clone() {
+                return Err(failure);
+            }
+            if inside.rivals.is_empty() { None } else { Some(inside.rivals.remove(0)) }
+        };
+        if let Some(rival) = rival {
+            rival(self);
+        }
+        let mut inside = self.inside();
+        let holds = |condition: &Condition| match condition {
+            Condition::Created { key, revision } => {
+                inside.keys.get(key).is_some_and(|entry| entry.created == *revision)
+            }
+            Condition::Unchanged { key, revision } => {
+                inside.keys.get(key).map_or(0, |entry| entry.modified) == *revision
+            }
+        };
+        let failed: Vec<_> =
+            transaction.conditions.iter().filter(|condition| !holds(condition)).cloned().collect();
+        if !failed.is_empty() {
+            return Ok(Outcome::Refused { failed });
+        }
+        inside.revision += 1;
+        let revision = inside.revision;
+        for write in transaction.writes {
+            let (key, entry) = match write {
+                Write::Put { key, value, .. } => {
+                    let created = inside.keys.get(&key).map_or(revision, |entry| entry.created);
+                    let entry = Entry { created, modified: revision, value };
+                    inside.keys.insert(key.clone(), entry.clone());
+                    (key, Some(entry))
+                }
+                Write::Delete { key } => {
+                    inside.keys.remove(&key);
+                    (key, None)
+                }
+            };
+            inside.unseen.push((revision, key, entry));
+        }
+        drop(inside);
+        // A watch of the store delivers sooner or later without being asked.
+        if self.moved.receiver_count() > 0 {
+            self.catch_up();
+        }
+        Ok(Outcome::Committed { revision })
+    }
+}
+
+struct Following {
+    inside: Arc<Mutex<Inside>>,
+    moved: watch::Receiver<(u64, usize)>,
+    generation: u64,
+    /// Place of the next change among all.
+    next: usize,
+}
+
+#[async_trait]
+impl Follower for Following {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+        loop {
+            let (generation, _) = *self.moved.borrow_and_update();
+            if generation != self.generation {
+                return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
+            }
+            {
+                let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+                let new = inside.changes[self.next..].to_vec();
+                if !new.is_empty() {
+                    self.next += new.len();
+                    return Ok(new);
+                }
+            }
+            if self.moved.changed().await.is_err() {
+                return Err(Gap::Relisted { why: "the store is gone".to_owned() });
+            }
+        }
+    }
+}

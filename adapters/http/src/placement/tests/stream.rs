@@ -1,0 +1,264 @@
+//! Watches, and answers that wait.
+
+use axum::body::BodyDataStream;
+use futures::StreamExt as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::*;
+
+struct Lines {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: BodyDataStream,
+    rest: String,
+}
+
+impl World {
+    async fn watch(&self, path: &str) -> Lines {
+        self.watch_with(request("GET", path, Body::empty())).await
+    }
+
+    async fn watch_with(&self, request: Request<Body>) -> Lines {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.into_data_stream();
+        Lines { status: parts.status, headers: parts.headers, body, rest: String::new() }
+    }
+}
+
+impl Lines {
+    /// The next line; `None` at the proper end, an error when it was cut off.
+    async fn next(&mut self) -> Option<Result<String, axum::Error>> {
+        loop {
+            if let Some((line, rest)) = self.rest.split_once('\n') {
+                let line = line.to_owned();
+                self.rest = rest.to_owned();
+                return Some(Ok(line));
+            }
+            match timeout(PATIENCE, self.body.next()).await.expect("something comes") {
+                Some(Ok(bytes)) => self.rest += std::str::from_utf8(&bytes).unwrap(),
+                Some(Err(error)) => return Some(Err(error)),
+                None => return None,
+            }
+        }
+    }
+
+    /// Type, namespace and name of the next event.
+    async fn event(&mut self) -> (String, Value) {
+        loop {
+            let line = self.next().await.expect("it goes on").unwrap();
+            if line.is_empty() {
+                continue;
+            }
+            let mut event: Value = serde_json::from_str(&line).unwrap();
+            assert!(line.starts_with("{\"type\": \""), "{line}");
+            return (event["type"].as_str().unwrap().to_owned(), event["object"].take());
+        }
+    }
+
+    async fn name(&mut self) -> (String, String) {
+        let (kind, object) = self.event().await;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        (kind, format!("{}/{}", text("namespace"), text("name")))
+    }
+}
+
+fn is(kind: &str, name: &str) -> (String, String) {
+    (kind.to_owned(), name.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_tells_of_every_change_after_its_beginning() {
+    let world = world();
+    world.created(Kind::Application, "before").await;
+    let all = collection(Kind::Application, "testing");
+    let mut lines = world.watch(&format!("{all}?watch&heartbeat=0")).await;
+    assert_eq!(lines.status, 200);
+    assert_eq!(lines.headers["content-type"], "application/x-ndjson");
+
+    let (path, created) = world.created(Kind::Application, "one").await;
+    let elsewhere = collection(Kind::Application, "other");
+    world.say("POST", &elsewhere, &example(Kind::Application, "two")).await.with(200);
+    world.created(Kind::Cluster, "three").await;
+    let deleted = world.ask("DELETE", &path).await.json();
+    let last = world.ask("DELETE", &format!("{path}?force=True")).await.with(200);
+    assert_eq!(lines.event().await, ("ADDED".to_owned(), created));
+    assert_eq!(lines.event().await, ("MODIFIED".to_owned(), deleted.clone()));
+    // What was stored last, not what the deletion answered.
+    assert_eq!(lines.event().await, ("DELETED".to_owned(), deleted));
+    drop(last);
+    world.created(Kind::Application, "one").await;
+    assert_eq!(lines.name().await, is("ADDED", "testing/one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_begins_when_its_headers_come() {
+    let world = world();
+    let mut lines = world.watch("/kubernetes/applications?watch").await;
+    // Nobody looked at the body yet.
+    let (_, created) = world.created(Kind::Application, "one").await;
+    assert_eq!(lines.event().await.1, created);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_shows_signs_of_life() {
+    let world = world();
+    for (query, seconds) in [("watch", 10), ("watch=false&heartbeat=3", 3)] {
+        let mut lines = world.watch(&format!("/core/roles?{query}")).await;
+        for _ in 0..3 {
+            let before = Instant::now();
+            assert_eq!(lines.next().await.unwrap().unwrap(), "");
+            assert_eq!(before.elapsed(), Duration::from_secs(seconds));
+        }
+    }
+    let mut silent = world.watch("/core/roles?watch&heartbeat=0").await;
+    assert!(timeout(PATIENCE / 2, silent.body.next()).await.is_err());
+    for wrong in ["-1", "x", ""] {
+        let refused = world.ask("GET", &format!("/core/roles?watch&heartbeat={wrong}")).await.with(422);
+        assert_eq!(refused.wrong_fields(), ["heartbeat"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_cannot_go_on_breaks_off() {
+    let world = world();
+    let mut lines = world.watch("/core/roles?watch").await;
+    world.created(Kind::Role, "r").await;
+    assert_eq!(lines.name().await, is("ADDED", "/r"));
+    world.objects.relist();
+    loop {
+        match lines.next().await {
+            Some(Ok(line)) => assert_eq!(line, ""),
+            Some(Err(_)) => break,
+            None => panic!("a gap looks like a proper end"),
+        }
+    }
+    let mut lines = world.watch("/core/roles?watch").await;
+    world.created(Kind::Role, "s").await;
+    assert_eq!(lines.name().await, is("ADDED", "/s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_the_server_goes_down() {
+    let world = world();
+    let (close, closing) = watch::channel(false);
+    let mut request = request("GET", "/core/roles?watch", Body::empty());
+    request.extensions_mut().insert(Closing::new(closing));
+    let mut lines = world.watch_with(request).await;
+    world.created(Kind::Role, "r").await;
+    assert_eq!(lines.name().await, is("ADDED", "/r"));
+    close.send_replace(true);
+    assert!(lines.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_limited_and_give_their_places_back() {
+    let settings = Settings { streams: 2, ..settings(Authorization::AlwaysAllow) };
+    let world = world_with(settings, vec![Arc::new(StaticUser("alice".into()))]);
+    let one = world.watch("/core/roles?watch").await;
+    let _two = world.watch("/core/roles?watch").await;
+    let refused = world.ask("GET", "/core/roles?watch").await.with(503);
+    assert_eq!(refused.header("retry-after"), "10");
+    world.ask("GET", "/core/roles").await.with(200);
+    drop(one);
+    assert_eq!(world.watch("/core/roles?watch").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_shows_what_the_user_may_see_for_as_long_as_that_is_so() {
+    let world = world_with(settings(Authorization::Rbac), vec![Arc::new(StaticUser("alice".into()))]);
+    let metadata = json!({
+        "name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
+    });
+    let role = json!({"metadata": metadata, "rules": [
+        {"api": "kubernetes", "resources": ["applications"], "namespaces": ["a", "c"], "verbs": ["list", "create"]},
+        {"api": "", "resources": [""], "namespaces": ["b"], "verbs": ["create"]},
+    ]});
+    let binding = json!({"metadata": metadata, "users": ["alice"], "roles": ["r"]});
+    world.objects.put("/core/roles/r", &role.to_string());
+    world.objects.put("/core/rolebindings/r", &binding.to_string());
+    let mut lines = world.watch("/kubernetes/applications?watch").await;
+    for namespace in ["a", "b", "c"] {
+        let path = collection(Kind::Application, namespace);
+        world.say("POST", &path, &example(Kind::Application, "one")).await.with(200);
+    }
+    assert_eq!(lines.name().await, is("ADDED", "a/one"));
+    assert_eq!(lines.name().await, is("ADDED", "c/one"));
+    world.objects.remove("/core/rolebindings/r");
+    world.objects.catch_up();
+    assert!(matches!(lines.next().await, Some(Err(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_waits_for_a_state() {
+    let world = world();
+    let begun = Instant::now();
+    let body = example(Kind::Application, "echo");
+    let path = format!("{}?blocking=running", collection(Kind::Application, "testing"));
+    let creating = world.say("POST", &path, &body);
+    let running = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        for state in ["CREATING", "RUNNING"] {
+            let key = stored(Kind::Application, "echo");
+            let mut value = world.objects.value(&key).unwrap();
+            value["status"]["state"] = json!(state);
+            world.objects.put(&key, &value.to_string());
+            world.objects.catch_up();
+        }
+    };
+    let (created, ()) = tokio::join!(creating, running);
+    let created = created.with(200);
+    assert_eq!(created.json()["status"]["state"], "RUNNING");
+    assert_eq!(created.header("etag"), "\"4\"");
+    assert_eq!(begun.elapsed(), Duration::from_secs(20));
+    // What is so already is not waited for.
+    let path = format!("{}?blocking=Pending", collection(Kind::Application, "testing"));
+    world.say("POST", &path, &example(Kind::Application, "other")).await.with(200);
+    assert_eq!(begun.elapsed(), Duration::from_secs(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_waits_a_minute_at_most() {
+    let world = world();
+    let begun = Instant::now();
+    let path = format!("{}?blocking=running", collection(Kind::Application, "testing"));
+    let created = world.say("POST", &path, &example(Kind::Application, "echo")).await.with(200);
+    assert_eq!(created.json()["status"]["state"], "PENDING");
+    assert_eq!(begun.elapsed(), BLOCKING);
+    let (close, closing) = watch::channel(false);
+    close.send_replace(true);
+    let mut request = request("POST", &path, example(Kind::Application, "two").to_string());
+    request.extensions_mut().insert(Closing::new(closing));
+    world.send(request).await.with(200);
+    assert_eq!(begun.elapsed(), BLOCKING);
+    let path = path.replace("running", "asleep");
+    let refused = world.say("POST", &path, &example(Kind::Application, "three")).await.with(422);
+    assert_eq!(refused.wrong_fields(), ["blocking"]);
+    assert_eq!(world.objects.value(&stored(Kind::Application, "three")), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_waits_until_the_resource_is_gone() {
+    let world = world();
+    let (path, _) = world.created(Kind::Application, "echo").await;
+    let collecting = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        // Followers that miss changes look again.
+        world.objects.relist();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        world.objects.remove(&stored(Kind::Application, "echo"));
+        world.objects.catch_up();
+    };
+    let begun = Instant::now();
+    let path = format!("{path}?blocking=deleted");
+    let (gone, ()) = tokio::join!(world.ask("DELETE", &path), collecting);
+    let gone = gone.with(200);
+    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    assert_eq!(gone.json()["status"]["state"], "DELETED");
+    assert_eq!(gone.header("etag"), "");
+    // By force it is gone at once.
+    let (path, _) = world.created(Kind::Application, "other").await;
+    world.ask("DELETE", &format!("{path}?blocking=deleted&force=True")).await.with(200);
+    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+}

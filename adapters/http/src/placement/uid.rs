@@ -1,0 +1,57 @@
+//! Identities of new resources: UUIDs of version 4 from a seeded generator.
+
+use std::sync::{Mutex, PoisonError};
+
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// Draws identities.
+#[derive(Debug)]
+pub struct Uids(Mutex<ChaCha12Rng>);
+
+impl Uids {
+    /// A source that always draws the same for the same seed. Two instances must not share one.
+    #[must_use]
+    pub fn seeded(seed: [u8; 32]) -> Self {
+        Self(Mutex::new(ChaCha12Rng::from_seed(seed)))
+    }
+
+    /// The next identity.
+    pub(super) fn draw(&self) -> String {
+        let mut bytes = [0; 16];
+        // Nothing panics while the generator is locked, and half a draw would do no harm.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
+        uuid(bytes)
+    }
+}
+
+/// The text of a UUID of version 4 and variant 1 (RFC 9562, 5.4).
+fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let mut text = String::with_capacity(36);
+    for (place, byte) in bytes.into_iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for half in [byte >> 4, byte & 0x0f] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(half)]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_have_the_form_of_version_4_and_differ() {
+        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        let (one, same) = (Uids::seeded([7; 32]), Uids::seeded([7; 32]));
+        let drawn = one.draw();
+        assert_eq!(drawn, same.draw());
+        assert_ne!(drawn, one.draw());
+    }
+}

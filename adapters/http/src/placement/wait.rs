@@ -1,0 +1,147 @@
+//! Answers that wait for a state (`?blocking=running`), and the end of the server, which nobody waits longer than.
+
+use std::sync::Arc;
+
+use madako_messages::placement::kubernetes::ApplicationState;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::{Change, Follower};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+
+use super::BLOCKING;
+use super::problem::Problem;
+use super::query::{Awaited, state};
+use super::service::{Service, Turn};
+use super::write::{Shown, Written};
+
+/// Tells requests that the server goes down. The listener puts it among the extensions of each request; without it
+/// the server never goes down.
+#[derive(Debug, Clone, Default)]
+pub struct Closing(Option<watch::Receiver<bool>>);
+
+impl Closing {
+    /// Becomes true when the server goes down.
+    #[must_use]
+    pub fn new(closing: watch::Receiver<bool>) -> Self {
+        Self(Some(closing))
+    }
+
+    /// Returns when the server goes down.
+    pub(super) async fn closed(&mut self) {
+        match &mut self.0 {
+            // An error means that the server is gone, which closes as well.
+            Some(closing) => drop(closing.wait_for(|closing| *closing).await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A state that an answer waits for, with changes from before the write on.
+pub(super) struct Wait {
+    awaited: Awaited,
+    service: Arc<Service>,
+    follower: Box<dyn Follower>,
+    until: Instant,
+    closing: Closing,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Turn {
+    /// Prepares waiting for a state, before the write: no change after it is missed.
+    pub(super) async fn expect(&mut self, awaited: Option<Awaited>) -> Result<Option<Wait>, Problem> {
+        let Some(awaited) = awaited else { return Ok(None) };
+        let place = self.service.stream()?;
+        let until = Instant::now() + BLOCKING;
+        let follower = self.follow().await?;
+        let (service, closing) = (Arc::clone(&self.service), self.closing());
+        Ok(Some(Wait { awaited, service, follower, until, closing, _place: place }))
+    }
+}
+
+impl Wait {
+    /// The resource in the awaited state, or as it was written if that does not come in time, as in Krake.
+    pub(super) async fn until(mut self, written: Written) -> Written {
+        if self.satisfied(&written) {
+            return written;
+        }
+        let (until, mut closing) = (self.until, self.closing.clone());
+        tokio::select! {
+            reached = self.reached(&written) => reached.unwrap_or(written),
+            () = tokio::time::sleep_until(until) => written,
+            () = closing.closed() => written,
+        }
+    }
+
+    fn satisfied(&self, written: &Written) -> bool {
+        match self.awaited {
+            Awaited::Deleted => written.gone,
+            Awaited::State(wanted) => !written.gone && state(written.object()) == Some(wanted),
+        }
+    }
+
+    /// `None`: it never comes.
+    async fn reached(&mut self, written: &Written) -> Option<Written> {
+        loop {
+            let Ok(changes) = self.follower.next().await else {
+                // Changes were missed: what is there now counts, and what comes after it.
+                let revision = self.service.fresh().await.ok()?;
+                self.follower = self.service.api.objects.follow(revision).ok()?;
+                match self.service.api.objects.get(&written.key) {
+                    Some(stored) => {
+                        let now = Written {
+                            revision: stored.mod_revision,
+                            shown: Shown::Stored(stored),
+                            ..written.clone()
+                        };
+                        if self.satisfied(&now) {
+                            return Some(now);
+                        }
+                    }
+                    None => return self.gone(written, written.shown.clone(), revision),
+                }
+                continue;
+            };
+            for change in changes.iter().filter(|change| change.key == written.key) {
+                if let Some(end) = self.judge(written, change) {
+                    return end;
+                }
+            }
+        }
+    }
+
+    /// `None`: go on.
+    fn judge(&self, written: &Written, change: &Change) -> Option<Option<Written>> {
+        // The write itself, and what led to it.
+        if change.revision <= written.revision {
+            return None;
+        }
+        match &change.after {
+            Some(stored) => {
+                let shown = Shown::Stored(Arc::clone(stored));
+                let now = Written { revision: stored.mod_revision, shown, ..written.clone() };
+                self.satisfied(&now).then_some(Some(now))
+            }
+            None => {
+                let last = change
+                    .before
+                    .as_ref()
+                    .map_or_else(|| written.shown.clone(), |before| Shown::Stored(Arc::clone(before)));
+                Some(self.gone(written, last, change.revision))
+            }
+        }
+    }
+
+    /// What is answered for a resource that is gone.
+    fn gone(&self, written: &Written, last: Shown, revision: i64) -> Option<Written> {
+        let last = Written { revision, gone: true, shown: last, ..written.clone() };
+        if self.awaited != Awaited::Deleted {
+            return None;
+        }
+        // Krake says so in the status of applications.
+        let mut object = last.object().clone();
+        if let Object::Application(application) = &mut object {
+            application.status.state = ApplicationState::Deleted;
+        }
+        Some(Written { shown: Shown::New(Box::new(object)), ..last })
+    }
+}

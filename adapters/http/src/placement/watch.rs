@@ -1,0 +1,184 @@
+//! Watches: one line of JSON a change, an empty line as a sign of life.
+//!
+//! A watch that cannot go on breaks off in the middle of its chunked body, which every client takes for an error and
+//! lists again; a server that goes down ends it properly.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::{BufMut as _, BytesMut};
+use futures::stream;
+use madako_messages::placement::core::Verb;
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::objects::{Change, Follower, Gap};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::problem::Problem;
+use super::rbac::{Granted, Place, Wish};
+use super::service::{Service, Turn};
+use super::wait::Closing;
+use super::{ANONYMOUS, Authorization};
+
+/// The media type of a watch, as Krake's server sends it.
+const LINES: &str = "application/x-ndjson";
+/// How often a watch is tried to begin at a revision that the store has just lost.
+const ATTEMPTS: u32 = 3;
+
+/// Why a watch breaks off.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the watch cannot go on")]
+    Gap(#[from] Gap),
+    #[error("the user may not watch any longer")]
+    Forbidden,
+}
+
+impl Turn {
+    /// Follows all changes after the store's revision at the time of the request.
+    pub(super) async fn follow(&mut self) -> Result<Box<dyn Follower>, Problem> {
+        let mut revision = self.fresh().await?;
+        let mut attempt = 1;
+        loop {
+            match self.service.api.objects.follow(revision) {
+                Ok(follower) => return Ok(follower),
+                // The store was replaced in between.
+                Err(gap) if attempt == ATTEMPTS => return Err(Problem::replaced(&gap)),
+                Err(_) => {
+                    attempt += 1;
+                    revision = self.service.fresh().await?;
+                }
+            }
+        }
+    }
+
+    pub(super) async fn watch(
+        mut self,
+        kind: Kind,
+        namespace: Option<String>,
+        granted: Granted,
+        heartbeat: Option<Duration>,
+    ) -> Result<Response, Problem> {
+        let place = self.service.stream()?;
+        let follower = self.follow().await?;
+        let watch = Watch {
+            kind,
+            namespace,
+            granted,
+            follower,
+            heartbeat: heartbeat.map(beat),
+            closing: self.closing(),
+            pending: VecDeque::new(),
+            service: Arc::clone(&self.service),
+            user: self.user,
+            _place: place,
+        };
+        let lines = stream::try_unfold(watch, |mut watch| async move {
+            match watch.line().await {
+                Ok(Some(line)) => Ok(Some((line, watch))),
+                Ok(None) => Ok(None),
+                Err(broken) => {
+                    tracing::info!(error = &broken as &dyn std::error::Error, kind = %watch.kind, "a watch broke off");
+                    Err(broken)
+                }
+            }
+        });
+        Ok(([(header::CONTENT_TYPE, LINES)], Body::from_stream(lines)).into_response())
+    }
+}
+
+fn beat(every: Duration) -> Interval {
+    let mut interval = interval_at(Instant::now() + every, every);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+struct Watch {
+    kind: Kind,
+    namespace: Option<String>,
+    granted: Granted,
+    follower: Box<dyn Follower>,
+    heartbeat: Option<Interval>,
+    closing: Closing,
+    /// Changes that were taken and not written yet.
+    pending: VecDeque<Arc<Change>>,
+    service: Arc<Service>,
+    user: String,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watch {
+    /// The next line; `None` at the proper end.
+    async fn line(&mut self) -> Result<Option<Bytes>, Broken> {
+        loop {
+            while let Some(change) = self.pending.pop_front() {
+                self.allowed(&change)?;
+                if let Some(line) = self.shown(&change) {
+                    return Ok(Some(line));
+                }
+            }
+            let signs = async {
+                match &mut self.heartbeat {
+                    Some(heartbeat) => heartbeat.tick().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.closing.closed() => return Ok(None),
+                changes = self.follower.next() => self.pending.extend(changes?),
+                _ = signs => return Ok(Some(Bytes::from_static(b"\n"))),
+            }
+        }
+    }
+
+    /// Looks up the user's rights again when somebody's may have changed.
+    fn allowed(&mut self, change: &Change) -> Result<(), Broken> {
+        let concerns = matches!(change.key.kind, Kind::Role | Kind::RoleBinding);
+        if !concerns
+            || self.service.api.settings.authorization != Authorization::Rbac
+            || self.user == ANONYMOUS
+        {
+            return Ok(());
+        }
+        let place = match &self.namespace {
+            Some(namespace) => Place::Namespace(namespace),
+            None if self.kind.namespaced() => Place::Everywhere,
+            None => Place::Global,
+        };
+        let wish = Wish { kind: self.kind, part: None, verb: Verb::List, place };
+        let granted = self.service.granted(&self.user, &wish).ok_or(Broken::Forbidden)?;
+        // Whoever may see more has to list what is there already.
+        if granted == self.granted { Ok(()) } else { Err(Broken::Forbidden) }
+    }
+
+    fn shown(&self, change: &Change) -> Option<Bytes> {
+        let key = &change.key;
+        let selected = key.kind == self.kind
+            && self.namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
+            && self.granted.shows(key.namespace.as_deref());
+        if selected { event(change) } else { None }
+    }
+}
+
+/// What a watch says about a change; `None` if what is gone could not be read either.
+fn event(change: &Change) -> Option<Bytes> {
+    let (kind, wire) = match (&change.before, &change.after) {
+        (before, Some(after)) if before.is_none() || after.create_revision == after.mod_revision => {
+            ("ADDED", &after.wire)
+        }
+        (_, Some(after)) => ("MODIFIED", &after.wire),
+        (Some(before), None) => ("DELETED", &before.wire),
+        (None, None) => return None,
+    };
+    let head = format!(r#"{{"type": "{kind}", "object": "#);
+    let mut line = BytesMut::with_capacity(head.len() + wire.len() + 2);
+    line.put_slice(head.as_bytes());
+    line.put_slice(wire);
+    line.put_slice(b"}\n");
+    Some(line.freeze())
+}

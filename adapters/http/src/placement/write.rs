@@ -1,0 +1,222 @@
+//! Writing: over the version that was read, or not at all.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, header};
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::Stored;
+use madako_messages::store::{Condition, Outcome, Transaction, Write};
+
+use super::change::{Change, Effect};
+use super::problem::Problem;
+use super::service::Service;
+
+/// The version that a client wants to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Any.
+    Any,
+    /// One of these.
+    Tags(Vec<String>),
+}
+
+impl Expected {
+    /// Reads `If-Match`. Weak tags never match (RFC 9110, 13.1.1), nor what is no tag.
+    pub(super) fn read(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(header::IF_MATCH);
+        let mut tags = Vec::new();
+        let mut given = false;
+        for value in values {
+            given = true;
+            for tag in value.to_str().unwrap_or_default().split(',').map(str::trim) {
+                if tag == "*" {
+                    return Self::Any;
+                }
+                let bare = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+                tags.extend(bare.map(str::to_owned));
+            }
+        }
+        if given { Self::Tags(tags) } else { Self::Any }
+    }
+
+    fn matches(&self, revision: i64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Tags(tags) => tags.contains(&revision.to_string()),
+        }
+    }
+}
+
+/// A resource after a write.
+#[derive(Debug, Clone)]
+pub(super) struct Written {
+    /// Which one.
+    pub(super) key: ObjectKey,
+    /// Revision of its last change; of its deletion, if it is gone.
+    pub(super) revision: i64,
+    /// Whether it is gone.
+    pub(super) gone: bool,
+    /// What it is, or was at the end.
+    pub(super) shown: Shown,
+}
+
+/// What an answer shows.
+#[derive(Debug, Clone)]
+pub(super) enum Shown {
+    /// What is stored.
+    Stored(Arc<Stored>),
+    /// What was written.
+    New(Box<Object>),
+}
+
+impl Written {
+    pub(super) fn object(&self) -> &Object {
+        match &self.shown {
+            Shown::Stored(stored) => &stored.object,
+            Shown::New(object) => object,
+        }
+    }
+
+    /// Its JSON.
+    pub(super) fn wire(&self) -> Bytes {
+        match &self.shown {
+            Shown::Stored(stored) => stored.wire.clone(),
+            Shown::New(object) => object.to_json().into(),
+        }
+    }
+}
+
+impl Service {
+    /// Creates a resource that is not there yet.
+    pub(super) async fn create(&self, object: Object) -> Result<Written, Problem> {
+        let key = object.key();
+        let path = key.etcd_key();
+        let value = Bytes::from(object.to_json());
+        let transaction = Transaction {
+            conditions: vec![Condition::Unchanged { key: path.clone(), revision: 0 }],
+            writes: vec![Write::Put { key: path, value, lease: 0 }],
+        };
+        match self.commit(transaction).await? {
+            Some(revision) => {
+                tracing::info!(%key, uid = object.metadata().uid, "created");
+                Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object)) })
+            }
+            None => Err(Problem::exists(&key)),
+        }
+    }
+
+    /// Changes a resource. The view is fresh already; after a conflict it is made so again, as often as the
+    /// settings say.
+    pub(super) async fn change(
+        &self,
+        key: &ObjectKey,
+        expected: &Expected,
+        change: &Change,
+    ) -> Result<Written, Problem> {
+        for attempt in 0..=self.api.settings.retry_transactions {
+            if attempt > 0 {
+                self.fresh().await?;
+            }
+            if let Some(written) = self.attempt(key, expected, change).await? {
+                return Ok(written);
+            }
+            tracing::debug!(%key, attempt, "somebody else wrote at the same time");
+        }
+        // Whoever named a version has to learn that it is not the one that is there.
+        self.fresh().await?;
+        match self.api.objects.get(key) {
+            Some(stored) if !expected.matches(stored.mod_revision) => {
+                Err(Problem::precondition(stored.mod_revision))
+            }
+            _ => Err(Problem::conflict()),
+        }
+    }
+
+    /// `None`: somebody else wrote at the same time.
+    async fn attempt(
+        &self,
+        key: &ObjectKey,
+        expected: &Expected,
+        change: &Change,
+    ) -> Result<Option<Written>, Problem> {
+        let stored = self.api.objects.get(key).ok_or_else(|| self.absent(key))?;
+        if !expected.matches(stored.mod_revision) {
+            return Err(Problem::precondition(stored.mod_revision));
+        }
+        let path = key.etcd_key();
+        let (object, write, gone) = match change(&stored.object, &self.now())? {
+            Effect::Keep => {
+                let revision = stored.mod_revision;
+                return Ok(Some(Written {
+                    key: key.clone(),
+                    revision,
+                    gone: false,
+                    shown: Shown::Stored(stored),
+                }));
+            }
+            Effect::Put(object) => {
+                let value = Bytes::from(object.to_json());
+                (object, Write::Put { key: path.clone(), value, lease: 0 }, false)
+            }
+            Effect::Delete(object) => (object, Write::Delete { key: path.clone() }, true),
+        };
+        let conditions = vec![Condition::Unchanged { key: path, revision: stored.mod_revision }];
+        let committed = self.commit(Transaction { conditions, writes: vec![write] }).await?;
+        Ok(committed.map(|revision| {
+            tracing::info!(%key, uid = object.metadata().uid, gone, "changed");
+            Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object)) }
+        }))
+    }
+
+    /// The revision of the writes; `None`: a condition did not hold.
+    async fn commit(&self, transaction: Transaction) -> Result<Option<i64>, Problem> {
+        match self.api.objects.commit(transaction).await {
+            Ok(Outcome::Committed { revision }) => Ok(Some(revision)),
+            Ok(Outcome::Refused { .. }) => Ok(None),
+            Err(error) => Err(Problem::store(&error)),
+        }
+    }
+
+    /// Why a resource cannot be had. What is stored and cannot be read is no resource, but it is there.
+    pub(super) fn absent(&self, key: &ObjectKey) -> Problem {
+        let path = key.etcd_key();
+        match self.api.objects.faults().into_iter().find(|fault| fault.key == path) {
+            Some(fault) => Problem::unreadable(key, &fault.why),
+            None => Problem::absent(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_version_is_named_by_its_tag() {
+        let read = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::IF_MATCH, HeaderValue::from_static(value));
+            }
+            Expected::read(&headers)
+        };
+        for (values, matches) in [
+            (&[][..], true),
+            (&["*"], true),
+            (&["\"7\""], true),
+            (&["\"6\", \"7\""], true),
+            (&["\"6\"", "\"7\""], true),
+            (&["\"6\""], false),
+            (&["7"], false),
+            (&["W/\"7\""], false),
+            (&[""], false),
+            (&["\"07\""], false),
+        ] {
+            assert_eq!(read(values).matches(7), matches, "{values:?}");
+        }
+    }
+}
