@@ -1,0 +1,64 @@
+//! What needs no request: tables, and definitions and names that cannot be used.
+
+use madako_messages::placement::metadata::ReasonCode;
+use madako_messages::placement::providers::FetchError;
+use serde_json::json;
+
+use super::{fetch, influx_at, kind, ksql_at, prometheus_at, value};
+
+#[tokio::test]
+async fn a_table_has_what_it_lists() {
+    let table = kind(&json!({ "type": "static", "of": { "metrics": { "a": 0.9, "b": -1, "": 3 } } }));
+    let samples = fetch(&table, &["a", "b", "", "c"]).await;
+    assert_eq!(samples["a"], value(0.9));
+    assert_eq!(samples["b"], value(-1.0));
+    assert_eq!(samples[""], value(3.0));
+    let missing = samples["c"].as_ref().unwrap_err();
+    assert_eq!(missing, &FetchError::Unlisted);
+    assert_eq!((missing.code(), missing.is_definition()), (ReasonCode::InvalidMetric, true));
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_a_wrong_definition_and_not_repeated() {
+    for url in ["", "nowhere", "ftp://user:pa55@host/", "http://", "http://user:pa55@ho st/", "/pa55"] {
+        for provider in [prometheus_at(url), influx_at(url), ksql_at(url)] {
+            let samples = fetch(&provider, &["a", "b"]).await;
+            for sample in samples.values() {
+                let error = sample.as_ref().unwrap_err();
+                assert!(matches!(error, FetchError::Definition { .. }), "{url}: {error}");
+                assert!(!format!("{error} {error:?}").contains("pa55"), "{error:?}");
+                assert!(error.is_definition() && error.code() == ReasonCode::UnreachableMetricsProvider);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_no_header_can_hold_is_a_wrong_definition() {
+    let of = json!({ "url": "http://127.0.0.1:1", "token": "pa55\nX: y", "org": "o", "bucket": "b" });
+    let samples = fetch(&kind(&json!({ "type": "influx", "of": of })), &["a"]).await;
+    let error = samples["a"].as_ref().unwrap_err();
+    assert!(matches!(error, FetchError::Definition { .. }), "{error}");
+    assert!(!format!("{error} {error:?}").contains("pa55"), "{error:?}");
+}
+
+#[tokio::test]
+async fn names_that_no_metric_has_are_not_asked_for() {
+    // Nothing listens there: a request would fail otherwise.
+    let long = "a".repeat(1025);
+    for provider in
+        [prometheus_at("http://127.0.0.1:1"), influx_at("http://127.0.0.1:1"), ksql_at("http://127.0.0.1:1")]
+    {
+        let samples = fetch(&provider, &["", &long]).await;
+        for sample in samples.values() {
+            assert!(matches!(sample, Err(FetchError::Name { .. })), "{sample:?}");
+        }
+        assert_eq!(fetch(&provider, &[]).await.len(), 0);
+    }
+}
+
+#[test]
+fn the_definitions_do_not_show_their_token() {
+    let provider = influx_at("http://127.0.0.1:1");
+    assert!(!format!("{provider:?}").contains(super::TOKEN));
+}

@@ -1,0 +1,90 @@
+//! KSQL's interface, played by a fake.
+
+use std::collections::BTreeMap;
+
+use madako_messages::placement::metadata::ReasonCode;
+use madako_messages::placement::providers::FetchError;
+use serde_json::{Value, json};
+
+use super::fake::{Asked, Fake, Reply};
+use super::{HOSTILE, fetch, ksql_at, value};
+
+/// Answers as ksqlDB does: a header, then the rows.
+fn answer(asked: &Asked, rows: &BTreeMap<String, Value>) -> Reply {
+    assert_eq!((asked.method.as_str(), asked.target.as_str()), ("POST", "/query"));
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    assert_eq!(body["streamsProperties"], json!({}));
+    assert_eq!(body.as_object().unwrap().len(), 2);
+    let statement = body["ksql"].as_str().unwrap();
+    let name = statement.strip_prefix("SELECT value FROM metrics WHERE name = '").unwrap();
+    let name = name.strip_suffix("';").unwrap().replace("''", "'");
+    let header = json!({ "header": { "queryId": "q", "schema": "`VALUE` DOUBLE" } });
+    let row = rows.get(&name).map(|value| json!({ "row": { "columns": [value] } }));
+    Reply::Whole(200, json!([Some(header), row].into_iter().flatten().collect::<Vec<_>>()).to_string())
+}
+
+#[tokio::test]
+async fn each_metric_is_one_request_and_hostile_names_are_found() {
+    let rows: BTreeMap<String, Value> = HOSTILE.iter().map(|name| ((*name).to_owned(), json!(1.5))).collect();
+    let fake = Fake::start(move |asked| answer(asked, &rows)).await;
+    let samples = fetch(&ksql_at(&fake.url), &HOSTILE).await;
+    for (name, sample) in samples {
+        assert_eq!(sample, value(1.5), "{name:?}");
+    }
+    assert_eq!(fake.asked().len(), HOSTILE.len());
+}
+
+#[tokio::test]
+async fn a_value_that_is_none_spoils_no_other() {
+    let rows = BTreeMap::from([
+        ("good".to_owned(), json!(2)),
+        ("text".to_owned(), json!("3.5")),
+        ("nan".to_owned(), json!("NaN")),
+        ("null".to_owned(), json!(null)),
+        ("yes".to_owned(), json!(true)),
+        ("words".to_owned(), json!("many")),
+    ]);
+    let fake = Fake::start(move |asked| answer(asked, &rows)).await;
+    let samples =
+        fetch(&ksql_at(&fake.url), &["good", "text", "nan", "null", "yes", "words", "absent"]).await;
+    assert_eq!(samples["good"], value(2.0));
+    assert_eq!(samples["text"], value(3.5));
+    assert!(matches!(samples["nan"], Err(FetchError::NotFinite { .. })));
+    for name in ["null", "yes", "words"] {
+        assert!(matches!(samples[name], Err(FetchError::NotANumber { .. })), "{name}");
+    }
+    let absent = samples["absent"].as_ref().unwrap_err();
+    assert!(matches!(absent, FetchError::NotFound { .. }));
+    assert_eq!(absent.code(), ReasonCode::InvalidMetric);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_is_asked_once() {
+    let fake = Fake::start(|_| Reply::Whole(500, "out of order".to_owned())).await;
+    let samples = fetch(&ksql_at(&fake.url), &["a", "b", "c", "d", "e", "f"]).await;
+    for sample in samples.values() {
+        assert!(matches!(sample, Err(FetchError::Status { status: 500, .. })), "{sample:?}");
+    }
+    assert_eq!(fake.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_the_servers_fault() {
+    for (body, refused) in [
+        ("", false),
+        ("hello", false),
+        ("{}", false),
+        (r#"[{"header": {}}, {"row": {}}]"#, false),
+        (r#"[{"header": {}}, {"row": {"columns": []}}]"#, false),
+        (r#"[{"header": {}}, {"errorMessage": {"message": "no such table"}}]"#, true),
+    ] {
+        let fake = Fake::start(move |_| Reply::Whole(200, body.to_owned())).await;
+        let samples = fetch(&ksql_at(&fake.url), &["a", "b"]).await;
+        for sample in samples.values() {
+            let error = sample.as_ref().unwrap_err();
+            assert_eq!(matches!(error, FetchError::Refused { .. }), refused, "{body}: {error}");
+            assert_eq!(matches!(error, FetchError::Malformed { .. }), !refused, "{body}: {error}");
+        }
+    }
+}
