@@ -9,6 +9,8 @@
 //!   compaction, and when the store behind the address is another one or went back in time;
 //! - of all campaigns on one prefix (CKE's too) at most one leads, and each ends its term by its own
 //!   clock before the store could give leadership to another;
+//! - placement's resources are read from a cache that shows everything that was written before a read began
+//!   ([`CachedObjects`]);
 //! - every request has a deadline, every list, page and message a limit, and passwords and keys reach
 //!   no log, no error and no `Debug` output.
 //!
@@ -17,7 +19,7 @@
 //! the machine runs. A machine that was suspended can believe in its lease for longer: its writes are
 //! refused by the store all the same, because each compares the leader key.
 //!
-//! Does not: interpret values, cache, or retry a transaction.
+//! Does not: interpret other values, cache them, or retry a transaction.
 //!
 //! Everything runs on the caller's tokio runtime, by tokio's clock, and draws from the seed it was given.
 
@@ -29,11 +31,13 @@ mod error;
 mod lines;
 mod list;
 mod namespace;
+mod objects;
 mod store;
 mod telemetry;
 mod watch;
 
 pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreConfig};
 pub use lines::{BoxedStream, Stream};
+pub use objects::CachedObjects;
 pub use store::EtcdStore;
 pub use telemetry::describe_metrics;

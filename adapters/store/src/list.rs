@@ -86,6 +86,25 @@ pub(crate) async fn list(
     }
 }
 
+/// A key at the root that is never written: asking for it costs the store next to nothing.
+const NOTHING: &str = "/madako/nothing";
+
+/// The revision that the store has now: a linearizable read of a key that is not there.
+pub(crate) async fn revision(lines: &Lines) -> Result<i64, Failed> {
+    let ask = |line: std::sync::Arc<crate::lines::Line>| async move {
+        line.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
+    };
+    let answer = lines.request(Operation::Revision, "", lines.timeout(), ask).await?;
+    match answer.header().map_or(0, |header| header.revision()) {
+        0 => {
+            let operation = Operation::Revision.of("");
+            let why = "the answer has no revision".to_owned();
+            Err(Failed { told: StoreError { operation, kind: StoreErrorKind::Other, why }, seen: None })
+        }
+        revision => Ok(revision),
+    }
+}
+
 fn refused(prefix: &str, why: String) -> Failed {
     let operation = Operation::List.of(prefix);
     Failed { told: StoreError { operation, kind: StoreErrorKind::Invalid, why }, seen: None }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::Client;
@@ -18,9 +19,9 @@ use crate::campaign::{self, Tenures};
 use crate::commit::commit;
 use crate::config::{ConfigError, StoreConfig};
 use crate::lines::{BoxedStream, Lines, Target};
-use crate::list::{What, list};
+use crate::list::{What, list, revision};
 use crate::namespace::Namespace;
-use crate::watch::watch;
+use crate::watch::{Interest, Seen, watch, watch_every_revision};
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
 #[derive(Debug, Clone)]
@@ -86,6 +87,29 @@ impl EtcdStore {
     #[must_use]
     pub fn endpoint(&self) -> &str {
         self.lines.name()
+    }
+
+    /// The same store, over the same connection, with keys as etcd has them: the prefix is empty. Terms of campaigns
+    /// hold in both.
+    #[must_use]
+    pub fn at_root(&self) -> Self {
+        Self { namespace: Namespace::new(""), ..self.clone() }
+    }
+
+    /// The revision that the store has now.
+    pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
+        Ok(revision(&self.lines).await?)
+    }
+
+    /// The deadline of a request.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.lines.timeout()
+    }
+
+    /// Watches the whole store: every revision, and what is of interest.
+    pub(crate) fn watch_every_revision(&self, interest: Interest) -> mpsc::Receiver<Seen> {
+        let root = Namespace::new("");
+        watch_every_revision(Arc::clone(&self.lines), root, interest, self.backoff())
     }
 
     fn backoff(&self) -> Backoff {

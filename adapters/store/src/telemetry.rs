@@ -22,6 +22,8 @@ pub(crate) enum Operation {
     Revoke,
     /// The key of a candidate.
     Enrol,
+    /// The present revision.
+    Revision,
 }
 
 impl Operation {
@@ -34,6 +36,7 @@ impl Operation {
             Self::KeepAlive => "lease_keep_alive",
             Self::Revoke => "lease_revoke",
             Self::Enrol => "enrol",
+            Self::Revision => "revision",
         }
     }
 
@@ -48,6 +51,7 @@ impl Operation {
             Self::KeepAlive => format!("renewal of lease {object}"),
             Self::Revoke => format!("revocation of lease {object}"),
             Self::Enrol => format!("candidacy with {object}"),
+            Self::Revision => "question for the store's revision".to_owned(),
         }
     }
 }
@@ -95,6 +99,7 @@ pub fn describe_metrics() {
     );
     describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
     describe_counter!(SKIPPED, Unit::Count, "Keys left out because they are not UTF-8.");
+    crate::objects::describe();
 }
 
 pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {

@@ -10,20 +10,25 @@
 //! Progress notifications are taken as signs of life only: etcd 3.4 sends them ahead of changes.
 
 mod assembly;
+mod interest;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use etcd_client::{Error, EventType, WatchOptions, WatchResponse, WatchStream};
-use madako_messages::store::{KeyChange, StoreError, StoreErrorKind, WatchEvent};
+use madako_messages::store::{KeyChange, Snapshot, StoreError, StoreErrorKind, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use self::assembly::{Arrived, Assembly, Told};
+pub(crate) use self::assembly::Dated;
+use self::assembly::{Arrived, Assembly, Told, Whole};
+pub(crate) use self::interest::Interest;
+use self::interest::Read;
 use crate::backoff::Backoff;
 use crate::error::{kind, revision_is_gone, store_error};
 use crate::lines::{Failed, Line, Lines};
-use crate::list::{What, entry, list, relative};
+use crate::list::{entry, relative};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
@@ -37,6 +42,47 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// series of waits. Shorter ones are a store that accepts watches and ends them.
 const LIVED: Duration = Duration::from_secs(1);
 
+/// What a watch sees.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// Everything: first of all, and whenever it cannot be known what was missed.
+    Listed {
+        /// What is of interest.
+        snapshot: Snapshot,
+        /// How many keys are not.
+        others: usize,
+        /// Why it was listed.
+        cause: &'static str,
+    },
+    /// Everything that changed up to a revision.
+    Changed {
+        /// The revision.
+        revision: i64,
+        /// What changed and is of interest. There may be nothing.
+        changes: Vec<Dated>,
+    },
+    /// The stream is gone. Told once an interruption, and not before the first list.
+    Interrupted(StoreError),
+    /// The stream is there again and goes on where it was; after a list this is not said.
+    Resumed,
+}
+
+impl Seen {
+    /// What the port tells of it.
+    fn told(self) -> Option<WatchEvent> {
+        match self {
+            Self::Listed { snapshot, .. } => Some(WatchEvent::Listed(snapshot)),
+            Self::Changed { changes, .. } if changes.is_empty() => None,
+            Self::Changed { revision, changes, .. } => {
+                let changes = changes.into_iter().map(|dated| dated.change).collect();
+                Some(WatchEvent::Changed { revision, changes })
+            }
+            Self::Interrupted(error) => Some(WatchEvent::Interrupted(error)),
+            Self::Resumed => None,
+        }
+    }
+}
+
 /// Starts a watch of a relative prefix.
 pub(crate) fn watch(
     lines: Arc<Lines>,
@@ -45,16 +91,34 @@ pub(crate) fn watch(
     backoff: Backoff,
 ) -> mpsc::Receiver<WatchEvent> {
     let (events, receiver) = mpsc::channel(BUFFER);
-    let watcher = Watcher { lines, namespace, prefix, events, told: None };
+    let interest = Interest::All;
+    let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Seen::told, told: None };
     tokio::spawn(watcher.run(backoff));
     receiver
 }
 
-struct Watcher {
+/// Starts a watch that tells of every revision, and of the keys that are of interest also what they hold.
+pub(crate) fn watch_every_revision(
+    lines: Arc<Lines>,
+    namespace: Namespace,
+    interest: Interest,
+    backoff: Backoff,
+) -> mpsc::Receiver<Seen> {
+    let (events, receiver) = mpsc::channel(BUFFER);
+    let prefix = String::new();
+    let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Some, told: None };
+    tokio::spawn(watcher.run(backoff));
+    receiver
+}
+
+struct Watcher<E> {
     lines: Arc<Lines>,
     namespace: Namespace,
     prefix: String,
-    events: mpsc::Sender<WatchEvent>,
+    interest: Interest,
+    events: mpsc::Sender<E>,
+    /// What the receiver is told of what is seen.
+    wrap: fn(Seen) -> Option<E>,
     /// `None`: nothing yet, or nothing that can be built on.
     told: Option<Told>,
 }
@@ -81,7 +145,7 @@ struct Open {
     stream: WatchStream,
 }
 
-impl Watcher {
+impl<E: Send + 'static> Watcher<E> {
     async fn run(mut self, mut backoff: Backoff) {
         let mut cause = "start";
         let mut interrupted = false;
@@ -114,7 +178,7 @@ impl Watcher {
                     // Told once an interruption, and not before there was anything to interrupt.
                     if began
                         && cause_is_told(&self.told, cause)
-                        && self.events.send(WatchEvent::Interrupted(error)).await.is_err()
+                        && self.send(Seen::Interrupted(error)).await.is_err()
                     {
                         return;
                     }
@@ -129,6 +193,18 @@ impl Watcher {
         }
     }
 
+    async fn send(&self, seen: Seen) -> Result<(), End> {
+        match (self.wrap)(seen) {
+            Some(event) => self.events.send(event).await.map_err(|_| End::Unwatched),
+            None => Ok(()),
+        }
+    }
+
+    fn others(&self) -> usize {
+        let told = self.told.iter().flat_map(|told| told.keys.keys());
+        told.filter(|key| !self.interest.includes(key)).count()
+    }
+
     fn revision(&self) -> i64 {
         self.told.as_ref().map_or(0, |told| told.revision)
     }
@@ -138,27 +214,25 @@ impl Watcher {
         // 0: from now.
         let resume = self.told.as_ref().map_or(0, |told| told.revision + 1);
         let open = self.open(resume).await?;
+        let from = Read { lines: &self.lines, namespace: &self.namespace, prefix: &self.prefix };
         match &self.told {
-            Some(told) => {
-                let then = list(&self.lines, &self.namespace, &self.prefix, What::Keys, told.revision).await;
-                match then {
-                    Ok(then) if Told::all(&then) == *told => telemetry::resumed(&self.prefix),
-                    Ok(_) => return Err(End::Missed("other-store")),
-                    Err(Failed { seen: Some(seen), .. }) if revision_is_gone(&seen) => {
-                        let compacted = kind_of_gone(&seen);
-                        return Err(End::Missed(compacted));
-                    }
-                    Err(failed) => return Err(failed.into()),
+            Some(told) => match self.interest.at(from, told.revision).await {
+                Ok(then) if then == *told => {
+                    telemetry::resumed(&self.prefix);
+                    self.send(Seen::Resumed).await?;
                 }
-            }
+                Ok(_) => return Err(End::Missed("other-store")),
+                Err(Failed { seen: Some(seen), .. }) if revision_is_gone(&seen) => {
+                    let compacted = kind_of_gone(&seen);
+                    return Err(End::Missed(compacted));
+                }
+                Err(failed) => return Err(failed.into()),
+            },
             None => {
-                let all = list(&self.lines, &self.namespace, &self.prefix, What::All, 0).await?;
-                let told = Told::all(&all);
+                let (told, snapshot) = self.interest.read(from).await?;
                 telemetry::listed(&self.prefix, cause);
-                if self.events.send(WatchEvent::Listed(all)).await.is_err() {
-                    return Err(End::Unwatched);
-                }
                 self.told = Some(told);
+                self.send(Seen::Listed { snapshot, others: self.others(), cause }).await?;
             }
         }
         *interrupted = false;
@@ -263,11 +337,11 @@ impl Watcher {
 
     async fn tell(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), End> {
         let more_follows = answer.0.fragment;
-        let arrived = arrived(&self.namespace, answer);
+        let arrived = arrived(&self.namespace, self.interest, answer);
         let Some(told) = &mut self.told else { return Err(End::Missed("start")) };
-        let Some(whole) = assembly.take(told, arrived, more_follows) else { return Ok(()) };
-        let event = WatchEvent::Changed { revision: whole.revision, changes: whole.changes };
-        self.events.send(event).await.map_err(|_| End::Unwatched)
+        let whole = assembly.take(told, arrived, more_follows, self.interest);
+        let Some(Whole { revision, changes }) = whole else { return Ok(()) };
+        self.send(Seen::Changed { revision, changes }).await
     }
 
     fn broken(&self, line: &Line, error: &Error) -> End {
@@ -304,7 +378,7 @@ fn denied(answer: &WatchResponse) -> bool {
 }
 
 /// The changes of an answer, in its order.
-fn arrived(namespace: &Namespace, answer: WatchResponse) -> Vec<Arrived> {
+fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> Vec<Arrived> {
     answer
         .0
         .events
@@ -317,7 +391,12 @@ fn arrived(namespace: &Namespace, answer: WatchResponse) -> Vec<Arrived> {
             let change = if deleted {
                 relative(namespace, &kv).map(|key| KeyChange { key, entry: None })
             } else {
-                entry(namespace, kv).map(|(key, entry)| KeyChange { key, entry: Some(entry) })
+                entry(namespace, kv).map(|(key, mut entry)| {
+                    if !interest.includes(&key) {
+                        entry.value = Bytes::new();
+                    }
+                    KeyChange { key, entry: Some(entry) }
+                })
             };
             Some(Arrived { revision, change })
         })

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::store::{KeyChange, Snapshot};
+use madako_messages::store::KeyChange;
+
+use super::interest::Interest;
 
 /// A change as the store sent it.
 #[derive(Debug, Clone)]
@@ -13,35 +15,53 @@ pub(super) struct Arrived {
     pub(super) change: Option<KeyChange>,
 }
 
-/// What the receiver was told: the last revision, and the mod revision of every key at it.
+/// What is remembered of a key, to know the store again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) mod_revision: i64,
+    /// A digest of the value, where it counts; else 0.
+    pub(super) value: u64,
+}
+
+/// What the receiver was told: the last revision, and what every key was at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) revision: i64,
-    pub(super) keys: BTreeMap<String, i64>,
+    pub(super) keys: BTreeMap<String, Mark>,
 }
 
 impl Told {
-    pub(super) fn all(snapshot: &Snapshot) -> Self {
-        let keys = snapshot.entries.iter().map(|(key, entry)| (key.clone(), entry.mod_revision)).collect();
-        Self { revision: snapshot.revision, keys }
-    }
-
-    fn add(&mut self, revision: i64, changes: &[KeyChange]) {
+    fn add(&mut self, revision: i64, changes: &[Dated], interest: Interest) {
         self.revision = revision;
-        for KeyChange { key, entry } in changes {
+        for Dated { change: KeyChange { key, entry }, .. } in changes {
             match entry {
-                Some(entry) => self.keys.insert(key.clone(), entry.mod_revision),
-                None => self.keys.remove(key),
-            };
+                Some(entry) => {
+                    let mark = interest.mark(key, entry.mod_revision, &entry.value);
+                    // Most changes are of keys that are there: no name is copied for them.
+                    match self.keys.get_mut(key) {
+                        Some(known) => *known = mark,
+                        None => drop(self.keys.insert(key.clone(), mark)),
+                    }
+                }
+                None => drop(self.keys.remove(key)),
+            }
         }
     }
 }
 
-/// The changes that belong together, and the last of their revisions.
+/// A change and its revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dated {
+    pub(crate) revision: i64,
+    pub(crate) change: KeyChange,
+}
+
+/// The changes that belong together, and the last of their revisions. There may be none: revisions in which only keys
+/// changed that are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Whole {
     pub(super) revision: i64,
-    pub(super) changes: Vec<KeyChange>,
+    pub(super) changes: Vec<Dated>,
 }
 
 /// Puts together what one stream brings.
@@ -59,6 +79,7 @@ impl Assembly {
         told: &mut Told,
         arrived: Vec<Arrived>,
         more_follows: bool,
+        interest: Interest,
     ) -> Option<Whole> {
         self.open.extend(arrived.into_iter().filter(|arrived| arrived.revision > told.revision));
         let last = self.open.last()?.revision;
@@ -68,9 +89,11 @@ impl Assembly {
             self.open.len()
         };
         let revision = self.open[..whole].last()?.revision;
-        let changes: Vec<_> = self.open.drain(..whole).filter_map(|arrived| arrived.change).collect();
-        told.add(revision, &changes);
-        (!changes.is_empty()).then_some(Whole { revision, changes })
+        let dated = |Arrived { revision, change }| Some(Dated { revision, change: change? });
+        let mut changes: Vec<_> = self.open.drain(..whole).filter_map(dated).collect();
+        told.add(revision, &changes, interest);
+        changes.retain(|dated| interest.includes(&dated.change.key));
+        Some(Whole { revision, changes })
     }
 }
 
@@ -81,6 +104,8 @@ mod tests {
     use madako_messages::store::Entry;
     use proptest::prelude::*;
 
+    const ALL: Interest = Interest::All;
+
     fn put(key: &str, revision: i64) -> Arrived {
         let entry = Entry { value: Bytes::new(), create_revision: 1, mod_revision: revision, lease: 0 };
         Arrived { revision, change: Some(KeyChange { key: key.into(), entry: Some(entry) }) }
@@ -90,23 +115,41 @@ mod tests {
     fn a_revision_in_fragments_is_told_when_it_is_whole() {
         let mut told = Told { revision: 4, ..Told::default() };
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.take(&mut told, vec![put("a", 5), put("b", 5)], true), None);
+        assert_eq!(assembly.take(&mut told, vec![put("a", 5), put("b", 5)], true, ALL), None);
         assert_eq!(told.revision, 4, "half a revision is not told");
-        let whole = assembly.take(&mut told, vec![put("c", 5), put("a", 6)], true).unwrap();
+        let whole = assembly.take(&mut told, vec![put("c", 5), put("a", 6)], true, ALL).unwrap();
         assert_eq!((whole.revision, whole.changes.len()), (5, 3));
-        let whole = assembly.take(&mut told, vec![put("b", 6)], false).unwrap();
+        let whole = assembly.take(&mut told, vec![put("b", 6)], false, ALL).unwrap();
         assert_eq!((whole.revision, whole.changes.len()), (6, 2));
-        let keys = [("a".to_owned(), 6), ("b".to_owned(), 6), ("c".to_owned(), 5)];
-        assert_eq!(told, Told { revision: 6, keys: keys.into() });
+        let keys: Vec<_> = told.keys.iter().map(|(key, mark)| (key.as_str(), mark.mod_revision)).collect();
+        assert_eq!((told.revision, keys), (6, vec![("a", 6), ("b", 6), ("c", 5)]));
     }
 
     #[test]
     fn what_was_told_is_not_told_again_and_what_is_left_out_still_counts() {
         let mut told = Told { revision: 5, ..Told::default() };
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.take(&mut told, vec![put("a", 4), put("a", 5)], false), None);
-        assert_eq!(assembly.take(&mut told, vec![Arrived { revision: 6, change: None }], false), None);
+        assert_eq!(assembly.take(&mut told, vec![put("a", 4), put("a", 5)], false, ALL), None);
+        let left_out = assembly.take(&mut told, vec![Arrived { revision: 6, change: None }], false, ALL);
+        assert_eq!(left_out, Some(Whole { revision: 6, changes: vec![] }));
         assert_eq!(told.revision, 6);
+    }
+
+    #[test]
+    fn keys_of_no_interest_are_remembered_and_not_told() {
+        let interest = Interest::Below(&["/core/"]);
+        let mut told = Told::default();
+        let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];
+        let whole = Assembly::default().take(&mut told, arrived, false, interest).unwrap();
+        assert_eq!(
+            whole.changes.iter().map(|dated| dated.change.key.as_str()).collect::<Vec<_>>(),
+            ["/core/a"]
+        );
+        assert_eq!((told.revision, told.keys.len()), (6, 2));
+        let digests = ["/cke/a", "/core/a"].map(|key| told.keys[key].value != 0);
+        assert_eq!(digests, [false, true]);
+        assert_ne!(interest.mark("/core/a", 6, b"one"), interest.mark("/core/a", 6, b"other"));
+        assert_eq!(interest.mark("/cke/a", 6, b"one"), interest.mark("/cke/a", 6, b"other"));
     }
 
     proptest! {
@@ -129,14 +172,15 @@ mod tests {
                 if cuts[n] || last {
                     // A server says "no more follows" only where a revision ends.
                     let ends = last || all[n + 1].revision != arrived.revision;
-                    wholes.extend(assembly.take(&mut told, std::mem::take(&mut part), !(ends && (last || cuts[n + 1]))));
+                    wholes.extend(assembly.take(&mut told, std::mem::take(&mut part), !(ends && (last || cuts[n + 1])), ALL));
                 }
             }
-            let flat: Vec<_> = wholes.iter().flat_map(|whole| whole.changes.clone()).collect();
+            let flat: Vec<_> =
+                wholes.iter().flat_map(|whole| whole.changes.iter().map(|dated| dated.change.clone())).collect();
             let expected: Vec<_> = all.iter().filter_map(|arrived| arrived.change.clone()).collect();
             prop_assert_eq!(flat, expected);
             for pair in wholes.windows(2) {
-                let first = pair[1].changes[0].entry.as_ref().unwrap().mod_revision;
+                let first = pair[1].changes[0].revision;
                 prop_assert!(pair[0].revision < first);
             }
         }

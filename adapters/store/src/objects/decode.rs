@@ -1,0 +1,77 @@
+//! From what the store holds to resources. Pure.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::Stored;
+use madako_messages::store::Entry;
+
+/// The longest description of what is wrong with a value, in bytes: a value could have any number of wrong fields.
+const LONGEST_WHY: usize = 1000;
+
+/// The resource that a key holds.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn decode(key: &str, entry: &Entry) -> Result<Arc<Stored>, String> {
+    let of = ObjectKey::from_etcd_key(key)
+        .ok_or("the key has another form than those of resources: it is left alone")?;
+    let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
+    let object = Object::from_stored(of.kind, text).map_err(|error| shortened(error.to_string()))?;
+    let wire = Bytes::from(object.to_json());
+    let (create_revision, mod_revision) = (entry.create_revision, entry.mod_revision);
+    Ok(Arc::new(Stored { key: of, create_revision, mod_revision, object, wire }))
+}
+
+fn shortened(mut why: String) -> String {
+    if why.len() > LONGEST_WHY {
+        why.truncate(why.floor_char_boundary(LONGEST_WHY));
+        why.push_str(" ...");
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(value: &[u8]) -> Entry {
+        Entry { value: Bytes::copy_from_slice(value), create_revision: 3, mod_revision: 7, lease: 0 }
+    }
+
+    #[test]
+    fn a_value_becomes_a_resource_with_its_revisions_and_one_line_of_json() {
+        let value = br#"{"api": "core", "kind": "Role",
+            "metadata": {"name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"},
+            "rules": [], "later": 1}"#;
+        let stored = decode("/core/roles/r", &entry(value)).unwrap();
+        assert_eq!(
+            (stored.key.to_string().as_str(), stored.create_revision, stored.mod_revision),
+            ("Role r", 3, 7)
+        );
+        let wire = std::str::from_utf8(&stored.wire).unwrap();
+        assert!(
+            !wire.contains('\n') && wire.contains(r#""later": 1"#) && wire.contains(r#""labels": {}"#),
+            "{wire}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why_in_bounded_words() {
+        for (key, value, expected) in [
+            ("/core/roles/r", &b"\xff"[..], "it is not UTF-8"),
+            ("/core/roles/r", b"{", "JSON"),
+            ("/core/roles/r", b"{}", "metadata"),
+            ("/core/roles/a/b", b"{}", "another form"),
+        ] {
+            let why = decode(key, &entry(value)).unwrap_err();
+            assert!(why.contains(expected), "{why} does not say {expected}");
+        }
+        let rules = vec![r#"{"api": 1, "verbs": 2}"#; 1000].join(", ");
+        let why =
+            decode("/core/roles/r", &entry(format!(r#"{{"rules": [{rules}]}}"#).as_bytes())).unwrap_err();
+        assert!(why.len() <= LONGEST_WHY + 4, "{} bytes", why.len());
+    }
+}

@@ -1,0 +1,103 @@
+//! Brings what the watch sees to the view.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use madako_messages::placement::kind::Kind;
+use madako_messages::state::Fault;
+use madako_messages::store::Snapshot;
+use tokio::task::yield_now;
+
+use super::decode::decode;
+use super::source::Source;
+use super::view::{Read, Step};
+use super::{Shared, telemetry};
+use crate::watch::{Dated, Interest, Seen};
+
+/// Values that are decoded before others get their turn: a few milliseconds' worth.
+const MOST_AT_ONCE: usize = 256;
+/// New faults that are logged of one change of the store; the rest are counted.
+const MOST_LOGGED: usize = 20;
+
+/// What the keys of placement's resources begin with.
+static PREFIXES: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.prefix()).collect());
+
+/// Feeds the view, until nobody wants it.
+pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
+    let mut seen = source.watch(Interest::Below(&PREFIXES));
+    let mut gauges = telemetry::Gauges::default();
+    while let Some(seen) = seen.recv().await {
+        match seen {
+            Seen::Listed { snapshot, others, cause } => {
+                listed(&shared, snapshot, cause).await;
+                telemetry::others(others);
+                gauges.show(&shared);
+            }
+            Seen::Changed { revision, changes } => {
+                changed(&shared, revision, changes).await;
+                gauges.show(&shared);
+            }
+            Seen::Interrupted(error) => {
+                tracing::info!(%error, "the view of placement's resources is not fed");
+                shared.position.send_modify(|position| position.attached = false);
+            }
+            Seen::Resumed => shared.position.send_modify(|position| position.attached = true),
+        }
+    }
+}
+
+async fn listed(shared: &Shared, snapshot: Snapshot, cause: &'static str) {
+    let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
+    for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
+        if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
+            yield_now().await;
+        }
+        let read = decode(&key, &entry);
+        values.insert(key, (entry.mod_revision, read));
+    }
+    let why = match cause {
+        "start" => "it was read for the first time",
+        "compacted" => "it was compacted beyond what was seen of it",
+        _ => "it is another one, or was restored",
+    };
+    let (generation, faults, replaced) = {
+        let mut view = shared.write();
+        let (faults, replaced) = view.replace(snapshot.revision, values, why);
+        (view.generation(), faults, replaced)
+    };
+    drop(replaced);
+    shared.position.send_modify(|position| {
+        position.generation = generation;
+        position.revision = snapshot.revision;
+        position.attached = true;
+    });
+    shared.news.send_replace(());
+    report(faults);
+}
+
+async fn changed(shared: &Shared, revision: i64, changes: Vec<Dated>) {
+    let mut steps = Vec::with_capacity(changes.len());
+    for (count, Dated { revision, change }) in changes.into_iter().enumerate() {
+        if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
+            yield_now().await;
+        }
+        let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry)));
+        steps.push(Step { revision, key: change.key, value });
+    }
+    let (faults, news) = shared.write().advance(revision, steps);
+    shared.position.send_modify(|position| position.revision = revision);
+    if news {
+        shared.news.send_replace(());
+    }
+    report(faults);
+}
+
+fn report(faults: Vec<Fault>) {
+    for Fault { key, why } in faults.iter().take(MOST_LOGGED) {
+        tracing::warn!(%key, %why, "a stored resource cannot be read: it is left out");
+    }
+    if faults.len() > MOST_LOGGED {
+        tracing::warn!(more = faults.len() - MOST_LOGGED, "more stored resources cannot be read");
+    }
+}

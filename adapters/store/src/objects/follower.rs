@@ -1,0 +1,65 @@
+//! A follower: a cursor into the ring, and a wake-up.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use madako_messages::placement::objects::{Change, Follower, Gap};
+use tokio::sync::watch;
+
+use super::{Shared, telemetry};
+
+/// Where a follower stands.
+pub(super) struct Cursor {
+    shared: Arc<Shared>,
+    news: watch::Receiver<()>,
+    generation: u64,
+    /// The number of the next change.
+    next: u64,
+    /// What it ended with: nothing comes after it.
+    ended: Option<Gap>,
+}
+
+impl Cursor {
+    /// `news` must have been subscribed to before the view was looked at.
+    pub(super) fn new(shared: Arc<Shared>, news: watch::Receiver<()>, generation: u64, next: u64) -> Self {
+        telemetry::follower_came();
+        Self { shared, news, generation, next, ended: None }
+    }
+
+    fn take(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+        if let Some(gap) = &self.ended {
+            return Err(gap.clone());
+        }
+        let taken = self.shared.read().changes(self.generation, self.next);
+        match &taken {
+            Ok(changes) => self.next += changes.len() as u64,
+            Err(gap) => {
+                telemetry::gap(gap);
+                self.ended = Some(gap.clone());
+            }
+        }
+        taken
+    }
+}
+
+#[async_trait]
+impl Follower for Cursor {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+        loop {
+            // Whatever comes after this look wakes us.
+            self.news.borrow_and_update();
+            let taken = self.take()?;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            // The sender is as long there as we are: we share it.
+            let _ = self.news.changed().await;
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        telemetry::follower_went();
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads that see everything that was written before them.
+//!
+//! A reader needs the store's revision as of now, and a view that has reached it. The revision comes from a read that
+//! begins after the reader came; all who wait share it. Revisions of two stores cannot be compared, so that an answer
+//! counts only if the view belonged to the same generation from before the read until it has reached it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use madako_messages::store::{StoreError, StoreErrorKind};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::source::Source;
+use super::{Position, Shared, telemetry};
+
+/// Readers that wait for the next read at most; who comes then waits for a place, within its deadline.
+const MOST_WAITING: usize = 4096;
+
+/// Revisions that readers were told, of which that is remembered. At one a millisecond they last a quarter of a second,
+/// which is a hundred times what a reader takes to follow after the one that it was told.
+const MOST_TOLD: usize = 256;
+
+/// A revision that was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Where the view stood when the read began.
+    before: Position,
+    /// The store's revision.
+    revision: i64,
+}
+
+type Answer = Result<Asked, StoreError>;
+
+/// The way to ask.
+pub(super) struct Asker {
+    readers: mpsc::Sender<oneshot::Sender<Answer>>,
+    told: Arc<Mutex<VecDeque<Told>>>,
+    deadline: Duration,
+}
+
+/// A revision that readers were told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// The generation that it is of.
+    generation: u64,
+    revision: i64,
+    at: Instant,
+}
+
+impl Asker {
+    /// Whether somebody was just told this revision as one of another generation, and may follow after it by mistake.
+    pub(super) fn told_of_another(&self, revision: i64, generation: u64, now: Instant) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().any(|told| {
+            told.revision == revision && told.generation != generation && now < told.at + self.deadline
+        })
+    }
+}
+
+/// An asker, and what must run for it.
+pub(super) fn asker(
+    source: Arc<dyn Source>,
+    shared: Arc<Shared>,
+) -> (Asker, impl Future<Output = ()> + Send + 'static) {
+    let (sender, mut readers) = mpsc::channel(MOST_WAITING);
+    let told = Arc::new(Mutex::new(VecDeque::new()));
+    let asker = Asker { readers: sender, told: Arc::clone(&told), deadline: source.deadline() };
+    let asking = async move {
+        let mut waiting = Vec::new();
+        while readers.recv_many(&mut waiting, MOST_WAITING).await > 0 {
+            let before = *shared.position.borrow();
+            let answer = source.revision().await.map(|revision| Asked { before, revision });
+            telemetry::asked();
+            if let Ok(Asked { before, revision }) = answer {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.len() == MOST_TOLD {
+                    told.pop_front();
+                }
+                told.push_back(Told { generation: before.generation, revision, at: Instant::now() });
+            }
+            for reader in waiting.drain(..) {
+                // One that waits no longer needs no answer.
+                let _ = reader.send(answer.clone());
+            }
+        }
+    };
+    (asker, asking)
+}
+
+/// Waits until the view shows what the store holds now. Returns the revision that it has reached at least.
+pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) -> Result<i64, StoreError> {
+    let began = Instant::now();
+    let mut wanted = None;
+    let reached = timeout_at(began + deadline, reached(asker, shared, &mut wanted)).await;
+    let result = reached.unwrap_or_else(|_| Err(late(*shared.position.borrow(), wanted, deadline)));
+    telemetry::fresh(result.is_ok(), began.elapsed());
+    result
+}
+
+async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Result<i64, StoreError> {
+    let mut positions = shared.position.subscribe();
+    loop {
+        let Asked { before, revision } = ask(asker).await?;
+        *wanted = Some(revision);
+        // A store that went back is another one: its list is on the way.
+        let went_back = revision < before.revision;
+        let look = |now: &Position| {
+            let same = now.generation == before.generation;
+            !same || (!went_back && now.attached && now.revision >= revision)
+        };
+        let Ok(now) = positions.wait_for(look).await.map(|now| *now) else { return Err(ended()) };
+        if now.generation == before.generation {
+            return Ok(revision);
+        }
+    }
+}
+
+async fn ask(asker: &Asker) -> Answer {
+    let (reader, answer) = oneshot::channel();
+    asker.readers.send(reader).await.map_err(|_| ended())?;
+    answer.await.map_err(|_| ended())?
+}
+
+const OPERATION: &str = "fresh view of placement's resources";
+
+fn ended() -> StoreError {
+    let why = "nobody reads the store any longer".to_owned();
+    StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
+}
+
+fn late(now: Position, wanted: Option<i64>, deadline: Duration) -> StoreError {
+    let why = match wanted {
+        None => format!("the store did not tell its revision within {deadline:?}"),
+        Some(_) if now.generation == 0 => format!("the store could not be read within {deadline:?}"),
+        Some(_) if !now.attached => format!("the store could not be watched again within {deadline:?}"),
+        Some(wanted) => {
+            format!("the view is at revision {} and did not reach {wanted} within {deadline:?}", now.revision)
+        }
+    };
+    StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Deadline, why }
+}

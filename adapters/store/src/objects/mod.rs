@@ -1,0 +1,172 @@
+//! Placement's resources: one cache that one watch of the whole store feeds.
+//!
+//! For: everybody who reads placement's resources, and who follows their changes.
+//!
+//! Guarantees, beside those of the port:
+//! - one watch, however many read or follow; it sees every revision of the store, so that a view whose revision is that
+//!   of the store shows all of it;
+//! - [`fresh`](Objects::fresh) costs one small read of the store, which all who wait share: whoever comes while one is
+//!   under way waits for the next, since the running one may have been answered before it came. It never waits for a
+//!   revision of a store that was wiped or restored meanwhile, and never answers from the view of one;
+//! - of keys that are none of placement's only names and revisions are kept (by the watch, to know the store again),
+//!   and how many there are;
+//! - a follower costs a cursor: the changes that wait for it are those of one ring, which is bounded. One that is too
+//!   slow is told so; none ever holds up another, the view or the store.
+//!
+//! Assumes: a user that may read and watch the whole key space. What changed only in revisions of the store that no key
+//! has (there are none in etcd: compactions and leases do not raise it) would never be seen.
+//!
+//! Does not: retry a transaction, or write anything by itself.
+//!
+//! `view` and `ring` are data without I/O, `feed` brings what the watch sees to them, `freshness` asks the store.
+
+mod decode;
+mod feed;
+mod follower;
+mod freshness;
+mod ring;
+mod source;
+mod telemetry;
+mod view;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use async_trait::async_trait;
+use madako_messages::feed::Task;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored};
+use madako_messages::state::Fault;
+use madako_messages::store::{Outcome, StoreError, Transaction};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::follower::Cursor;
+use self::freshness::Asker;
+use self::source::Source;
+use self::view::View;
+use crate::store::EtcdStore;
+
+pub(crate) use self::telemetry::describe;
+
+/// The cache of placement's resources.
+pub struct CachedObjects {
+    shared: Arc<Shared>,
+    source: Arc<dyn Source>,
+    asker: Asker,
+    _tasks: [Task; 2],
+}
+
+/// Where the view stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Position {
+    /// How often everything was listed; revisions of two generations cannot be compared. 0: never.
+    generation: u64,
+    /// The store's revision that the view shows; 0 before the first list.
+    revision: i64,
+    /// Whether the watch follows the store: without that nobody knows whether it is still the same store.
+    attached: bool,
+}
+
+/// What readers, followers and the feed share.
+struct Shared {
+    view: RwLock<View>,
+    /// Told after the view has changed.
+    position: watch::Sender<Position>,
+    /// Told after followers have something to take.
+    news: watch::Sender<()>,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let (view, position, news) =
+            (RwLock::default(), watch::Sender::new(Position::default()), watch::Sender::new(()));
+        Arc::new(Self { view, position, news })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, View> {
+        // The view is changed by steps that do not panic; whatever a panic left behind is replaced by the next list.
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CachedObjects {
+    /// Starts to watch the store that this one reaches, from its root. Needs a runtime.
+    #[must_use]
+    pub fn start(store: &EtcdStore) -> Self {
+        Self::over(Arc::new(store.at_root()))
+    }
+
+    fn over(source: Arc<dyn Source>) -> Self {
+        let shared = Shared::new();
+        let feed = Task::start(feed::run(Arc::clone(&source), Arc::clone(&shared)));
+        let (asker, asking) = freshness::asker(Arc::clone(&source), Arc::clone(&shared));
+        Self { shared, source, asker, _tasks: [feed, Task::start(asking)] }
+    }
+}
+
+impl Drop for CachedObjects {
+    /// Nobody follows for ever what nobody feeds.
+    fn drop(&mut self) {
+        self.shared.write().end();
+        self.shared.news.send_replace(());
+    }
+}
+
+#[async_trait]
+impl Objects for CachedObjects {
+    async fn fresh(&self) -> Result<i64, StoreError> {
+        freshness::fresh(&self.asker, &self.shared, self.source.deadline()).await
+    }
+
+    fn revision(&self) -> Option<i64> {
+        Some(self.shared.read().revision()).filter(|revision| *revision > 0)
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.shared.read().get(&key.etcd_key())
+    }
+
+    fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
+        let prefix = match selection.namespace {
+            Some(namespace) if selection.kind.namespaced() => {
+                format!("{}{namespace}/", selection.kind.prefix())
+            }
+            _ => selection.kind.prefix().to_owned(),
+        };
+        let view = self.shared.read();
+        (view.revision(), view.below(&prefix))
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        self.shared.read().faults()
+    }
+
+    fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
+        let news = self.shared.news.subscribe();
+        let view = self.shared.read();
+        let cursor = Cursor::new(Arc::clone(&self.shared), news, view.generation(), view.ring().end());
+        (view.revision(), view.all(), Box::new(cursor))
+    }
+
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
+        let news = self.shared.news.subscribe();
+        let view = self.shared.read();
+        // A number that a reader was told of a former store says nothing about this one.
+        if self.asker.told_of_another(after, view.generation(), Instant::now()) {
+            return Err(view.relisted());
+        }
+        let next = view.follow(after)?;
+        Ok(Box::new(Cursor::new(Arc::clone(&self.shared), news, view.generation(), next)))
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        self.source.commit(transaction).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! The last changes, which all followers share. Pure.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use madako_messages::placement::objects::{Change, Stored};
+
+/// Changes that are kept at most. 3,500 creations a second for 18 seconds; a watcher whose client reads slower than that
+/// is told that it missed something.
+pub(super) const MOST_CHANGES: usize = 65_536;
+/// Bytes of JSON that the kept changes hold at most. What was decoded from it takes two to four times as much, so
+/// that a ring that is full of applications (1.7 KB each) stays near 100 MB, and holds 19,000 of their changes.
+pub(super) const MOST_BYTES: usize = 32 << 20;
+/// Changes that a follower takes at once, as long as a revision does not have more: as many as a client reads in one go.
+const MOST_AT_ONCE: usize = 1024;
+/// What a change takes beside its JSON, in bytes, roughly: names, revisions, the fields of a resource.
+const OVERHEAD: usize = 512;
+
+/// Changes in the order of revisions, numbered without a gap.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    changes: VecDeque<Arc<Change>>,
+    /// The number of the first one.
+    first: u64,
+    bytes: usize,
+    /// Every change up to this revision may be missing.
+    floor: i64,
+    most_changes: Option<usize>,
+}
+
+impl Ring {
+    /// An empty one, which knows nothing up to a revision. Numbers go on.
+    pub(super) fn cleared(&mut self, floor: i64) {
+        self.first = self.end();
+        self.changes.clear();
+        self.bytes = 0;
+        self.floor = floor;
+    }
+
+    /// A smaller one, for tests.
+    #[cfg(test)]
+    pub(super) fn holding(most_changes: usize) -> Self {
+        Self { most_changes: Some(most_changes), ..Self::default() }
+    }
+
+    pub(super) fn push(&mut self, change: Arc<Change>) {
+        self.bytes += weight(&change);
+        self.changes.push_back(change);
+        while self.changes.len() > self.limit() || (self.bytes > MOST_BYTES && self.changes.len() > 1) {
+            let Some(gone) = self.changes.pop_front() else { return };
+            self.bytes -= weight(&gone);
+            self.first += 1;
+            self.floor = gone.revision;
+        }
+    }
+
+    /// How many changes are kept at most.
+    pub(super) fn limit(&self) -> usize {
+        self.most_changes.unwrap_or(MOST_CHANGES)
+    }
+
+    /// How many changes are kept.
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The number of the next change that comes.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+
+    /// The number of the first change after a revision. `None`: changes since then may be missing.
+    pub(super) fn after(&self, revision: i64) -> Option<u64> {
+        let older = self.changes.partition_point(|change| change.revision <= revision);
+        (revision >= self.floor).then(|| self.first + older as u64)
+    }
+
+    /// The changes from a number on, all of one or more revisions; possibly none. `None`: some are missing.
+    pub(super) fn from(&self, number: u64) -> Option<Vec<Arc<Change>>> {
+        let skipped = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let waiting = self.changes.len().checked_sub(skipped)?;
+        let mut end = skipped + waiting.min(MOST_AT_ONCE);
+        // Not half a revision.
+        while self.changes.get(end).is_some_and(|next| self.changes[end - 1].revision == next.revision) {
+            end += 1;
+        }
+        Some(self.changes.range(skipped..end).cloned().collect())
+    }
+}
+
+fn weight(change: &Change) -> usize {
+    // What was there before is the change before this one, most of the time.
+    let json = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.wire.len());
+    OVERHEAD + json(&change.after).max(json(&change.before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use madako_messages::placement::kind::{Kind, ObjectKey};
+    use proptest::prelude::*;
+
+    fn change(revision: i64) -> Arc<Change> {
+        let key = ObjectKey::new(Kind::Role, None, "r");
+        Arc::new(Change { revision, key, before: None, after: None })
+    }
+
+    fn revisions(changes: &[Arc<Change>]) -> Vec<i64> {
+        changes.iter().map(|change| change.revision).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes_as_well() {
+        let mut ring = Ring::default();
+        let most = MOST_BYTES / OVERHEAD;
+        for revision in 1..=most as i64 + 10 {
+            ring.push(change(revision));
+        }
+        assert_eq!((ring.len(), ring.floor), (most.min(MOST_CHANGES), 10));
+        assert_eq!(ring.after(9), None);
+        assert_eq!(ring.after(10), Some(10));
+    }
+
+    #[test]
+    fn a_revision_is_taken_whole() {
+        let mut ring = Ring::default();
+        (0..MOST_AT_ONCE).for_each(|_| ring.push(change(1)));
+        (0..MOST_AT_ONCE).for_each(|_| ring.push(change(2)));
+        ring.push(change(3));
+        let taken = ring.from(1).unwrap();
+        assert_eq!(taken.len(), 2 * MOST_AT_ONCE - 1);
+        assert_eq!(revisions(&ring.from(2 * MOST_AT_ONCE as u64).unwrap()), [3]);
+        assert!(ring.from(ring.end()).unwrap().is_empty());
+        assert!(ring.from(ring.end() + 1).is_none(), "a number of another ring");
+    }
+
+    proptest! {
+        /// A follower that looks now and then gets everything after its revision, once and in order, or is told that
+        /// it missed something; and it misses something only if more came than is kept.
+        #[test]
+        fn nothing_is_lost_or_told_twice(
+            most in 1usize..30,
+            before in prop::collection::vec(1usize..4, 0..20),
+            steps in prop::collection::vec((1usize..4, any::<bool>()), 0..60),
+            behind in 0i64..25,
+        ) {
+            let mut ring = Ring::holding(most);
+            let mut revision = 0;
+            let mut all = Vec::new();
+            let mut push = |ring: &mut Ring, size: usize| {
+                revision += 1;
+                (0..size).for_each(|_| { ring.push(change(revision)); all.push(revision); });
+                (revision, all.clone())
+            };
+            let mut known = Vec::new();
+            let mut now = 0;
+            for size in before { (now, known) = push(&mut ring, size); }
+            let start = (now - behind).max(0);
+            let missing = known.len() - known.iter().filter(|revision| **revision <= start).count();
+            let Some(mut next) = ring.after(start) else {
+                prop_assert!(missing > most || known.len() > most);
+                return Ok(());
+            };
+            let mut told = Vec::new();
+            let mut waiting = missing;
+            for (size, looks) in steps {
+                (_, known) = push(&mut ring, size);
+                waiting += size;
+                if looks {
+                    let Some(taken) = ring.from(next) else {
+                        prop_assert!(waiting > most);
+                        return Ok(());
+                    };
+                    next += taken.len() as u64;
+                    waiting = 0;
+                    told.extend(revisions(&taken));
+                }
+            }
+            let Some(last) = ring.from(next) else {
+                prop_assert!(waiting > most);
+                return Ok(());
+            };
+            told.extend(revisions(&last));
+            known.retain(|revision| *revision > start);
+            prop_assert_eq!(told, known);
+        }
+    }
+}

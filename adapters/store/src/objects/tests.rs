@@ -1,0 +1,394 @@
+//! The cache over a scripted store, on paused time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::objects::Change;
+use madako_messages::store::{Entry, KeyChange, Snapshot, StoreErrorKind};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::*;
+use crate::watch::{Dated, Interest, Seen};
+
+const DEADLINE: Duration = Duration::from_secs(2);
+
+type Question = oneshot::Sender<Result<i64, StoreError>>;
+
+/// A store that says what the test says.
+struct Script {
+    seen: Mutex<Option<mpsc::Receiver<Seen>>>,
+    questions: mpsc::UnboundedSender<Question>,
+}
+
+#[async_trait]
+impl Source for Script {
+    fn watch(&self, _: Interest) -> mpsc::Receiver<Seen> {
+        self.seen.lock().unwrap().take().expect("one watch, however many read")
+    }
+
+    async fn revision(&self) -> Result<i64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.send(answer).unwrap();
+        answered.await.unwrap()
+    }
+
+    async fn commit(&self, _: Transaction) -> Result<Outcome, StoreError> {
+        Ok(Outcome::Committed { revision: 1 })
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}
+
+/// The test's end of the script.
+struct Told {
+    objects: Arc<CachedObjects>,
+    seen: mpsc::Sender<Seen>,
+    questions: mpsc::UnboundedReceiver<Question>,
+}
+
+fn cache() -> Told {
+    let (seen, watched) = mpsc::channel(16);
+    let (sender, questions) = mpsc::unbounded_channel();
+    let script = Script { seen: Mutex::new(Some(watched)), questions: sender };
+    Told { objects: Arc::new(CachedObjects::over(Arc::new(script))), seen, questions }
+}
+
+fn entry(name: &str, revision: i64) -> Entry {
+    let value = format!(
+        r#"{{"metadata": {{"name": "{name}", "uid": "{revision}", "created": "2026-01-01T00:00:00",
+            "modified": "2026-01-01T00:00:00"}}, "rules": []}}"#
+    );
+    Entry { value: Bytes::from(value), create_revision: revision, mod_revision: revision, lease: 0 }
+}
+
+fn put(name: &str, revision: i64) -> Dated {
+    let change = KeyChange { key: format!("/core/roles/{name}"), entry: Some(entry(name, revision)) };
+    Dated { revision, change }
+}
+
+impl Told {
+    async fn see(&self, seen: Seen) {
+        self.seen.send(seen).await.unwrap();
+    }
+
+    async fn list(&self, revision: i64, names: &[&str], cause: &'static str) {
+        let entries: BTreeMap<_, _> =
+            names.iter().map(|name| (format!("/core/roles/{name}"), entry(name, revision))).collect();
+        self.see(Seen::Listed { snapshot: Snapshot { revision, entries }, others: 3, cause }).await;
+        let objects = Arc::clone(&self.objects);
+        until(move || objects.revision() == Some(revision)).await;
+    }
+
+    async fn change(&self, revision: i64, names: &[&str]) {
+        let changes = names.iter().map(|name| put(name, revision)).collect();
+        self.see(Seen::Changed { revision, changes }).await;
+    }
+
+    async fn interrupt(&self) {
+        let operation = "watch of every key".to_owned();
+        let why = "the connection is gone".to_owned();
+        self.see(Seen::Interrupted(StoreError { operation, kind: StoreErrorKind::Unavailable, why })).await;
+    }
+
+    fn read(&self) -> tokio::task::JoinHandle<Result<i64, StoreError>> {
+        let objects = Arc::clone(&self.objects);
+        tokio::spawn(async move { objects.fresh().await })
+    }
+
+    async fn question(&mut self) -> Question {
+        timeout(DEADLINE, self.questions.recv()).await.expect("a question").unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let (_, all) = self.objects.list(Selection { kind: Kind::Role, namespace: None });
+        all.iter().map(|stored| stored.key.name.clone()).collect()
+    }
+}
+
+/// Lets other tasks run until it is so.
+async fn until(is: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if is() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it did not come to be");
+}
+
+/// Lets other tasks do all that they can do without time passing.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn revisions(changes: &[Arc<Change>]) -> Vec<i64> {
+    changes.iter().map(|change| change.revision).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_until_the_view_shows_what_was_stored_when_it_began() {
+    let mut told = cache();
+    told.list(5, &["a"], "start").await;
+    let read = told.read();
+    told.question().await.send(Ok(7)).unwrap();
+    settle().await;
+    told.change(6, &["b"]).await;
+    settle().await;
+    assert!(!read.is_finished(), "the view is at revision 6");
+    // Revision 7 is of a key that is none of placement's.
+    told.change(7, &[]).await;
+    assert_eq!(read.await.unwrap().unwrap(), 7);
+    assert_eq!(told.names(), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_share_a_question_that_began_after_all_of_them_came() {
+    let mut told = cache();
+    told.list(5, &[], "start").await;
+    let first = told.read();
+    let running = told.question().await;
+    // They come while a question is under way, which may have been answered before.
+    let later: Vec<_> = (0..100).map(|_| told.read()).collect();
+    settle().await;
+    running.send(Ok(5)).unwrap();
+    assert_eq!(first.await.unwrap().unwrap(), 5);
+    assert!(later.iter().all(|read| !read.is_finished()));
+    told.change(6, &["b"]).await;
+    told.question().await.send(Ok(6)).unwrap();
+    for read in later {
+        assert_eq!(read.await.unwrap().unwrap(), 6);
+    }
+    assert!(told.questions.try_recv().is_err(), "one question for all of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_does_not_wait_for_a_revision_of_a_former_store() {
+    let mut told = cache();
+    told.list(1000, &["old"], "start").await;
+    // The answer came just before the store was wiped.
+    let read = told.read();
+    told.question().await.send(Ok(1001)).unwrap();
+    settle().await;
+    told.interrupt().await;
+    told.list(5, &["new"], "other-store").await;
+    told.question().await.send(Ok(5)).unwrap();
+    assert_eq!(read.await.unwrap().unwrap(), 5);
+    assert_eq!(told.names(), ["new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_not_answered_from_the_view_of_a_former_store() {
+    let mut told = cache();
+    told.list(1000, &["old"], "start").await;
+    // The watch has not noticed yet that the store was wiped.
+    let read = told.read();
+    told.question().await.send(Ok(7)).unwrap();
+    settle().await;
+    assert!(!read.is_finished(), "7 is of another store than 1000");
+    told.list(8, &["new"], "other-store").await;
+    told.question().await.send(Ok(8)).unwrap();
+    assert_eq!(read.await.unwrap().unwrap(), 8);
+
+    // Nor while nobody knows whether it is the same one, however its revision looks.
+    told.interrupt().await;
+    let read = told.read();
+    told.question().await.send(Ok(8)).unwrap();
+    settle().await;
+    assert!(!read.is_finished());
+    told.see(Seen::Resumed).await;
+    assert_eq!(read.await.unwrap().unwrap(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_ends_with_the_deadline() {
+    let mut told = cache();
+    let began = Instant::now();
+    let error = {
+        let read = told.read();
+        told.question().await.send(Ok(5)).unwrap();
+        read.await.unwrap().unwrap_err()
+    };
+    assert_eq!((error.kind, began.elapsed()), (StoreErrorKind::Deadline, DEADLINE));
+    assert!(error.why.contains("could not be read"), "{error}");
+
+    told.list(5, &[], "start").await;
+    let read = told.read();
+    told.question().await.send(Ok(6)).unwrap();
+    let error = read.await.unwrap().unwrap_err();
+    assert!(error.why.contains("at revision 5 and did not reach 6"), "{error}");
+
+    // The store does not answer: neither who asked nor who waits for the next question waits for longer.
+    let began = Instant::now();
+    let (first, second) = (told.read(), told.read());
+    let _unanswered = told.question().await;
+    for read in [first, second] {
+        let error = read.await.unwrap().unwrap_err();
+        assert!(error.why.contains("did not tell its revision"), "{error}");
+    }
+    assert_eq!(began.elapsed(), DEADLINE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_fails_its_readers() {
+    let mut told = cache();
+    told.list(5, &[], "start").await;
+    let one = told.read();
+    let question = told.question().await;
+    let other = told.read();
+    settle().await;
+    let error = StoreError { operation: "o".into(), kind: StoreErrorKind::Denied, why: "w".into() };
+    question.send(Err(error.clone())).unwrap();
+    assert_eq!(one.await.unwrap().unwrap_err(), error);
+    told.question().await.send(Ok(5)).unwrap();
+    assert_eq!(other.await.unwrap().unwrap(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_is_told_what_came_after_its_revision_and_nothing_else() {
+    let told = cache();
+    told.list(5, &["a"], "start").await;
+    told.change(6, &["b"]).await;
+    told.change(7, &["c", "d"]).await;
+    let objects = Arc::clone(&told.objects);
+    until(move || objects.revision() == Some(7)).await;
+    let mut early = told.objects.follow(5).unwrap();
+    let mut late = told.objects.follow(6).unwrap();
+    let (revision, all, mut new) = told.objects.follow_all();
+    assert_eq!((revision, all.len()), (7, 4));
+    assert_eq!(revisions(&early.next().await.unwrap()), [6, 7, 7]);
+    assert_eq!(revisions(&late.next().await.unwrap()), [7, 7]);
+    // Given up in the middle, and nothing is lost.
+    assert!(timeout(Duration::from_secs(60), new.next()).await.is_err());
+    told.change(8, &[]).await;
+    told.change(9, &["a"]).await;
+    for follower in [&mut early, &mut late, &mut new] {
+        let taken = follower.next().await.unwrap();
+        assert_eq!(revisions(&taken), [9]);
+        assert_eq!(taken[0].before.as_ref().unwrap().mod_revision, 5);
+    }
+    assert_eq!(
+        told.objects.follow(4).err(),
+        Some(Gap::Relisted { why: "it was read for the first time".into() })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_ends_followers_and_an_interruption_does_not() {
+    let told = cache();
+    let (revision, all, mut early) = told.objects.follow_all();
+    assert_eq!((revision, all.len()), (0, 0));
+    told.list(5, &["a"], "start").await;
+    assert!(matches!(early.next().await, Err(Gap::Relisted { .. })), "it saw nothing of the first list");
+    let mut follower = told.objects.follow(5).unwrap();
+    told.interrupt().await;
+    told.see(Seen::Resumed).await;
+    told.change(6, &["b"]).await;
+    assert_eq!(revisions(&follower.next().await.unwrap()), [6]);
+    told.list(6, &["a", "b"], "compacted").await;
+    for _ in 0..2 {
+        let why = "it was compacted beyond what was seen of it".to_owned();
+        assert_eq!(follower.next().await.unwrap_err(), Gap::Relisted { why });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_follows_after_a_revision_that_was_told_of_a_former_store() {
+    let mut told = cache();
+    told.list(7, &["old"], "start").await;
+    let read = told.read();
+    told.question().await.send(Ok(7)).unwrap();
+    let after = read.await.unwrap().unwrap();
+    // Wiped and filled again beyond that revision before the reader comes back.
+    told.list(3, &["new"], "other-store").await;
+    for revision in 4..=9 {
+        told.change(revision, &["b"]).await;
+    }
+    let objects = Arc::clone(&told.objects);
+    until(move || objects.revision() == Some(9)).await;
+    assert!(matches!(told.objects.follow(after), Err(Gap::Relisted { .. })));
+    assert!(told.objects.follow(8).is_ok());
+    tokio::time::advance(DEADLINE).await;
+    assert!(told.objects.follow(after).is_ok(), "whoever was told it then is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_follower_is_told_so_and_holds_nobody_up() {
+    const MOST: usize = 50;
+    let told = cache();
+    *told.objects.shared.write() = View::keeping(ring::Ring::holding(MOST));
+    told.list(1, &[], "start").await;
+    let mut slow = told.objects.follow(1).unwrap();
+    let mut quick = told.objects.follow(1).unwrap();
+    let mut taken = VecDeque::new();
+    for last in (11..500).step_by(10) {
+        let changes = (last - 9..=last).map(|revision| put("a", revision)).collect();
+        told.see(Seen::Changed { revision: last, changes }).await;
+        while taken.back().is_none_or(|revision| *revision < last) {
+            taken.extend(revisions(&quick.next().await.unwrap()));
+        }
+    }
+    assert!(taken.iter().copied().eq(2..2 + taken.len() as i64), "each once, in order");
+    assert!(taken.len() > MOST);
+    for _ in 0..2 {
+        assert_eq!(slow.next().await.unwrap_err(), Gap::Lagged { limit: MOST });
+    }
+    assert_eq!(told.objects.follow(1).err(), Some(Gap::Lagged { limit: MOST }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_value_is_a_fault_and_fails_no_list() {
+    let told = cache();
+    told.list(1, &["a", "c"], "start").await;
+    let mut bad = put("b", 2);
+    bad.change.entry.as_mut().unwrap().value = Bytes::from_static(b"{\"metadata\": 1}");
+    let mut odd = put("x", 2);
+    odd.change.key = "/core/roles/x/y".into();
+    told.see(Seen::Changed { revision: 2, changes: vec![bad, odd] }).await;
+    let objects = Arc::clone(&told.objects);
+    until(move || objects.revision() == Some(2)).await;
+    assert_eq!(told.names(), ["a", "c"]);
+    let faults: Vec<_> = told.objects.faults().into_iter().map(|fault| fault.key).collect();
+    assert_eq!(faults, ["/core/roles/b", "/core/roles/x/y"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_end_with_the_cache() {
+    let told = cache();
+    told.list(1, &[], "start").await;
+    let mut follower = told.objects.follow(1).unwrap();
+    drop(told);
+    assert!(matches!(timeout(DEADLINE, follower.next()).await, Ok(Err(Gap::Relisted { .. }))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_followers_each_get_every_change() {
+    let told = cache();
+    told.list(1, &[], "start").await;
+    let followers: Vec<_> = (0..1000).map(|_| told.objects.follow(1).unwrap()).collect();
+    let following: Vec<_> = followers
+        .into_iter()
+        .map(|mut follower| {
+            tokio::spawn(async move {
+                let mut seen = Vec::new();
+                while seen.len() < 200 {
+                    seen.extend(revisions(&follower.next().await.unwrap()));
+                }
+                seen
+            })
+        })
+        .collect();
+    for revision in 2..202 {
+        told.change(revision, &["a"]).await;
+    }
+    for seen in following {
+        assert!(seen.await.unwrap().into_iter().eq(2..202));
+    }
+}

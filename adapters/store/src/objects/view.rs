@@ -1,0 +1,207 @@
+//! The view: what the store holds at one revision, and the changes that led there. Pure.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::objects::{Change, Gap, Stored};
+use madako_messages::state::Fault;
+
+use super::ring::Ring;
+
+/// A value as it was read: a resource, or why there is none.
+pub(super) type Read = Result<Arc<Stored>, String>;
+
+/// What a key became at a revision.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) revision: i64,
+    /// As etcd has it.
+    pub(super) key: String,
+    /// Its new mod revision and value; `None`: it was deleted.
+    pub(super) value: Option<(i64, Read)>,
+}
+
+/// A value that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unread {
+    mod_revision: i64,
+    why: String,
+}
+
+/// Everything of placement's at one revision. Keys are ordered as etcd orders them: by their bytes.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    generation: u64,
+    revision: i64,
+    objects: BTreeMap<String, Arc<Stored>>,
+    faults: BTreeMap<String, Unread>,
+    /// How many resources of each kind there are.
+    counts: BTreeMap<Kind, usize>,
+    ring: Ring,
+    /// The revision of the last list.
+    listed: i64,
+    /// Why the generation began.
+    why: &'static str,
+}
+
+/// What is to be reported of new faults.
+pub(super) type NewFaults = Vec<Fault>;
+
+impl View {
+    /// One that keeps other changes, for tests.
+    #[cfg(test)]
+    pub(super) fn keeping(ring: Ring) -> Self {
+        Self { ring, ..Self::default() }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    pub(super) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Arc<Stored>> {
+        self.objects.get(key).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Stored>> {
+        self.objects.values().cloned().collect()
+    }
+
+    pub(super) fn below(&self, prefix: &str) -> Vec<Arc<Stored>> {
+        let from = self.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, stored)| Arc::clone(stored)).collect()
+    }
+
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
+        self.faults.iter().map(fault).collect()
+    }
+
+    /// How many resources of each kind there are, in the order of [`Kind::ALL`].
+    pub(super) fn counts(&self) -> Vec<usize> {
+        Kind::ALL.iter().map(|kind| self.counts.get(kind).copied().unwrap_or_default()).collect()
+    }
+
+    /// How many values cannot be read.
+    pub(super) fn fault_count(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// Replaces everything: a new generation. Returns what cannot be read and was not known to be so, and what was
+    /// replaced, so that the caller drops it where nobody waits.
+    pub(super) fn replace(
+        &mut self,
+        revision: i64,
+        values: BTreeMap<String, (i64, Read)>,
+        why: &'static str,
+    ) -> (NewFaults, BTreeMap<String, Arc<Stored>>) {
+        let mut objects = BTreeMap::new();
+        let mut faults = BTreeMap::new();
+        self.counts.clear();
+        for (key, (mod_revision, read)) in values {
+            match read {
+                Ok(stored) => {
+                    *self.counts.entry(stored.key.kind).or_default() += 1;
+                    objects.insert(key, stored);
+                }
+                Err(why) => drop(faults.insert(key, Unread { mod_revision, why })),
+            }
+        }
+        let known = mem::replace(&mut self.faults, faults);
+        let new = self.faults.iter().filter(|(key, unread)| known.get(*key) != Some(unread));
+        let new = new.map(|(key, unread)| Fault { key: key.clone(), why: unread.why.clone() }).collect();
+        let replaced = mem::replace(&mut self.objects, objects);
+        self.generation += 1;
+        self.revision = revision;
+        self.listed = revision;
+        self.why = why;
+        self.ring.cleared(revision);
+        (new, replaced)
+    }
+
+    /// Goes on to a revision. Returns what cannot be read since then, and whether followers have something to take.
+    pub(super) fn advance(&mut self, revision: i64, steps: Vec<Step>) -> (NewFaults, bool) {
+        let mut new = Vec::new();
+        let end = self.ring.end();
+        for Step { revision, key, value } in steps {
+            let (after, unread) = match value {
+                Some((_, Ok(stored))) => (Some(stored), None),
+                Some((mod_revision, Err(why))) => (None, Some(Unread { mod_revision, why })),
+                None => (None, None),
+            };
+            match unread {
+                Some(unread) => {
+                    new.push(Fault { key: key.clone(), why: unread.why.clone() });
+                    self.faults.insert(key.clone(), unread);
+                }
+                None => drop(self.faults.remove(&key)),
+            }
+            let before = match &after {
+                Some(stored) => self.objects.insert(key, Arc::clone(stored)),
+                None => self.objects.remove(&key),
+            };
+            self.count(before.as_deref(), after.as_deref());
+            // What was not readable and still is not has not changed for anybody.
+            let either = after.as_ref().or(before.as_ref());
+            if let Some(key) = either.map(|stored| stored.key.clone()) {
+                self.ring.push(Arc::new(Change { revision, key, before, after }));
+            }
+        }
+        self.revision = revision;
+        (new, self.ring.end() > end)
+    }
+
+    fn count(&mut self, before: Option<&Stored>, after: Option<&Stored>) {
+        if let Some(after) = after {
+            *self.counts.entry(after.key.kind).or_default() += 1;
+        }
+        if let Some(count) = before.and_then(|before| self.counts.get_mut(&before.key.kind)) {
+            *count -= 1;
+        }
+    }
+
+    /// The number of the first change after a revision of this generation.
+    pub(super) fn follow(&self, after: i64) -> Result<u64, Gap> {
+        if after > self.revision || after < self.listed {
+            return Err(self.relisted());
+        }
+        self.ring.after(after).ok_or_else(|| self.lagged())
+    }
+
+    /// The changes from a number on, which was of a generation.
+    pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, Gap> {
+        if generation != self.generation {
+            return Err(self.relisted());
+        }
+        self.ring.from(from).ok_or_else(|| self.lagged())
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn end(&mut self) {
+        self.generation += 1;
+        self.why = "nobody reads the store any longer";
+    }
+
+    /// The gap between a generation and the one before.
+    pub(super) fn relisted(&self) -> Gap {
+        let why = if self.generation == 0 { "nothing was read yet" } else { self.why };
+        Gap::Relisted { why: why.to_owned() }
+    }
+
+    fn lagged(&self) -> Gap {
+        Gap::Lagged { limit: self.ring.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

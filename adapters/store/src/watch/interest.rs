@@ -1,0 +1,99 @@
+//! What of the watched keys somebody wants to know.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use madako_messages::store::Snapshot;
+
+use super::assembly::{Mark, Told};
+use crate::lines::{Failed, Lines};
+use crate::list::{What, list};
+use crate::namespace::Namespace;
+
+/// What of the watched keys is told with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// All of them. After an interruption the store is known by its keys and their revisions.
+    All,
+    /// Those that begin with one of these; of the others only that there was a change. After an interruption the store
+    /// is known by what it holds as well: one that was wiped and filled again in the same steps is another one.
+    Below(&'static [&'static str]),
+}
+
+impl Interest {
+    /// Whether a key is told with its value.
+    pub(crate) fn includes(self, key: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Below(prefixes) => prefixes.iter().any(|prefix| key.starts_with(prefix)),
+        }
+    }
+
+    /// What is remembered of a key that was told.
+    pub(super) fn mark(self, key: &str, mod_revision: i64, value: &[u8]) -> Mark {
+        let value = match self {
+            Self::Below(_) if self.includes(key) => {
+                let mut hasher = DefaultHasher::new();
+                value.hash(&mut hasher);
+                hasher.finish()
+            }
+            _ => 0,
+        };
+        Mark { mod_revision, value }
+    }
+
+    /// What there is now: what is remembered, and what is told.
+    pub(super) async fn read(self, from: Read<'_>) -> Result<(Told, Snapshot), Failed> {
+        let Read { lines, namespace, prefix } = from;
+        let mut all = match self {
+            Self::All => list(lines, namespace, prefix, What::All, 0).await?,
+            Self::Below(_) => list(lines, namespace, prefix, What::Keys, 0).await?,
+        };
+        let revision = all.revision;
+        self.fill(from, &mut all, revision).await?;
+        let told = self.told(&all);
+        all.entries.retain(|key, _| self.includes(key));
+        Ok((told, all))
+    }
+
+    /// What is remembered of the store as it was at a revision.
+    pub(super) async fn at(self, from: Read<'_>, revision: i64) -> Result<Told, Failed> {
+        let Read { lines, namespace, prefix } = from;
+        let mut all = list(lines, namespace, prefix, What::Keys, revision).await?;
+        self.fill(from, &mut all, revision).await?;
+        Ok(self.told(&all))
+    }
+
+    /// Replaces what was read without values by what has them, as far as they are of interest.
+    async fn fill(self, from: Read<'_>, all: &mut Snapshot, revision: i64) -> Result<(), Failed> {
+        let Self::Below(prefixes) = self else { return Ok(()) };
+        for prefix in prefixes {
+            // Most kinds have no resources at all.
+            if !all
+                .entries
+                .range((*prefix).to_owned()..)
+                .next()
+                .is_some_and(|(key, _)| key.starts_with(prefix))
+            {
+                continue;
+            }
+            let below = list(from.lines, from.namespace, prefix, What::All, revision).await?;
+            all.entries.extend(below.entries);
+        }
+        Ok(())
+    }
+
+    fn told(self, all: &Snapshot) -> Told {
+        let mark = |(key, entry): (&String, &madako_messages::store::Entry)| {
+            (key.clone(), self.mark(key, entry.mod_revision, &entry.value))
+        };
+        Told { revision: all.revision, keys: all.entries.iter().map(mark).collect() }
+    }
+}
+
+/// Where to read from.
+#[derive(Clone, Copy)]
+pub(super) struct Read<'a> {
+    pub(super) lines: &'a Lines,
+    pub(super) namespace: &'a Namespace,
+    pub(super) prefix: &'a str,
+}
