@@ -41,3 +41,6 @@ mod rules;
 mod update;
 
 pub use constraint::{LabelConstraint, MetricConstraint};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! A resource of any kind.
 
-use super::document;
+use super::document::{self, RequestError, Requested};
 use super::kind::{Kind, ObjectKey};
 use super::metadata::Metadata;
 use super::reader::Field;
@@ -113,6 +113,19 @@ macro_rules! objects {
             pub fn from_stored(kind: Kind, text: &str) -> Result<Self, InputError> {
                 match kind {
                     $(Kind::$kind => document::from_stored(kind.name(), text).map(Self::$kind),)*
+                }
+            }
+
+            /// Reads what somebody wants to create, strictly.
+            ///
+            /// # Errors
+            /// The text is no JSON, or has wrong fields, each of which is named.
+            pub fn from_request(kind: Kind, text: &str) -> Result<Requested<Self>, RequestError> {
+                match kind {
+                    $(Kind::$kind => {
+                        let Requested { value, passed_over } = document::from_request(kind.name(), text)?;
+                        Ok(Requested { value: Self::$kind(value), passed_over })
+                    })*
                 }
             }
 
