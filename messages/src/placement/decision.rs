@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::fit::Unmet;
 use super::kind::{Kind, ObjectKey};
 use super::metadata::Reason;
 
@@ -316,25 +317,14 @@ pub struct Candidate {
     pub score: Option<f64>,
 }
 
-/// Why a candidate cannot be chosen: the first that was found.
+/// Why a candidate cannot be chosen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Dropped {
-    /// It is being deleted.
-    Deleted,
-    /// It is not online.
-    NotOnline {
-        /// Its state.
-        state: String,
-    },
-    /// It does not meet a constraint.
-    Constraint {
-        /// What it is on: `label`, `custom_resource` or `metric`.
-        on: &'static str,
-        /// The constraint, as it was written.
-        constraint: String,
-        /// What the candidate has; `None`: it lacks the label, the resource or the metric.
-        got: Option<String>,
+    /// Its state, or constraints that it does not meet: all of them.
+    Unmet {
+        /// What is not met.
+        unmet: Vec<Unmet>,
     },
     /// A value of one of its metrics was never fetched.
     WaitsForMetric {
