@@ -1,0 +1,165 @@
+//! Clusters go to clouds, Magnum clusters to projects (seed 004, "Cluster handler", "Magnum cluster handler").
+//!
+//! Guarantees: only what is not bound, not deleted and not failed is bound, and never moved. Clouds of the namespace
+//! come before those of everybody. Nothing fails for ever because values of metrics are missing: it waits.
+
+use std::rc::Rc;
+
+use madako_messages::placement::binding::{bind_cluster, bind_magnum_cluster};
+use madako_messages::placement::fit::Wants;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::kubernetes::{Cluster, ClusterState};
+use madako_messages::placement::metadata::{Reason, ReasonCode, ResourceRef};
+use madako_messages::placement::openstack::{MagnumCluster, MagnumClusterState, Project};
+use time::OffsetDateTime;
+
+use crate::draft::{Draft, What};
+use crate::draw::Draw;
+use crate::scope::Scope;
+use crate::snapshot::{Seen, Snapshot};
+use crate::target::{Takes, Target};
+
+/// What became of a cluster without a cloud, or a Magnum cluster without a project.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Placed {
+    /// It is bound.
+    Bound {
+        /// The cloud or project.
+        to: ObjectKey,
+    },
+    /// Metrics were never fetched.
+    WaitsForMetric {
+        /// When it is decided without them.
+        until: OffsetDateTime,
+    },
+    /// What would fit has metrics that cannot be had.
+    WaitsForMetrics,
+    /// Nothing fits.
+    Failed,
+}
+
+/// Where something goes.
+enum Choice<'a> {
+    To(Rc<Target<'a>>),
+    Waits(OffsetDateTime),
+    Failing,
+    Nowhere,
+}
+
+fn choose<'a>(scope: &mut Scope<'a>, wants: &Wants<'a>, seed: u64, uid: &str) -> Choice<'a> {
+    let class = scope.class(wants);
+    let until = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
+    if let Some(until) = until.map(|(_, until)| until).max() {
+        return Choice::Waits(until);
+    }
+    if let Some((_, members)) = class.best(&[]) {
+        let drawn = Draw::new(seed, uid).below(members.len());
+        if let Some(at) = members.get(drawn) {
+            return Choice::To(Rc::clone(scope.target(*at)));
+        }
+    }
+    let lasting = Wants { metrics: &[], ..*wants };
+    let failing = scope
+        .targets()
+        .iter()
+        .any(|target| target.takes == Takes::FailingMetrics && lasting.met_by(&target.offer));
+    if failing { Choice::Failing } else { Choice::Nowhere }
+}
+
+/// Binds a cluster to a cloud. `None`: it is not for the scheduler.
+pub(crate) fn place_cluster<'a>(
+    seen: Seen<'a, Cluster>,
+    scopes: [&mut Scope<'a>; 2],
+    seed: u64,
+    now: OffsetDateTime,
+    draft: &mut Draft,
+) -> Option<Placed> {
+    let cluster = seen.value;
+    if cluster.metadata.deleted.is_some()
+        || !cluster.spec.kubeconfig.reveal().is_empty()
+        || cluster.status.state == ClusterState::Failed
+        || cluster.status.scheduled_to.is_some()
+    {
+        return None;
+    }
+    let wants = Wants::from(cluster);
+    let mut failing = false;
+    for scope in scopes {
+        match choose(scope, &wants, seed, &cluster.metadata.uid) {
+            Choice::Waits(until) => return Some(Placed::WaitsForMetric { until }),
+            Choice::Failing => failing = true,
+            Choice::Nowhere => {}
+            Choice::To(cloud) => {
+                let to = cloud.key().clone();
+                if let Some(cluster) = draft.edit(seen, What::Cluster) {
+                    bind_cluster(cluster, ResourceRef::to(&to), now);
+                }
+                draft.stand_on(&seen.stored.key, cloud.basis());
+                return Some(Placed::Bound { to });
+            }
+        }
+    }
+    if failing {
+        return Some(Placed::WaitsForMetrics);
+    }
+    if let Some(cluster) = draft.edit(seen, What::Cluster) {
+        cluster.status.state = ClusterState::Failed;
+        cluster.status.reason = Some(Reason::new(ReasonCode::NoSuitableResource, "No matching cloud found"));
+    }
+    Some(Placed::Failed)
+}
+
+/// Binds a Magnum cluster to a project. `None`: it is not for the scheduler.
+pub(crate) fn place_magnum_cluster<'a>(
+    seen: Seen<'a, MagnumCluster>,
+    scope: &mut Scope<'a>,
+    snapshot: &'a Snapshot,
+    seed: u64,
+    draft: &mut Draft,
+) -> Option<Placed> {
+    let cluster = seen.value;
+    if cluster.metadata.deleted.is_some() || cluster.status.project.is_some() {
+        return None;
+    }
+    match choose(scope, &Wants::from(cluster), seed, &cluster.metadata.uid) {
+        Choice::Waits(until) => Some(Placed::WaitsForMetric { until }),
+        Choice::Failing => Some(Placed::WaitsForMetrics),
+        Choice::Nowhere => {
+            if let Some(cluster) = draft.edit(seen, What::Cluster) {
+                cluster.status.state = MagnumClusterState::Failed;
+                cluster.status.reason =
+                    Some(Reason::new(ReasonCode::NoSuitableResource, "No matching OpenStack project found"));
+            }
+            Some(Placed::Failed)
+        }
+        Choice::To(target) => {
+            let to = target.key().clone();
+            let project = snapshot.seen::<Project>(&to)?.value;
+            if let Some(cluster) = draft.edit(seen, What::Cluster) {
+                inherit(cluster, project);
+                bind_magnum_cluster(cluster, ResourceRef::to(&to), project.spec.template.clone());
+                if cluster.status.state == MagnumClusterState::Failed {
+                    // It failed only because there was no project: nothing was begun.
+                    cluster.status.state = MagnumClusterState::Pending;
+                    cluster.status.reason = None;
+                }
+            }
+            draft.stand_on(&seen.stored.key, target.basis());
+            Some(Placed::Bound { to })
+        }
+    }
+}
+
+/// Labels and metrics of the project become the cluster's own; those that it has already count before them.
+fn inherit(cluster: &mut MagnumCluster, project: &Project) {
+    for (name, value) in project.metadata.labels.iter() {
+        if cluster.metadata.labels.get(name).is_none() {
+            cluster.metadata.labels.insert(name, value.clone());
+        }
+    }
+    for metric in &project.spec.metrics {
+        if !cluster.spec.metrics.iter().any(|own| own.name == metric.name) {
+            cluster.spec.metrics.push(metric.clone());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Sets of places in a list, as bits.
+
+/// A set of numbers below a size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bits(Vec<u64>);
+
+impl Bits {
+    /// The numbers below `size` for which something is true.
+    pub(crate) fn of(size: usize, mut holds: impl FnMut(usize) -> bool) -> Self {
+        let mut bits = Self(vec![0; size.div_ceil(64)]);
+        for number in (0..size).filter(|number| holds(*number)) {
+            bits.0[number / 64] |= 1 << (number % 64);
+        }
+        bits
+    }
+
+    /// Keeps what is in the other set, too.
+    pub(crate) fn intersect(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            *own &= other;
+        }
+    }
+
+    /// Adds what is in the other set.
+    pub(crate) fn unite(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            *own |= other;
+        }
+    }
+
+    /// Whether a number is in it.
+    pub(crate) fn has(&self, number: usize) -> bool {
+        self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
+    }
+
+    /// How many are in it.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// What is in it, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut word = *word;
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros() as usize;
+                if word == 0 {
+                    return None;
+                }
+                word &= word - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_set_is_found_again() {
+        let even = Bits::of(130, |number| number % 2 == 0);
+        let mut thirds = Bits::of(130, |number| number % 3 == 0);
+        assert_eq!(even.count(), 65);
+        assert!(even.has(128) && !even.has(129) && !even.has(1_000));
+        thirds.intersect(&even);
+        assert_eq!(thirds.iter().collect::<Vec<_>>(), (0..130).step_by(6).collect::<Vec<_>>());
+        thirds.unite(&even);
+        assert_eq!(thirds, even);
+        assert_eq!(Bits::of(0, |_| true).iter().count(), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Clusters that are created for applications (`auto_cluster_create`), and deleted when nobody uses them.
+//!
+//! Guarantees: a name that is taken in the namespace is not drawn. A cluster is deleted only after it was online, and
+//! after a whole `deletion_retention` in which no application was bound to it, ran on it or waited for it.
+
+use std::collections::BTreeSet;
+
+use madako_messages::placement::binding::bind_cluster;
+use madako_messages::placement::free::JsonObject;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{
+    Application, CloudConstraints, Cluster, ClusterCloudConstraints, ClusterSpec, ClusterState, ClusterStatus,
+};
+use madako_messages::placement::metadata::{Metadata, ResourceRef};
+use madako_messages::placement::reader::Rest;
+use madako_messages::placement::timestamp::Timestamp;
+use time::OffsetDateTime;
+
+use crate::draw::Draw;
+use crate::snapshot::Snapshot;
+
+/// Names run from `cluster-1000` to `cluster-9999`, as in Krake.
+const NAMES: std::ops::RangeInclusive<usize> = 1_000..=9_999;
+
+/// A name that no cluster of the namespace has; `None`: all are taken.
+pub(crate) fn name(
+    taken: impl Fn(&ObjectKey) -> bool,
+    namespace: Option<&str>,
+    draw: &mut Draw,
+) -> Option<ObjectKey> {
+    let size = NAMES.count();
+    let first = draw.below(size);
+    (0..size)
+        .map(|step| NAMES.start() + (first + step) % size)
+        .map(|number| ObjectKey::new(Kind::Cluster, namespace, format!("cluster-{number}")))
+        .find(|key| !taken(key))
+}
+
+/// A cluster for an application, bound to the cloud that was the best for it.
+pub(crate) fn cluster(
+    key: &ObjectKey,
+    application: &Application,
+    cloud: &ObjectKey,
+    tosca: &JsonObject,
+    now: OffsetDateTime,
+    draw: &mut Draw,
+) -> Cluster {
+    let wants = &application.spec.constraints.cluster;
+    let mut metadata =
+        Metadata::new(key.name.clone(), key.namespace.as_deref(), draw.uuid(), Timestamp::new(now));
+    metadata.inherit_labels = true;
+    let constraints = ClusterCloudConstraints {
+        cloud: CloudConstraints {
+            labels: wants.labels.clone(),
+            metrics: wants.metrics.clone(),
+            rest: Rest::default(),
+        },
+        rest: Rest::default(),
+    };
+    let spec = ClusterSpec {
+        kubeconfig: Default::default(),
+        tosca: tosca.clone(),
+        custom_resources: Vec::new(),
+        constraints,
+        metrics: Vec::new(),
+        inherit_metrics: true,
+        backoff: 1,
+        backoff_delay: 1,
+        backoff_limit: -1,
+        auto_generated: true,
+        rest: Rest::default(),
+    };
+    let mut cluster = Cluster { metadata, spec, status: ClusterStatus::default(), rest: Rest::default() };
+    bind_cluster(&mut cluster, ResourceRef::to(cloud), now);
+    cluster
+}
+
+/// Clusters that some application is bound to, runs on or waits for.
+pub(crate) fn used(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
+    let mut used = BTreeSet::new();
+    for seen in snapshot.of::<Application>() {
+        let status = &seen.value.status;
+        used.extend(status.scheduled_to.as_ref().and_then(ResourceRef::key));
+        used.extend(status.running_on.as_ref().and_then(ResourceRef::key));
+        let namespace = seen.stored.key.namespace.as_deref();
+        let waits = status.auto_cluster_create_started.as_deref();
+        used.extend(waits.map(|name| ObjectKey::new(Kind::Cluster, namespace, name)));
+    }
+    used
+}
+
+/// Whether a cluster is or was just now online.
+pub(crate) fn is_up(state: ClusterState) -> bool {
+    // It is online, but its metrics cannot be had.
+    matches!(state, ClusterState::Online | ClusterState::FailingMetrics)
+}

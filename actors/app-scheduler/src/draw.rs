@@ -1,0 +1,80 @@
+//! The seeded generator of ties, names and identities.
+//!
+//! Guarantees: a draw depends on the seed and on what it is for, not on other draws: an application that comes or
+//! goes changes nobody else's.
+
+/// Draws for one purpose.
+#[derive(Debug, Clone)]
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    /// Draws for something with a name, such as an application's uid.
+    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+        // FNV-1a: short texts, and the generator below mixes what it gives.
+        let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self(hash ^ seed.rotate_left(32))
+    }
+
+    /// The next number (SplitMix64).
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        // The product's upper half: every number below the bound is as likely as the others to one in 2^32.
+        let product = u128::from(self.next()) * (bound as u128);
+        usize::try_from(product >> 64).unwrap_or(0)
+    }
+
+    /// A random identity (UUID version 4).
+    pub(crate) fn uuid(&mut self) -> String {
+        let (high, low) = (self.next(), self.next());
+        let high = (high & 0xffff_ffff_ffff_0fff) | 0x4000;
+        let low = (low & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draw_depends_on_seed_and_purpose_alone() {
+        let draw = |seed, purpose: &str| Draw::new(seed, purpose).next();
+        assert_eq!(draw(1, "a"), draw(1, "a"));
+        assert_ne!(draw(1, "a"), draw(2, "a"));
+        assert_ne!(draw(1, "a"), draw(1, "b"));
+    }
+
+    #[test]
+    fn draws_are_spread_evenly() {
+        let mut counts = [0_u32; 10];
+        for number in 0..10_000 {
+            counts[Draw::new(7, &format!("application {number}")).below(10)] += 1;
+        }
+        assert!(counts.iter().all(|count| (850..1_150).contains(count)), "{counts:?}");
+        assert_eq!(Draw::new(7, "none").below(0), 0);
+    }
+
+    #[test]
+    fn an_identity_looks_like_one() {
+        let uuid = Draw::new(3, "cluster").uuid();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(&uuid[14..15], "4");
+        assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"), "{uuid}");
+    }
+}

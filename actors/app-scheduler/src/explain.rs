@@ -1,0 +1,244 @@
+//! One decision with every candidate; and what another value, or one cluster less, would have changed.
+//!
+//! Guarantees: it is the pass itself that is asked, over the same snapshot, so that an explanation never says
+//! something else than what is decided. Made when somebody asks: a pass does not pay for it.
+
+use std::collections::BTreeMap;
+
+use madako_messages::placement::core::{GlobalMetric, Metric, MetricSpec};
+use madako_messages::placement::decision::{
+    Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
+};
+use madako_messages::placement::fit::{Unmet, Wants, unavailable};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_messages::placement::object_value::Object;
+use time::OffsetDateTime;
+
+use crate::book::{Book, Known};
+use crate::pass::{PassInput, Scopes, pass};
+use crate::scope::{Class, Scope};
+use crate::snapshot::Snapshot;
+use crate::target::{Takes, Target};
+
+/// Explains the decision on an application. `last`: the decision on it that was kept.
+///
+/// # Errors
+/// The application, or something that should be taken for something else, does not exist or cannot be so.
+pub fn explain(
+    input: &PassInput<'_>,
+    key: &ObjectKey,
+    what_if: &WhatIf,
+    last: Option<Decision>,
+) -> Result<Explanation, ExplainError> {
+    let unknown = || ExplainError::Unknown { application: key.clone() };
+    let seen = input.snapshot.seen::<Application>(key).ok_or_else(unknown)?;
+    let metrics = with(input, key, what_if)?;
+    let left_out = left_out(input, key, what_if)?;
+    let mut snapshot = None;
+    if !left_out.is_empty() {
+        let kept = input.snapshot.clone().without(&left_out);
+        snapshot = Some(kept);
+    }
+    let asked = PassInput {
+        snapshot: snapshot.as_ref().unwrap_or(input.snapshot),
+        metrics: metrics.as_ref().or(input.metrics),
+        ..*input
+    };
+    let decision = pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
+
+    // Candidates are shown with those that were left out.
+    let shown = PassInput { snapshot: input.snapshot, ..asked };
+    let mut book = Book::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
+    let mut scopes = Scopes::new(&shown, &mut book);
+    let (clusters, clouds) = scopes.of(key.namespace.as_deref());
+    let application = seen.value;
+    let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());
+    let show = Show { input: &shown, wants: Wants::from(application), current, left_out: &left_out };
+    let creates = application.spec.auto_cluster_create && input.config.cluster_creation.tosca.is_some();
+    let clusters = show.all(clusters);
+    let clouds = clouds.into_iter().filter(|_| creates).flat_map(|scope| show.all(scope)).collect();
+    Ok(Explanation {
+        application: key.clone(),
+        revision: input.snapshot.revision(),
+        decision,
+        last,
+        stickiness: input.config.stickiness,
+        clusters,
+        clouds,
+    })
+}
+
+struct Show<'p, 'a> {
+    input: &'p PassInput<'a>,
+    wants: Wants<'a>,
+    current: Option<ObjectKey>,
+    left_out: &'p [ObjectKey],
+}
+
+impl<'a> Show<'_, 'a> {
+    fn all(&self, scope: &mut Scope<'a>) -> Vec<Candidate> {
+        let class = scope.class(&self.wants);
+        scope.targets().iter().enumerate().map(|(at, target)| self.one(target, at, &class)).collect()
+    }
+
+    fn one(&self, target: &Target<'a>, at: usize, class: &Class) -> Candidate {
+        let current = self.current.as_ref() == Some(target.key());
+        let known = target.known.iter().all(|known| matches!(known, Known::Value(_)));
+        let stickiness = if current { self.input.config.stickiness } else { 0.0 };
+        Candidate {
+            target: target.key().clone(),
+            current,
+            dropped: self.dropped(target, at, class),
+            metrics: self.metrics(target),
+            base: known.then(|| target.base.score()),
+            score: known.then(|| target.base.with(stickiness)),
+        }
+    }
+
+    fn dropped(&self, target: &Target<'a>, at: usize, class: &Class) -> Option<Dropped> {
+        if self.left_out.contains(target.key()) {
+            return Some(Dropped::LeftOut);
+        }
+        let mut unmet = match &target.stored.object {
+            // Without values of its metrics it is online all the same; that is said below.
+            Object::Cluster(cluster) if cluster.status.state != ClusterState::FailingMetrics => {
+                unavailable(cluster)
+            }
+            object if object.metadata().deleted.is_some() => {
+                vec![Unmet::Deleted]
+            }
+            _ => Vec::new(),
+        };
+        unmet.extend(Wants { metrics: &[], ..self.wants }.unmet(&target.offer));
+        if unmet.is_empty() && target.takes == Takes::FailingMetrics {
+            let (metric, why) = target.failing().next().unwrap_or_default();
+            return Some(Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() });
+        }
+        if unmet.is_empty()
+            && let Some((metric, _)) = target.waits().next()
+        {
+            return Some(Dropped::WaitsForMetric { metric });
+        }
+        let metrics = Wants { metrics: self.wants.metrics, ..Wants::default() };
+        unmet.extend(metrics.unmet(&target.offer));
+        if !unmet.is_empty() {
+            return Some(Dropped::Unmet { unmet });
+        }
+        let best = class.best(&[]).filter(|(rank, _)| rank.has_metrics);
+        (class.fit.has(at) && !target.base.has_metrics && best.is_some()).then_some(Dropped::WithoutMetrics)
+    }
+
+    fn metrics(&self, target: &Target<'a>) -> Vec<MetricPart> {
+        let parts = target.offer.metrics().iter().zip(&target.known);
+        parts
+            .map(|(metric, known)| {
+                let value = match known {
+                    Known::Value(value) => Some(*value),
+                    _ => metric.state.and_then(|state| state.value),
+                };
+                let trust = metric.state.map(|state| &state.trust);
+                MetricPart {
+                    metric: metric.key.to_string(),
+                    weight: metric.reference.weight,
+                    value: value.map(|value| value.raw),
+                    normalized: value.map(|value| value.normalized),
+                    age: value.map(|value| (self.input.now - value.at).as_seconds_f64().max(0.0)),
+                    oscillates: trust.is_some_and(Trust::oscillates),
+                    range: trust.and_then(|trust| trust.range),
+                    since: trust.map(|trust| trust.since),
+                }
+            })
+            .collect()
+    }
+}
+
+/// What is known of metrics, with other values; `None`: as it is.
+fn with(
+    input: &PassInput<'_>,
+    application: &ObjectKey,
+    what_if: &WhatIf,
+) -> Result<Option<MetricsObserved>, ExplainError> {
+    if what_if.with.is_empty() {
+        return Ok(None);
+    }
+    let nothing = MetricsObserved { revision: 0, at: input.now, metrics: BTreeMap::new() };
+    let mut observed = input.metrics.cloned().unwrap_or(nothing);
+    for (name, raw) in &what_if.with {
+        let mut found = false;
+        for namespace in [application.namespace.clone(), None] {
+            let key = MetricKey { namespace, name: name.clone() };
+            let Some((revision, spec)) = definition(input.snapshot, &key) else { continue };
+            found = true;
+            let value = value(name, spec, *raw, input.now)?;
+            let known = observed.metrics.remove(&key);
+            let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
+            let state = MetricState {
+                metric_revision: revision,
+                provider_revision: 0,
+                value: Some(value),
+                reason: None,
+                undefined: false,
+                note: Some("taken for what it is not".to_owned()),
+                trust,
+            };
+            observed.metrics.insert(key, state);
+        }
+        if !found {
+            let (metric, application) = (name.clone(), application.clone());
+            return Err(ExplainError::UnknownMetric { metric, application });
+        }
+    }
+    Ok(Some(observed))
+}
+
+fn definition<'a>(snapshot: &'a Snapshot, key: &MetricKey) -> Option<(i64, &'a MetricSpec)> {
+    let kind = if key.namespace.is_some() { Kind::Metric } else { Kind::GlobalMetric };
+    let key = ObjectKey::new(kind, key.namespace.as_deref(), key.name.as_str());
+    if kind == Kind::Metric {
+        snapshot.seen::<Metric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
+    } else {
+        snapshot.seen::<GlobalMetric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "allowed values are small; Krake compares them as floats, too"
+)]
+fn value(metric: &str, spec: &MetricSpec, raw: f64, now: OffsetDateTime) -> Result<Value, ExplainError> {
+    let bad =
+        |why: String| Err(ExplainError::BadValue { metric: metric.to_owned(), value: raw.to_string(), why });
+    if !(spec.min..=spec.max).contains(&raw) {
+        return bad(format!("it is from {} to {}", spec.min, spec.max));
+    }
+    if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(|allowed| *allowed as f64 == raw) {
+        return bad(format!("it is one of {:?}", spec.allowed_values));
+    }
+    let range = spec.max - spec.min;
+    if range <= 0.0 || !range.is_finite() {
+        return bad("its range is empty or infinite".to_owned());
+    }
+    Ok(Value { raw, normalized: (raw - spec.min) / range, at: now })
+}
+
+/// The clusters that are left out.
+fn left_out(
+    input: &PassInput<'_>,
+    application: &ObjectKey,
+    what_if: &WhatIf,
+) -> Result<Vec<ObjectKey>, ExplainError> {
+    what_if
+        .without
+        .iter()
+        .map(|name| {
+            let key = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name.as_str());
+            let seen = input.snapshot.seen::<Cluster>(&key);
+            seen.map(|seen| seen.stored.key.clone()).ok_or_else(|| ExplainError::UnknownCluster {
+                cluster: name.clone(),
+                application: application.clone(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,88 @@
+//! Applications that nothing fits, and what becomes of a failure when something does.
+//!
+//! Guarantees: `retries` counts down from `backoff_limit`, one each time that `scheduled_retry` has passed; -1 is for
+//! ever, and 0 is FAILED at once. An attempt that does not count (for ever) writes nothing: a thousand applications
+//! that fit nowhere do not write a thousand times a second.
+
+use madako_messages::placement::decision::Outcome;
+use madako_messages::placement::kubernetes::{Application, ApplicationState};
+use madako_messages::placement::metadata::{Reason, ReasonCode};
+use madako_messages::placement::timestamp::Timestamp;
+use time::OffsetDateTime;
+
+use crate::config::later_by_seconds;
+
+/// An attempt that failed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Attempt {
+    /// What comes of it.
+    pub(crate) outcome: Outcome,
+    /// Whether it counts, and is to be written.
+    pub(crate) counts: bool,
+    /// When the next one counts.
+    pub(crate) again: Option<OffsetDateTime>,
+}
+
+/// Whether a failure of before is one of finding a place.
+pub(crate) fn is_ours(application: &Application) -> bool {
+    let status = &application.status;
+    status.state == ApplicationState::Degraded
+        && status.reason.as_ref().is_none_or(|reason| reason.code == ReasonCode::NoSuitableResource)
+}
+
+/// Counts an attempt that failed.
+pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt {
+    let (spec, status) = (&application.spec, &application.status);
+    let for_ever = spec.backoff_limit < 0;
+    let left = match status.retries {
+        _ if for_ever => -1,
+        // Counted under another limit.
+        Some(left) if left >= 0 => left.min(spec.backoff_limit),
+        _ => spec.backoff_limit,
+    };
+    let planned = status.scheduled_retry.as_ref().map(Timestamp::instant);
+    let again = |retry: Option<OffsetDateTime>| retry.filter(|_| !for_ever);
+    let failed_before = is_ours(application) && status.reason.is_some();
+    if failed_before && (for_ever || planned.is_some_and(|retry| retry > now)) {
+        let outcome = Outcome::Degraded { retries: left, retry: planned };
+        return Attempt { outcome, counts: false, again: again(planned) };
+    }
+    if !for_ever && left == 0 {
+        return Attempt { outcome: Outcome::Failed, counts: true, again: None };
+    }
+    let retry = later_by_seconds(now, spec.backoff_delay.saturating_mul(spec.backoff));
+    let retries = if for_ever { -1 } else { left - 1 };
+    let outcome = Outcome::Degraded { retries, retry: Some(retry) };
+    Attempt { outcome, counts: true, again: again(Some(retry)) }
+}
+
+/// Writes an attempt down.
+pub(crate) fn note(application: &mut Application, attempt: &Attempt) {
+    let status = &mut application.status;
+    let code = ReasonCode::NoSuitableResource;
+    status.reason = Some(Reason::new(code, "No matching Kubernetes cluster found"));
+    match &attempt.outcome {
+        Outcome::Degraded { retries, retry } => {
+            status.state = ApplicationState::Degraded;
+            status.retries = Some(*retries);
+            status.scheduled_retry = retry.map(Timestamp::new);
+        }
+        _ => {
+            status.state = ApplicationState::Failed;
+            status.retries = Some(0);
+            status.scheduled_retry = None;
+        }
+    }
+}
+
+/// Ends a failure: the application has a place. What runs keeps its state, which is not the scheduler's.
+pub(crate) fn settle(application: &mut Application) {
+    let status = &mut application.status;
+    let waited = [ApplicationState::Degraded, ApplicationState::WaitingForClusterCreation];
+    if waited.contains(&status.state) && status.running_on.is_none() {
+        status.state = ApplicationState::Pending;
+    }
+    status.reason = None;
+    status.retries = Some(application.spec.backoff_limit);
+    status.scheduled_retry = None;
+}

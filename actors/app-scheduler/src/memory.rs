@@ -1,0 +1,118 @@
+//! What the scheduler has to remember between passes, beyond what the resources say.
+//!
+//! Guarantees: what a later decision must not lose is kept in the store ([`Kept`]): since when clusters are not
+//! online or not used, and how many applications moved when. What is lost with the process (since when a metric is
+//! waited for) only begins afresh.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::metrics::MetricKey;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::config::later;
+
+/// What is remembered of one cluster; kept in the store, while there is something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterMemory {
+    /// Since when it is not online, without interruption.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub not_online_since: Option<OffsetDateTime>,
+    /// Since when nobody uses it; only of clusters that were created for applications and were online.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub unused_since: Option<OffsetDateTime>,
+}
+
+impl ClusterMemory {
+    /// Whether there is nothing to remember.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Moves of one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// How many.
+    pub count: u64,
+}
+
+/// What is remembered between passes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Of each cluster, where there is something.
+    pub clusters: BTreeMap<ObjectKey, ClusterMemory>,
+    /// Moves within the last `reschedule_after`, the oldest first. Kept in the store.
+    pub moves: Vec<Moves>,
+    /// Since when each metric that was never fetched is waited for.
+    pub waiting: BTreeMap<MetricKey, OffsetDateTime>,
+}
+
+impl Memory {
+    /// How many moves were made within the time that ends now.
+    #[must_use]
+    pub fn moves_within(&self, span: Duration, now: OffsetDateTime) -> u64 {
+        self.recent(span, now).map(|moves| moves.count).sum()
+    }
+
+    /// When the first of them does not count any more.
+    #[must_use]
+    pub fn next_move(&self, span: Duration, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.recent(span, now).map(|moves| later(moves.at, span)).min()
+    }
+
+    /// Notes moves that were made, and forgets those that do not count any more.
+    pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
+        let kept: Vec<_> = self.recent(span, now).copied().collect();
+        self.moves = kept;
+        if count == 0 {
+            return;
+        }
+        match self.moves.last_mut() {
+            Some(last) if last.at == now => last.count += count,
+            _ => self.moves.push(Moves { at: now, count }),
+        }
+    }
+
+    // What is noted with a later time, by a clock that went back since, counts for as long as it says.
+    fn recent(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
+        self.moves.iter().filter(move |moves| later(moves.at, span) > now)
+    }
+}
+
+/// A change of what is kept of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The cluster.
+    pub cluster: ObjectKey,
+    /// What is to be kept; `None`: nothing.
+    pub memory: Option<ClusterMemory>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_count_for_as_long_as_they_are_recent() {
+        let span = Duration::from_secs(60);
+        let at = |seconds: i64| OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap();
+        let mut memory = Memory::default();
+        memory.note_moves(3, span, at(0));
+        memory.note_moves(2, span, at(0));
+        memory.note_moves(4, span, at(30));
+        memory.note_moves(0, span, at(31));
+        assert_eq!(memory.moves.len(), 2);
+        assert_eq!(memory.moves_within(span, at(59)), 9);
+        assert_eq!(memory.next_move(span, at(59)), Some(at(60)));
+        assert_eq!(memory.moves_within(span, at(60)), 4);
+        memory.note_moves(1, span, at(95));
+        assert_eq!(memory.moves, [Moves { at: at(95), count: 1 }]);
+    }
+}

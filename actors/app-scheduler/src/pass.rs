@@ -1,0 +1,396 @@
+//! One pass over one snapshot: everything that is to be decided, at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use madako_messages::placement::binding::{bind, trigger};
+use madako_messages::placement::decision::{Decision, Outcome};
+use madako_messages::placement::infrastructure::{Cloud, GlobalCloud};
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster};
+use madako_messages::placement::metadata::ResourceRef;
+use madako_messages::placement::metrics::MetricsObserved;
+use madako_messages::placement::object_value::Resource as _;
+use madako_messages::placement::openstack::{MagnumCluster, Project};
+use time::OffsetDateTime;
+
+use crate::application::{Act, Court, Verdict};
+use crate::backends::{Placed, place_cluster, place_magnum_cluster};
+use crate::book::Book;
+use crate::config::{Candidates, SchedulerConfig, later};
+use crate::draft::{Draft, ObjectWrite, Unit, What};
+use crate::draw::Draw;
+use crate::failure::{is_ours, note, settle};
+use crate::memory::{ClusterMemory, Kept, Memory};
+use crate::scope::Scope;
+use crate::snapshot::{Seen, Snapshot};
+use crate::target::Target;
+use crate::{creation, gc, moves, upkeep};
+
+/// The least time between two looks at the same thing: a retry without a delay is one a second.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a pass is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct PassInput<'a> {
+    /// The resources.
+    pub snapshot: &'a Snapshot,
+    /// What is known of metrics; `None`: nothing yet.
+    pub metrics: Option<&'a MetricsObserved>,
+    /// Settings.
+    pub config: &'a SchedulerConfig,
+    /// What is remembered.
+    pub memory: &'a Memory,
+    /// The time.
+    pub now: OffsetDateTime,
+    /// For ties and names.
+    pub seed: u64,
+}
+
+/// What a pass decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pass {
+    /// The decision on each application.
+    pub decisions: BTreeMap<ObjectKey, Decision>,
+    /// What became of clusters without a cloud and Magnum clusters without a project.
+    pub placed: BTreeMap<ObjectKey, Placed>,
+    /// What is to be written, in this order.
+    pub units: Vec<Unit>,
+    /// What is to be remembered, less the moves, which count when they are committed.
+    pub memory: Memory,
+    /// What of it is to be kept in the store.
+    pub kept: Vec<Kept>,
+    /// When to look again though nothing changed.
+    pub again: Option<OffsetDateTime>,
+    /// Resources that depend on each other in a circle, which garbage collection leaves alone.
+    pub circular: BTreeSet<ObjectKey>,
+}
+
+/// Everything that can be chosen.
+pub(crate) struct Scopes<'a> {
+    clusters: BTreeMap<Option<&'a str>, Scope<'a>>,
+    clouds: BTreeMap<Option<&'a str>, Scope<'a>>,
+    global_clouds: Scope<'a>,
+    projects: Scope<'a>,
+    candidates: Candidates,
+}
+
+type Targets<'a> = BTreeMap<Option<&'a str>, Vec<Rc<Target<'a>>>>;
+
+impl<'a> Scopes<'a> {
+    pub(crate) fn new(input: &PassInput<'a>, book: &mut Book<'a>) -> Self {
+        let compared = input.config.metric_constraints;
+        let candidates = input.config.candidates;
+        let mut clusters = Targets::new();
+        for seen in input.snapshot.of::<Cluster>() {
+            let scope = candidates.scope(seen.stored.key.namespace.as_deref());
+            let target = Target::cluster(seen, input.snapshot, book, compared);
+            clusters.entry(scope).or_default().push(Rc::new(target));
+        }
+        let mut clouds = Targets::new();
+        for seen in input.snapshot.of::<Cloud>() {
+            let scope = seen.stored.key.namespace.as_deref();
+            clouds.entry(scope).or_default().extend(Target::cloud(seen.stored, book, compared).map(Rc::new));
+        }
+        let global = input.snapshot.of::<GlobalCloud>();
+        let global =
+            global.filter_map(|seen| Target::cloud(seen.stored, book, compared)).map(Rc::new).collect();
+        let projects = input.snapshot.of::<Project>();
+        let projects = projects.map(|seen| Rc::new(Target::project(seen, book, compared))).collect();
+        let scopes = |targets: Targets<'a>| {
+            targets.into_iter().map(|(key, targets)| (key, Scope::new(targets))).collect()
+        };
+        Self {
+            clusters: scopes(clusters),
+            clouds: scopes(clouds),
+            global_clouds: Scope::new(global),
+            projects: Scope::new(projects),
+            candidates,
+        }
+    }
+
+    /// What something of a namespace may be bound to: clusters, and clouds, those of the namespace first.
+    pub(crate) fn of(&mut self, namespace: Option<&'a str>) -> (&mut Scope<'a>, [&mut Scope<'a>; 2]) {
+        let nothing = || Scope::new(Vec::new());
+        let clusters = self.clusters.entry(self.candidates.scope(namespace)).or_insert_with(nothing);
+        let clouds = self.clouds.entry(namespace).or_insert_with(nothing);
+        (clusters, [clouds, &mut self.global_clouds])
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
+        let places = self.clusters.values().chain(self.clouds.values());
+        places.chain([&self.global_clouds, &self.projects]).flat_map(Scope::targets)
+    }
+}
+
+impl Candidates {
+    fn scope<'a>(self, namespace: Option<&'a str>) -> Option<&'a str> {
+        match self {
+            Self::Namespace => namespace,
+            Self::All => None,
+        }
+    }
+}
+
+/// Decides everything that is to be decided.
+#[must_use]
+pub fn pass(input: &PassInput<'_>) -> Pass {
+    let PassInput { snapshot, config, memory, now, seed, .. } = *input;
+    let mut book = Book::new(snapshot, input.metrics, config, memory, now);
+    let mut scopes = Scopes::new(input, &mut book);
+    let mut draft = Draft::default();
+    for target in scopes.all() {
+        upkeep::turn(target, &mut draft);
+    }
+    let garbage = gc::collect(snapshot);
+    let mut memory =
+        Memory { clusters: remembered(input), moves: memory.moves.clone(), waiting: book.into_waiting() };
+    memory.note_moves(0, config.reschedule_after, now);
+
+    let mut placed = BTreeMap::new();
+    for seen in snapshot.of::<Cluster>().filter(|seen| !garbage.mark.contains(&seen.stored.key)) {
+        let (_, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
+        if let Some(outcome) = place_cluster(seen, clouds, seed, now, &mut draft) {
+            placed.insert(seen.stored.key.clone(), outcome);
+        }
+    }
+    for seen in snapshot.of::<MagnumCluster>().filter(|seen| !garbage.mark.contains(&seen.stored.key)) {
+        let outcome = place_magnum_cluster(seen, &mut scopes.projects, snapshot, seed, &mut draft);
+        if let Some(outcome) = outcome {
+            placed.insert(seen.stored.key.clone(), outcome);
+        }
+    }
+
+    let applications: Vec<Seen<'_, Application>> = snapshot.of::<Application>().collect();
+    let court = Court { snapshot, config, memory: &memory, now, seed };
+    let mut verdicts: Vec<Verdict<'_>> = applications
+        .iter()
+        .map(|seen| {
+            let (clusters, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
+            let creates = seen.value.spec.auto_cluster_create && config.cluster_creation.tosca.is_some();
+            let with_owner = garbage.mark.contains(&seen.stored.key);
+            court.judge(*seen, with_owner, clusters, creates.then_some(clouds))
+        })
+        .collect();
+    let alive = applications.iter().filter(|seen| seen.value.metadata.deleted.is_none()).count();
+    let limit = config.max_moves.of(alive);
+    let left = limit.saturating_sub(memory.moves_within(config.reschedule_after, now));
+    let until = memory.next_move(config.reschedule_after, now);
+    let until = until.or_else(|| Some(later(now, config.reschedule_after)));
+    moves::hold(&mut verdicts, limit, left, until);
+
+    let mut again = Alarm { now, next: None };
+    let mut used = creation::used(snapshot);
+    let mut decisions = BTreeMap::new();
+    let mut writer = Writer { input, draft, used: &mut used };
+    for (seen, mut verdict) in applications.into_iter().zip(verdicts) {
+        again.at(verdict.again);
+        writer.write(seen, &mut verdict);
+        decisions.insert(seen.stored.key.clone(), verdict.decision);
+    }
+    let mut draft = writer.draft;
+    unused(input, &used, &mut memory, &mut draft, &mut again);
+    collect(&garbage, snapshot, now, &mut draft);
+    for outcome in placed.values() {
+        if let Placed::WaitsForMetric { until } = outcome {
+            again.at(Some(*until));
+        }
+    }
+    let kept = kept(&input.memory.clusters, &memory.clusters);
+    Pass {
+        decisions,
+        placed,
+        units: draft.into_units(snapshot),
+        memory,
+        kept,
+        again: again.next,
+        circular: garbage.circular.into_iter().cloned().collect(),
+    }
+}
+
+/// When to look again.
+struct Alarm {
+    now: OffsetDateTime,
+    next: Option<OffsetDateTime>,
+}
+
+impl Alarm {
+    fn at(&mut self, time: Option<OffsetDateTime>) {
+        let Some(time) = time.map(|time| time.max(later(self.now, LEAST_PAUSE))) else { return };
+        self.next = Some(self.next.map_or(time, |next| next.min(time)));
+    }
+}
+
+/// What is remembered of clusters: since when they are not online.
+fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
+    let known = |key: &ObjectKey| input.memory.clusters.get(key).copied().unwrap_or_default();
+    input
+        .snapshot
+        .of::<Cluster>()
+        .map(|seen| {
+            let mut memory = known(&seen.stored.key);
+            let since = memory.not_online_since.unwrap_or(input.now);
+            memory.not_online_since = (!creation::is_up(seen.value.status.state)).then_some(since);
+            (seen.stored.key.clone(), memory)
+        })
+        .filter(|(_, memory)| !memory.is_empty())
+        .collect()
+}
+
+/// Looks after clusters that were created for applications.
+fn unused(
+    input: &PassInput<'_>,
+    used: &BTreeSet<ObjectKey>,
+    memory: &mut Memory,
+    draft: &mut Draft,
+    again: &mut Alarm,
+) {
+    for seen in input.snapshot.of::<Cluster>() {
+        let (key, cluster) = (&seen.stored.key, seen.value);
+        if !cluster.spec.auto_generated || cluster.metadata.deleted.is_some() {
+            continue;
+        }
+        let kept = memory.clusters.entry(key.clone()).or_default();
+        let since = kept.unused_since.or(creation::is_up(cluster.status.state).then_some(input.now));
+        kept.unused_since = since.filter(|_| !used.contains(key));
+        if let Some(since) = kept.unused_since {
+            let until = later(since, input.config.cluster_creation.deletion_retention);
+            if until > input.now {
+                again.at(Some(until));
+            } else if let Some(object) = draft.object(seen.stored, What::Unused)
+                && object.metadata().deleted.is_none()
+            {
+                gc::mark_deleted(object, input.now);
+            }
+        }
+        if memory.clusters.get(key).is_some_and(ClusterMemory::is_empty) {
+            memory.clusters.remove(key);
+        }
+    }
+}
+
+/// What is kept otherwise than before.
+fn kept(
+    before: &BTreeMap<ObjectKey, ClusterMemory>,
+    after: &BTreeMap<ObjectKey, ClusterMemory>,
+) -> Vec<Kept> {
+    let changed = after.iter().filter(|(key, memory)| before.get(*key) != Some(*memory));
+    let changed = changed.map(|(key, memory)| Kept { cluster: key.clone(), memory: Some(*memory) });
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    changed.chain(gone.map(|key| Kept { cluster: key.clone(), memory: None })).collect()
+}
+
+/// Writes down what garbage collection decided.
+fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
+    for stored in garbage.mark.iter().filter_map(|key| snapshot.get(key)) {
+        if let Some(object) = draft.object(stored, What::Garbage)
+            && object.metadata().deleted.is_none()
+        {
+            gc::mark_deleted(object, now);
+        }
+    }
+    for (application, cluster) in &garbage.release {
+        if let Some(object) = draft.object(application, What::Garbage) {
+            gc::release(object, cluster);
+        }
+    }
+    for stored in &garbage.finish {
+        if draft.object(stored, What::Garbage).is_some_and(gc::finished) {
+            draft.delete(stored, What::Garbage);
+        }
+    }
+}
+
+/// Writes verdicts down.
+struct Writer<'p, 'i> {
+    input: &'p PassInput<'i>,
+    draft: Draft,
+    used: &'p mut BTreeSet<ObjectKey>,
+}
+
+impl Writer<'_, '_> {
+    fn write(&mut self, seen: Seen<'_, Application>, verdict: &mut Verdict<'_>) {
+        let now = self.input.now;
+        let key = &seen.stored.key;
+        match &verdict.act {
+            Act::Nothing => return,
+            Act::Keep { well, forget } => {
+                if !needs_keeping(seen.value, *well, *forget) {
+                    return;
+                }
+                if let Some(application) = self.draft.edit(seen, What::Application) {
+                    keep(application, *well, *forget, now);
+                }
+            }
+            Act::Bind { to, moves } => {
+                if let Some(application) = self.draft.edit(seen, What::Application) {
+                    bind(application, ResourceRef::to(to.key()), now);
+                    application.status.auto_cluster_create_started = None;
+                    settle(application);
+                }
+                self.draft.stand_on(key, to.basis());
+                self.draft.binds(key, to.key().clone(), moves.is_some());
+                self.used.insert(to.key().clone());
+            }
+            Act::Fail(attempt) if attempt.counts => {
+                if let Some(application) = self.draft.edit(seen, What::Application) {
+                    note(application, attempt);
+                }
+            }
+            Act::Fail(_) => return,
+            Act::Create { cloud } => {
+                let cloud = Rc::clone(cloud);
+                self.create(seen, &cloud, verdict);
+            }
+        }
+        self.draft.decided(key, &verdict.decision);
+    }
+
+    fn create(&mut self, seen: Seen<'_, Application>, cloud: &Target<'_>, verdict: &mut Verdict<'_>) {
+        let PassInput { snapshot, config, now, seed, .. } = *self.input;
+        let (key, application) = (&seen.stored.key, seen.value);
+        let mut draw = Draw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
+        let taken = |key: &ObjectKey| snapshot.get(key).is_some() || self.used.contains(key);
+        let name = creation::name(taken, key.namespace.as_deref(), &mut draw);
+        let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
+        let cluster = creation::cluster(&name, application, cloud.key(), tosca, now, &mut draw);
+        if let Some(application) = self.draft.edit(seen, What::Application) {
+            application.status.auto_cluster_create_started = Some(name.name.clone());
+            if application.status.running_on.is_none() {
+                application.status.state = ApplicationState::WaitingForClusterCreation;
+            }
+        }
+        let write = ObjectWrite { key: name.clone(), revision: 0, object: Some(cluster.into_object()) };
+        self.draft.along(key, write);
+        self.draft.stand_on(key, cloud.basis());
+        self.used.insert(name.clone());
+        verdict.decision.outcome = Outcome::Creates { cluster: name, cloud: cloud.key().clone() };
+    }
+}
+
+/// Whether this version of an application was not said to be scheduled yet.
+fn untriggered(application: &Application) -> bool {
+    let triggered = application.status.kube_controller_triggered.as_ref();
+    triggered.is_none_or(|triggered| application.metadata.modified > *triggered)
+}
+
+fn needs_keeping(application: &Application, well: bool, forget: bool) -> bool {
+    untriggered(application) || forget || (well && is_ours(application))
+}
+
+fn keep(application: &mut Application, well: bool, forget: bool, now: OffsetDateTime) {
+    if untriggered(application) {
+        trigger(application, now);
+    }
+    if forget {
+        application.status.auto_cluster_create_started = None;
+        let waits = application.status.state == ApplicationState::WaitingForClusterCreation;
+        if waits && application.status.running_on.is_none() {
+            application.status.state = ApplicationState::Pending;
+        }
+    }
+    if well && is_ours(application) {
+        settle(application);
+    }
+}

@@ -1,0 +1,256 @@
+//! Places among which somebody chooses, with what is computed once for all who do.
+//!
+//! Guarantees: a constraint is evaluated once for each distinct text, and a set of constraints is ranked once,
+//! however many ask for it. The answer for one who asks is the same as if all were evaluated for it alone with
+//! [`Wants::met_by`].
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use madako_messages::placement::constraint::has_custom_resource;
+use madako_messages::placement::decision::Counts;
+use madako_messages::placement::fit::Wants;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::{LabelConstraint, MetricConstraint};
+
+use crate::bits::Bits;
+use crate::target::{Takes, Target};
+
+/// Places, in the order of their keys.
+pub(crate) struct Scope<'a> {
+    targets: Vec<Rc<Target<'a>>>,
+    places: BTreeMap<&'a ObjectKey, usize>,
+    ready: Bits,
+    waits: Bits,
+    counts: Counts,
+    label_columns: BTreeMap<&'a str, Vec<Option<&'a str>>>,
+    metric_columns: BTreeMap<&'a str, Vec<Option<f64>>>,
+    labels: BTreeMap<&'a str, Rc<Bits>>,
+    custom_resources: BTreeMap<&'a str, Rc<Bits>>,
+    metrics: BTreeMap<&'a str, Rc<Bits>>,
+    classes: BTreeMap<Signature<'a>, Rc<Class>>,
+}
+
+/// The texts of constraints on labels, custom resources and metrics: each in order, and once.
+type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
+
+/// What a set of constraints comes to.
+pub(crate) struct Class {
+    /// Places that fit.
+    pub(crate) fit: Bits,
+    /// Places that meet what can be told, and whose metrics were never fetched.
+    pub(crate) waits: Bits,
+    /// The best places, and the next best.
+    groups: Vec<Group>,
+    /// What became of all.
+    pub(crate) counts: Counts,
+}
+
+/// Places of the same rank.
+struct Group {
+    rank: Rank,
+    members: Vec<usize>,
+}
+
+/// How good a place is: those with metrics come before those without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rank {
+    pub(crate) has_metrics: bool,
+    pub(crate) score: f64,
+}
+
+impl Rank {
+    /// Whether it is better than another one.
+    pub(crate) fn beats(&self, other: &Self) -> bool {
+        self.compare(other).is_gt()
+    }
+
+    fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        self.has_metrics.cmp(&other.has_metrics).then(self.score.total_cmp(&other.score))
+    }
+}
+
+impl<'a> Scope<'a> {
+    /// Places to choose from.
+    pub(crate) fn new(targets: Vec<Rc<Target<'a>>>) -> Self {
+        let size = targets.len();
+        let takes = |wanted| Bits::of(size, |at| targets[at].takes == wanted);
+        let (ready, waits) = (takes(Takes::Yes), takes(Takes::Waits));
+        let counts = Counts {
+            considered: size,
+            not_online: takes(Takes::NotOnline).count() + takes(Takes::Deleted).count(),
+            failing_metrics: takes(Takes::FailingMetrics).count(),
+            ..Counts::default()
+        };
+        let places = targets.iter().enumerate().map(|(at, target)| (target.key(), at)).collect();
+        Self {
+            targets,
+            places,
+            ready,
+            waits,
+            counts,
+            label_columns: BTreeMap::new(),
+            metric_columns: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            custom_resources: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            classes: BTreeMap::new(),
+        }
+    }
+
+    /// A place.
+    pub(crate) fn target(&self, at: usize) -> &Rc<Target<'a>> {
+        &self.targets[at]
+    }
+
+    /// All places.
+    pub(crate) fn targets(&self) -> &[Rc<Target<'a>>] {
+        &self.targets
+    }
+
+    /// Where a resource is among the places.
+    pub(crate) fn place(&self, key: &ObjectKey) -> Option<usize> {
+        self.places.get(key).copied()
+    }
+
+    /// What constraints come to.
+    pub(crate) fn class(&mut self, wants: &Wants<'a>) -> Rc<Class> {
+        let signature = (
+            ordered(wants.labels.iter().map(LabelConstraint::written)),
+            ordered(wants.custom_resources.iter().map(String::as_str)),
+            ordered(wants.metrics.iter().map(MetricConstraint::written)),
+        );
+        if let Some(class) = self.classes.get(&signature) {
+            return Rc::clone(class);
+        }
+        let class = Rc::new(self.judge(wants));
+        self.classes.insert(signature, Rc::clone(&class));
+        class
+    }
+
+    fn judge(&mut self, wants: &Wants<'a>) -> Class {
+        let mut counts = self.counts;
+        let mut all = self.ready.clone();
+        all.unite(&self.waits);
+        let mut left = all.count();
+        let drop = |all: &Bits, left: &mut usize| {
+            let now = all.count();
+            let dropped = *left - now;
+            *left = now;
+            dropped
+        };
+        for constraint in wants.labels {
+            all.intersect(&*self.label(constraint));
+        }
+        counts.labels = drop(&all, &mut left);
+        for name in wants.custom_resources {
+            all.intersect(&*self.custom_resource(name));
+        }
+        counts.custom_resources = drop(&all, &mut left);
+        let mut waits = all.clone();
+        waits.intersect(&self.waits);
+        let mut fit = all;
+        fit.intersect(&self.ready);
+        left = fit.count();
+        for constraint in wants.metrics {
+            fit.intersect(&*self.metric(constraint));
+        }
+        counts.metrics = drop(&fit, &mut left);
+        counts.fit = left;
+        let groups = self.rank(&fit);
+        Class { fit, waits, groups, counts }
+    }
+
+    /// The best places and the next best: who is bound to one of them still has another one to compare with.
+    fn rank(&self, fit: &Bits) -> Vec<Group> {
+        let mut groups: [Option<Group>; 2] = [None, None];
+        for at in fit.iter() {
+            let base = &self.targets[at].base;
+            let rank = Rank { has_metrics: base.has_metrics, score: base.score() };
+            for level in 0..groups.len() {
+                let order = groups[level]
+                    .as_ref()
+                    .map_or(std::cmp::Ordering::Greater, |group| rank.compare(&group.rank));
+                match (order, &mut groups[level]) {
+                    (std::cmp::Ordering::Equal, Some(group)) => {
+                        group.members.push(at);
+                        break;
+                    }
+                    (std::cmp::Ordering::Greater, _) => {
+                        groups[level..].rotate_right(1);
+                        groups[level] = Some(Group { rank, members: vec![at] });
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        groups.into_iter().flatten().collect()
+    }
+
+    fn label(&mut self, constraint: &'a LabelConstraint) -> Rc<Bits> {
+        if let Some(bits) = self.labels.get(constraint.written()) {
+            return Rc::clone(bits);
+        }
+        let size = self.targets.len();
+        let bits = Rc::new(match constraint.rule() {
+            Err(_) => Bits::of(size, |_| false),
+            Ok(rule) => {
+                let targets = &self.targets;
+                let column = self
+                    .label_columns
+                    .entry(rule.key.as_str())
+                    .or_insert_with(|| targets.iter().map(|target| target.offer.label(&rule.key)).collect());
+                Bits::of(size, |at| column[at].is_some_and(|value| rule.test.accepts(value)))
+            }
+        });
+        self.labels.insert(constraint.written(), Rc::clone(&bits));
+        bits
+    }
+
+    fn custom_resource(&mut self, name: &'a str) -> Rc<Bits> {
+        let targets = &self.targets;
+        let bits = self.custom_resources.entry(name).or_insert_with(|| {
+            let has = |at: usize| has_custom_resource(targets[at].offer.custom_resources(), name);
+            Rc::new(Bits::of(targets.len(), has))
+        });
+        Rc::clone(bits)
+    }
+
+    fn metric(&mut self, constraint: &'a MetricConstraint) -> Rc<Bits> {
+        if let Some(bits) = self.metrics.get(constraint.written()) {
+            return Rc::clone(bits);
+        }
+        let size = self.targets.len();
+        let bits = Rc::new(match constraint.metric() {
+            None => Bits::of(size, |_| false),
+            Some(name) => {
+                let targets = &self.targets;
+                let column = self.metric_columns.entry(name).or_insert_with(|| {
+                    targets.iter().map(|target| target.offer.compared(name).ok()).collect()
+                });
+                Bits::of(size, |at| constraint.evaluate(column[at]).matched())
+            }
+        });
+        self.metrics.insert(constraint.written(), Rc::clone(&bits));
+        bits
+    }
+}
+
+impl Class {
+    /// The rank of the best place other than some, and all such places of that rank.
+    pub(crate) fn best(&self, without: &[usize]) -> Option<(Rank, Vec<usize>)> {
+        self.groups.iter().find_map(|group| {
+            let left = group.members.iter().copied().filter(|at| !without.contains(at));
+            let left: Vec<usize> = left.collect();
+            (!left.is_empty()).then_some((group.rank, left))
+        })
+    }
+}
+
+fn ordered<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut texts: Vec<&str> = texts.collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
+}

@@ -1,0 +1,100 @@
+//! All of placement's resources at one revision.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::object_value::Resource;
+use madako_messages::placement::objects::{Change, Stored};
+
+/// All resources at one revision, in the order of their keys.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    revision: i64,
+    objects: BTreeMap<ObjectKey, Arc<Stored>>,
+}
+
+/// A resource of one type in a snapshot.
+#[derive(Debug)]
+pub struct Seen<'a, T> {
+    /// As it is stored.
+    pub stored: &'a Stored,
+    /// What it is.
+    pub value: &'a T,
+}
+
+impl<T> Clone for Seen<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Seen<'_, T> {}
+
+impl Snapshot {
+    /// The resources as they were listed.
+    #[must_use]
+    pub fn new(revision: i64, objects: impl IntoIterator<Item = Arc<Stored>>) -> Self {
+        Self { revision, objects: objects.into_iter().map(|stored| (stored.key.clone(), stored)).collect() }
+    }
+
+    /// Takes over changes, in their order.
+    pub fn apply(&mut self, changes: &[Arc<Change>]) {
+        for change in changes {
+            self.revision = self.revision.max(change.revision);
+            match &change.after {
+                Some(stored) => self.objects.insert(change.key.clone(), Arc::clone(stored)),
+                None => self.objects.remove(&change.key),
+            };
+        }
+    }
+
+    /// The same without some resources.
+    #[must_use]
+    pub fn without(mut self, keys: &[ObjectKey]) -> Self {
+        for key in keys {
+            self.objects.remove(key);
+        }
+        self
+    }
+
+    /// The revision of the store that it is of.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// A resource.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<&Stored> {
+        self.objects.get(key).map(Arc::as_ref)
+    }
+
+    /// A resource of a type.
+    #[must_use]
+    pub fn seen<T: Resource>(&self, key: &ObjectKey) -> Option<Seen<'_, T>> {
+        let stored = self.get(key)?;
+        Some(Seen { stored, value: T::of(&stored.object)? })
+    }
+
+    /// Every resource.
+    pub fn all(&self) -> impl Iterator<Item = &Stored> {
+        self.objects.values().map(Arc::as_ref)
+    }
+
+    /// Every resource of a type, in the order of keys.
+    pub fn of<'a, T: Resource + 'a>(&'a self) -> impl Iterator<Item = Seen<'a, T>> {
+        let first = ObjectKey { kind: T::KIND, namespace: None, name: String::new() };
+        self.objects
+            .range(first..)
+            .take_while(|(key, _)| key.kind == T::KIND)
+            .filter_map(|(_, stored)| Some(Seen { stored, value: T::of(&stored.object)? }))
+    }
+
+    /// How many resources of a kind there are.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        let first = ObjectKey { kind, namespace: None, name: String::new() };
+        self.objects.range(first..).take_while(|(key, _)| key.kind == kind).count()
+    }
+}

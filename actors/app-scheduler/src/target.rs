@@ -1,0 +1,212 @@
+//! Places where something can go: clusters, clouds and projects, as decisions see them.
+
+use madako_messages::placement::entries::Entries;
+use madako_messages::placement::fit::{AnyCloud, Compared, Offer};
+use madako_messages::placement::infrastructure::CloudState;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Cluster, ClusterState};
+use madako_messages::placement::metadata::{Reason, ResourceRef};
+use madako_messages::placement::objects::Stored;
+use madako_messages::placement::openstack::{Project, ProjectState};
+use time::OffsetDateTime;
+
+use crate::book::{Book, Known};
+use crate::snapshot::{Seen, Snapshot};
+
+/// A place where something can go.
+pub(crate) struct Target<'a> {
+    /// What it is.
+    pub(crate) stored: &'a Stored,
+    /// What it offers.
+    pub(crate) offer: Offer<'a>,
+    /// What is known of each metric of the offer, in its order.
+    pub(crate) known: Vec<Known>,
+    /// Whether it takes something new.
+    pub(crate) takes: Takes,
+    /// What it scores by itself; meaningful if there are values.
+    pub(crate) base: Base,
+    /// The cloud that it inherits from, whose revision decisions stand on as well.
+    pub(crate) cloud: Option<&'a Stored>,
+}
+
+/// Whether a place takes something new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// It does.
+    Yes,
+    /// It is being deleted.
+    Deleted,
+    /// It is not online.
+    NotOnline,
+    /// Its metrics cannot be had; for clusters: it would be online otherwise.
+    FailingMetrics,
+    /// A metric of it was never fetched; otherwise it would.
+    Waits,
+}
+
+/// What a place scores by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Base {
+    /// Whether it has metrics.
+    pub(crate) has_metrics: bool,
+    /// Sum of values times weights.
+    weighted: f64,
+    /// Sum of weights.
+    weights: f64,
+}
+
+impl Base {
+    /// The score for somebody who is not bound to it: the weighted mean, 0 without weights.
+    pub(crate) fn score(&self) -> f64 {
+        self.with(0.0)
+    }
+
+    /// The score for somebody who is bound to it.
+    pub(crate) fn with(&self, stickiness: f64) -> f64 {
+        if !self.has_metrics {
+            // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
+            return stickiness;
+        }
+        let weights = self.weights + stickiness;
+        let score = if weights == 0.0 { 0.0 } else { (self.weighted + stickiness) / weights };
+        // No negative zero, which would be less than zero; stores may hold weights that no mean can be made of.
+        if score.is_finite() { score + 0.0 } else { 0.0 }
+    }
+}
+
+/// What is to change in the state of a place because of its metrics (issue 4, section 3).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum MetricsTurn {
+    /// They cannot be had, for these reasons.
+    Fails(Vec<(String, Reason)>),
+    /// They can be had again.
+    Recovers,
+}
+
+/// A place's own state, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Online,
+    FailingMetrics,
+    Other,
+}
+
+impl<'a> Target<'a> {
+    /// A cluster.
+    pub(crate) fn cluster(
+        seen: Seen<'a, Cluster>,
+        snapshot: &'a Snapshot,
+        book: &mut Book<'a>,
+        compared: Compared,
+    ) -> Self {
+        let cloud = seen.value.status.scheduled_to.as_ref().and_then(|cloud| bound_cloud(cloud, snapshot));
+        let any = cloud.and_then(|stored| AnyCloud::of(&stored.object));
+        let offer = Offer::of_cluster(seen.value, any, book.states(), compared);
+        let state = match seen.value.status.state {
+            ClusterState::Online => State::Online,
+            ClusterState::FailingMetrics => State::FailingMetrics,
+            _ => State::Other,
+        };
+        Self { cloud, ..Self::new(seen.stored, offer, state, book) }
+    }
+
+    /// A cloud.
+    pub(crate) fn cloud(stored: &'a Stored, book: &mut Book<'a>, compared: Compared) -> Option<Self> {
+        let any = AnyCloud::of(&stored.object)?;
+        let status = match any {
+            AnyCloud::Global(cloud) => &cloud.status,
+            AnyCloud::Namespaced(cloud) => &cloud.status,
+        };
+        let state = match status.state {
+            CloudState::Online => State::Online,
+            CloudState::FailingMetrics => State::FailingMetrics,
+        };
+        Some(Self::new(stored, Offer::of_cloud(any, book.states(), compared), state, book))
+    }
+
+    /// A project.
+    pub(crate) fn project(seen: Seen<'a, Project>, book: &mut Book<'a>, compared: Compared) -> Self {
+        let state = match seen.value.status.state {
+            ProjectState::Online => State::Online,
+            ProjectState::FailingMetrics => State::FailingMetrics,
+        };
+        Self::new(seen.stored, Offer::of_project(seen.value, book.states(), compared), state, book)
+    }
+
+    fn new(stored: &'a Stored, offer: Offer<'a>, state: State, book: &mut Book<'a>) -> Self {
+        let known: Vec<Known> = offer.metrics().iter().map(|metric| book.look(metric)).collect();
+        let mut base = Base { has_metrics: !known.is_empty(), ..Base::default() };
+        for (metric, known) in offer.metrics().iter().zip(&known) {
+            if let Known::Value(value) = known {
+                base.weighted += value.normalized * metric.reference.weight;
+                base.weights += metric.reference.weight;
+            }
+        }
+        let takes = match state {
+            _ if stored.object.metadata().deleted.is_some() => Takes::Deleted,
+            State::Other => Takes::NotOnline,
+            State::FailingMetrics => Takes::FailingMetrics,
+            State::Online if known.iter().any(|known| matches!(known, Known::Failing(_))) => {
+                Takes::FailingMetrics
+            }
+            State::Online if known.iter().any(|known| matches!(known, Known::Waiting { .. })) => Takes::Waits,
+            State::Online => Takes::Yes,
+        };
+        Self { stored, offer, known, takes, base, cloud: None }
+    }
+
+    /// Which resource it is.
+    pub(crate) fn key(&self) -> &'a ObjectKey {
+        &self.stored.key
+    }
+
+    /// What a decision for it stands on.
+    pub(crate) fn basis(&self) -> impl Iterator<Item = (ObjectKey, i64)> {
+        let all = [Some(self.stored), self.cloud];
+        all.into_iter().flatten().map(|stored| (stored.key.clone(), stored.mod_revision))
+    }
+
+    /// Metrics that were never fetched, by name, and until when they are waited for.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = (String, OffsetDateTime)> {
+        self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
+            Known::Waiting { until } => Some((metric.key.to_string(), *until)),
+            _ => None,
+        })
+    }
+
+    /// Its metrics without a value, and why.
+    pub(crate) fn failing(&self) -> impl Iterator<Item = (&str, Option<&Reason>)> {
+        self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
+            Known::Failing(reason) => Some((metric.reference.name.as_str(), reason.as_ref())),
+            _ => None,
+        })
+    }
+
+    /// What is to change in its state because of its metrics, given whether it is online, or fails because of them
+    /// for the reasons that it shows. Metrics that are waited for change nothing.
+    pub(crate) fn turn(&self, online: bool, failing: Option<&Entries<Reason>>) -> Option<MetricsTurn> {
+        if self.stored.object.metadata().deleted.is_some() {
+            return None;
+        }
+        let reasons: Entries<Reason> =
+            self.failing().filter_map(|(name, reason)| Some((name.to_owned(), reason?.clone()))).collect();
+        let turned = |reasons: Entries<Reason>| {
+            let reasons = reasons.iter().map(|(name, reason)| (name.to_owned(), reason.clone()));
+            Some(MetricsTurn::Fails(reasons.collect()))
+        };
+        match failing {
+            None if online && !reasons.is_empty() => turned(reasons),
+            Some(shown) if !reasons.is_empty() && *shown != reasons => turned(reasons),
+            Some(_) if self.known.iter().all(|known| matches!(known, Known::Value(_))) => {
+                Some(MetricsTurn::Recovers)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The cloud that a cluster is bound to.
+fn bound_cloud<'a>(cloud: &ResourceRef, snapshot: &'a Snapshot) -> Option<&'a Stored> {
+    let key = cloud.key().filter(|key| matches!(key.kind, Kind::Cloud | Kind::GlobalCloud))?;
+    snapshot.get(&key)
+}

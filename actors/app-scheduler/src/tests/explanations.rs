@@ -1,0 +1,113 @@
+use madako_messages::placement::decision::{Dropped, ExplainError, Explanation, Outcome, WhatIf};
+use madako_messages::placement::fit::Unmet;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::ClusterState;
+use madako_messages::placement::metadata::MetricRef;
+
+use crate::testing::{NAMESPACE, World, metric};
+use crate::{PassInput, explain};
+
+fn asked(world: &World, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
+    let input = PassInput {
+        snapshot: &world.snapshot,
+        metrics: world.metrics.as_ref(),
+        config: &world.config,
+        memory: &world.memory,
+        now: world.now,
+        seed: world.seed,
+    };
+    explain(&input, &ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"), what_if, None)
+}
+
+/// An application on the better of two clusters.
+fn world() -> World {
+    let mut world = World::new();
+    world.scored("good", &[("great", 0.75)]);
+    world.scored("bad", &[("small", 0.25)]);
+    world.application("a", |application| {
+        application.spec.constraints.cluster.labels = None;
+    });
+    world.run();
+    world.wait(60);
+    world
+}
+
+#[test]
+fn every_candidate_is_named_with_what_dropped_it() {
+    let mut world = world();
+    world.put(metric("new"));
+    world.cluster("none", |_| {});
+    world.cluster("offline", |cluster| cluster.status.state = ClusterState::Offline);
+    world.scored("failing", &[("lost", 0.5)]);
+    world.lose("lost");
+    world.cluster("waits", |cluster| cluster.spec.metrics = vec![MetricRef::new("new", 1.0, false)]);
+    world.cluster("labelled", |cluster| cluster.metadata.labels.insert("l", "other".to_owned()));
+    world.change::<madako_messages::placement::kubernetes::Application>("a", |application| {
+        application.spec.constraints.cluster.labels = Some(vec!["l is x".parse().unwrap()]);
+    });
+    for name in ["good", "none", "failing", "waits"] {
+        world.change::<madako_messages::placement::kubernetes::Cluster>(name, |cluster| {
+            cluster.metadata.labels.insert("l", "x".to_owned());
+        });
+    }
+    let explanation = asked(&world, &WhatIf::default()).unwrap();
+    let dropped: Vec<_> =
+        explanation.clusters.iter().map(|it| (it.target.name.as_str(), it.dropped.clone())).collect();
+    let label = |got: Option<&str>| Unmet::Label { constraint: "l is x".into(), got: got.map(str::to_owned) };
+    assert_eq!(dropped[0], ("bad", Some(Dropped::Unmet { unmet: vec![label(None)] })));
+    assert!(
+        matches!(&dropped[1], ("failing", Some(Dropped::FailingMetrics { metric, why: Some(_) })) if metric == "lost")
+    );
+    assert_eq!(dropped[2], ("good", None));
+    assert_eq!(dropped[3], ("labelled", Some(Dropped::Unmet { unmet: vec![label(Some("other"))] })));
+    assert_eq!(dropped[4], ("none", Some(Dropped::WithoutMetrics)));
+    let offline = vec![Unmet::NotOnline { state: ClusterState::Offline }, label(None)];
+    assert_eq!(dropped[5], ("offline", Some(Dropped::Unmet { unmet: offline })));
+    assert_eq!(dropped[6], ("waits", Some(Dropped::WaitsForMetric { metric: "new".to_owned() })));
+}
+
+#[test]
+fn metrics_are_shown_with_value_weight_and_age_and_scores_with_stickiness() {
+    let world = world();
+    let explanation = asked(&world, &WhatIf::default()).unwrap();
+    let good = &explanation.clusters[1];
+    assert!(good.current);
+    assert_eq!((good.base, good.score), (Some(0.75), Some(0.85 / 1.1)));
+    let part = &good.metrics[0];
+    assert_eq!((part.metric.as_str(), part.weight, part.value), ("great", 1.0, Some(0.75)));
+    assert_eq!((part.normalized, part.age), (Some(0.75), Some(60.0)));
+    assert!(matches!(explanation.decision.outcome, Outcome::Stays { .. }));
+    let gain = explanation.decision.gain.unwrap();
+    assert!((gain.gain + 0.5).abs() < 1e-12);
+    // It can be sent.
+    serde_json::to_string(&explanation).unwrap();
+}
+
+#[test]
+fn another_value_or_one_cluster_less_would_have_changed_it() {
+    let world = world();
+    let with = |metric: &str, value| WhatIf { with: vec![(metric.to_owned(), value)], ..WhatIf::default() };
+    let without = |name: &str| WhatIf { without: vec![name.to_owned()], ..WhatIf::default() };
+    let outcome = |what_if: &WhatIf| asked(&world, what_if).unwrap().decision.outcome;
+    assert!(matches!(outcome(&with("small", 0.7)), Outcome::Stays { .. }));
+    assert!(matches!(outcome(&with("small", 0.8)), Outcome::Moved { .. }));
+    assert!(matches!(outcome(&without("bad")), Outcome::Stays { .. }));
+    assert!(matches!(outcome(&without("good")), Outcome::Moved { to, .. } if to.name == "bad"));
+    let shown = asked(&world, &without("good")).unwrap();
+    assert_eq!(shown.clusters[1].dropped, Some(Dropped::LeftOut));
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let mut world = world();
+    let ask = |world: &World, metric: &str, value| {
+        asked(world, &WhatIf { with: vec![(metric.to_owned(), value)], ..WhatIf::default() })
+    };
+    assert!(matches!(ask(&world, "other", 0.5), Err(ExplainError::UnknownMetric { .. })));
+    assert!(matches!(ask(&world, "small", 1.5), Err(ExplainError::BadValue { .. })));
+    assert!(matches!(ask(&world, "small", f64::NAN), Err(ExplainError::BadValue { .. })));
+    let without = WhatIf { without: vec!["other".to_owned()], ..WhatIf::default() };
+    assert!(matches!(asked(&world, &without), Err(ExplainError::UnknownCluster { .. })));
+    world.remove(&ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"));
+    assert!(matches!(asked(&world, &WhatIf::default()), Err(ExplainError::Unknown { .. })));
+}

@@ -1,0 +1,127 @@
+use madako_messages::placement::decision::{LeftAlone, Outcome};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster};
+use madako_messages::placement::metadata::{CASCADE_DELETION, Metadata, ResourceRef};
+use madako_messages::placement::timestamp::Timestamp;
+
+use crate::testing::{NAMESPACE, World, begin, cloud};
+
+fn cluster(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::Cluster, Some(NAMESPACE), name)
+}
+
+fn deleted(metadata: &mut Metadata) {
+    metadata.deleted = Some(Timestamp::new(begin()));
+    metadata.finalizers.push(CASCADE_DELETION.to_owned());
+}
+
+fn there(world: &World) -> Vec<&str> {
+    world.snapshot.all().map(|stored| stored.key.name.as_str()).collect()
+}
+
+#[test]
+fn what_depends_on_a_deleted_cluster_goes_first() {
+    let mut world = World::new();
+    world.put(cloud("sky", &[]));
+    let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
+    world.cluster("c", |cluster| cluster.metadata.owners.push(sky));
+    world.application("a", |application| {
+        application.metadata.finalizers = vec!["kubernetes_resources_deletion".to_owned()];
+    });
+    world.run();
+    assert_eq!(world.bound("a"), Some("c"));
+    world.change::<madako_messages::placement::infrastructure::Cloud>("sky", |cloud| {
+        deleted(&mut cloud.metadata);
+    });
+    let pass = world.run();
+    let a = ObjectKey::new(Kind::Application, Some(NAMESPACE), "a");
+    assert_eq!(pass.decisions[&a].outcome, Outcome::LeftAlone { why: LeftAlone::DeletedWithOwner });
+    // All three are marked; the application waits for its controller, and the others wait for it.
+    world.settle();
+    assert_eq!(there(&world), ["sky", "a", "c"]);
+    let finalizers = &world.get::<Application>("a").metadata.finalizers;
+    assert_eq!(finalizers, &["kubernetes_resources_deletion"]);
+    world.change::<Application>("a", |application| application.metadata.finalizers.clear());
+    world.run();
+    assert_eq!(there(&world), ["sky", "c"]);
+    world.run();
+    assert_eq!(there(&world), ["sky"]);
+    world.run();
+    assert!(there(&world).is_empty());
+}
+
+#[test]
+fn a_finalizer_that_was_added_later_is_waited_for() {
+    let mut world = World::new();
+    world.cluster("c", |cluster| {
+        deleted(&mut cluster.metadata);
+        cluster.metadata.finalizers.push("later".to_owned());
+    });
+    assert_eq!(world.run().units, []);
+}
+
+#[test]
+fn a_shutdown_hook_is_waited_for() {
+    let mut world = World::new();
+    world.cluster("c", |_| {});
+    world.application("a", |application| application.spec.hooks = vec!["shutdown".to_owned()]);
+    world.run();
+    world.change::<Cluster>("c", |cluster| deleted(&mut cluster.metadata));
+    world.run();
+    let application = world.get::<Application>("a");
+    assert_eq!(application.status.state, ApplicationState::WaitingForCleaning);
+    assert!(application.metadata.deleted.is_some());
+}
+
+#[test]
+fn an_application_that_is_bound_elsewhere_survives_its_former_cluster() {
+    let mut world = World::new();
+    world.cluster("former", |_| {});
+    world.cluster("new", |_| {});
+    world.application("a", |application| {
+        application.metadata.owners = ["former", "new"].map(|name| ResourceRef::to(&cluster(name))).to_vec();
+        application.status.scheduled_to = Some(ResourceRef::to(&cluster("new")));
+        application.status.running_on = Some(ResourceRef::to(&cluster("former")));
+        application.status.scheduled = Some(Timestamp::new(begin()));
+        application.status.kube_controller_triggered = Some(Timestamp::new(begin()));
+    });
+    world.change::<Cluster>("former", |cluster| deleted(&mut cluster.metadata));
+    world.settle();
+    // It still runs there: the cluster waits.
+    assert_eq!(there(&world), ["a", "former", "new"]);
+    assert!(world.get::<Application>("a").metadata.deleted.is_none());
+    let new = ResourceRef::to(&cluster("new"));
+    world.change::<Application>("a", |application| application.status.running_on = Some(new));
+    world.settle();
+    assert_eq!(there(&world), ["a", "new"]);
+    let owners = &world.get::<Application>("a").metadata.owners;
+    assert_eq!(owners, &[ResourceRef::to(&cluster("new"))]);
+}
+
+#[test]
+fn circles_are_named_and_left_alone() {
+    let mut world = World::new();
+    world.cluster("one", |one| {
+        deleted(&mut one.metadata);
+        one.metadata.owners = vec![ResourceRef::to(&cluster("two"))];
+    });
+    world.cluster("two", |two| two.metadata.owners = vec![ResourceRef::to(&cluster("one"))]);
+    world.cluster("self", |own| {
+        deleted(&mut own.metadata);
+        own.metadata.owners = vec![ResourceRef::to(&cluster("self"))];
+    });
+    world.cluster("simple", |simple| deleted(&mut simple.metadata));
+    let pass = world.run();
+    assert_eq!(pass.circular.into_iter().collect::<Vec<_>>(), ["one", "self", "two"].map(cluster));
+    world.settle();
+    assert_eq!(there(&world), ["one", "self", "two"]);
+    assert!(world.get::<Cluster>("two").metadata.deleted.is_none());
+}
+
+#[test]
+fn what_was_deleted_without_a_finalizer_goes() {
+    let mut world = World::new();
+    world.application("a", |application| application.metadata.deleted = Some(Timestamp::new(begin())));
+    world.settle();
+    assert!(there(&world).is_empty());
+}

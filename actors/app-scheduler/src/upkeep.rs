@@ -1,0 +1,69 @@
+//! The state of clusters, clouds and projects as far as it follows from their metrics (issue 4, section 3), and what
+//! is remembered of clusters.
+//!
+//! Guarantees: only ONLINE becomes FAILING_METRICS, and only that goes back, its reasons cleared. Metrics that were
+//! never fetched change nothing.
+
+use madako_messages::placement::entries::Entries;
+use madako_messages::placement::infrastructure::CloudState;
+use madako_messages::placement::kubernetes::ClusterState;
+use madako_messages::placement::metadata::Reason;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::openstack::ProjectState;
+
+use crate::draft::{Draft, What};
+use crate::target::{MetricsTurn, Target};
+
+/// Turns the state of a place as its metrics are.
+pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
+    let (online, failing) = shown(&target.stored.object);
+    let Some(turn) = target.turn(online, failing) else { return };
+    let Some(object) = draft.object(target.stored, What::Metrics) else { return };
+    let (fails, reasons): (bool, Entries<Reason>) = match turn {
+        MetricsTurn::Fails(reasons) => (true, reasons.into_iter().collect()),
+        MetricsTurn::Recovers => (false, Entries::new()),
+    };
+    let cloud = if fails { CloudState::FailingMetrics } else { CloudState::Online };
+    match object {
+        Object::Cluster(cluster) => {
+            cluster.status.state = if fails { ClusterState::FailingMetrics } else { ClusterState::Online };
+            cluster.status.metrics_reasons = reasons;
+        }
+        Object::Project(project) => {
+            project.status.state = if fails { ProjectState::FailingMetrics } else { ProjectState::Online };
+            project.status.metrics_reasons = reasons;
+        }
+        Object::Cloud(seen) => {
+            seen.status.state = cloud;
+            seen.status.metrics_reasons = reasons;
+        }
+        Object::GlobalCloud(seen) => {
+            seen.status.state = cloud;
+            seen.status.metrics_reasons = reasons;
+        }
+        _ => {}
+    }
+}
+
+/// Whether a place is online; and if it fails because of its metrics, for which reasons.
+fn shown(object: &Object) -> (bool, Option<&Entries<Reason>>) {
+    match object {
+        Object::Cluster(cluster) => {
+            let state = cluster.status.state;
+            let failing = (state == ClusterState::FailingMetrics).then_some(&cluster.status.metrics_reasons);
+            (state == ClusterState::Online, failing)
+        }
+        Object::Project(project) => {
+            let state = project.status.state;
+            let failing = (state == ProjectState::FailingMetrics).then_some(&project.status.metrics_reasons);
+            (state == ProjectState::Online, failing)
+        }
+        Object::Cloud(cloud) => cloud_shown(cloud.status.state, &cloud.status.metrics_reasons),
+        Object::GlobalCloud(cloud) => cloud_shown(cloud.status.state, &cloud.status.metrics_reasons),
+        _ => (false, None),
+    }
+}
+
+fn cloud_shown(state: CloudState, reasons: &Entries<Reason>) -> (bool, Option<&Entries<Reason>>) {
+    (state == CloudState::Online, (state == CloudState::FailingMetrics).then_some(reasons))
+}
