@@ -20,12 +20,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
-use crate::placement::{Closing, patience};
+use crate::placement::{Closing, patience, too_late};
 use crate::routes::problem;
 use crate::server::{Limits, REQUESTS};
 
 /// Longest path that is logged, in bytes.
 const LOGGED_PATH_MAX_BYTES: usize = 200;
+/// What the paths of placement's API begin with.
+const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/openstack"];
 
 /// Answers the requests of a connection until it ends, or until `closing` and the request under way is answered.
 pub(crate) async fn answer<Io>(
@@ -81,6 +83,8 @@ async fn answer_one(
     let id = request.headers().get(HeaderName::from_static("x-cybozu-request-id")).cloned();
     let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
         Ok(Ok(response)) => response,
+        // Pages have problems as CKE writes them, the API as Krake does.
+        Err(_) if API_GROUPS.contains(&endpoint(&path)) => too_late(),
         Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
     let status = response.status().as_u16();
@@ -103,13 +107,10 @@ fn endpoint(path: &str) -> &'static str {
         "/health" => "/health",
         "/version" => "/version",
         "/metrics" => "/metrics",
-        _ => match path.split('/').nth(1) {
-            Some("core") => "/core",
-            Some("infrastructure") => "/infrastructure",
-            Some("kubernetes") => "/kubernetes",
-            Some("openstack") => "/openstack",
-            _ => "other",
-        },
+        _ => {
+            let group = path.split('/').nth(1).unwrap_or_default();
+            API_GROUPS.into_iter().find(|known| known[1..] == *group).unwrap_or("other")
+        }
     }
 }
 

@@ -50,6 +50,9 @@ impl Limits {
         write_stall: Duration::from_secs(10),
         drain: Duration::from_secs(2),
     };
+
+    /// For the clients of placement as well: room for every watch that its settings allow, and as many others.
+    pub const PLACEMENT: Self = Self { connections: 4_096, ..Self::DEFAULT };
 }
 
 /// An address that cannot be listened on.

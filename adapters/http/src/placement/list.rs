@@ -1,29 +1,53 @@
 //! Lists: put together from what is written already.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::{BufMut as _, BytesMut};
 use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::Selection;
+use madako_messages::placement::objects::{Selection, Stored};
 
 use super::problem::Problem;
 use super::rbac::Granted;
+use super::selector::{Page, Selector, token};
 use super::service::{JSON, Turn};
 
 impl Turn {
-    /// The resources of a kind that the user may see.
+    /// The resources of a kind that the user may see and wants.
     pub(super) async fn list(
         mut self,
         kind: Kind,
         namespace: Option<&str>,
         granted: &Granted,
+        selector: &Selector,
     ) -> Result<Response, Problem> {
+        let page = Page::read(&self.query, kind)?;
         self.fresh().await?;
         let (_, mut items) = self.service.api.objects.list(Selection { kind, namespace });
-        items.retain(|stored| granted.shows(stored.key.namespace.as_deref()));
-        let body = body(kind, "{}", items.iter().map(|stored| &stored.wire));
+        items.retain(|stored| {
+            granted.shows(stored.key.namespace.as_deref())
+                && selector.selects(&stored.object.metadata().labels)
+        });
+        let metadata = cut(&mut items, &page);
+        let body = body(kind, &metadata, items.iter().map(|stored| &stored.wire));
         Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+    }
+}
+
+/// Cuts a list, which is in the order of its keys, to a page. Answers the list's metadata: where it continues.
+fn cut(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
+    if let Some(after) = &page.after {
+        items.drain(..items.partition_point(|stored| stored.key.etcd_key() <= *after));
+    }
+    match page.limit {
+        Some(limit) if items.len() > limit => {
+            items.truncate(limit);
+            let last = items.last().map(|stored| token(&stored.key.etcd_key())).unwrap_or_default();
+            format!(r#"{{"continue": "{last}"}}"#)
+        }
+        _ => "{}".to_owned(),
     }
 }
 

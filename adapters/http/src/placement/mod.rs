@@ -23,15 +23,18 @@ mod auth;
 mod change;
 mod cors;
 mod list;
+mod openapi;
 mod problem;
 mod query;
 mod rbac;
 mod route;
+mod selector;
 mod service;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod uid;
 mod wait;
 mod watch;
@@ -41,17 +44,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
 
 pub use auth::{ANONYMOUS, Authenticator, ByCertificate, ClientCertificate, StaticUser};
 pub use problem::{Problem, Title};
+pub use tokens::{Keycloak, Keystone};
 pub use uid::Uids;
 pub use wait::Closing;
 
 /// How long an answer waits for a state that a client asked to wait for (`?blocking=`), as in Krake.
 pub const BLOCKING: Duration = Duration::from_secs(60);
+/// Watches and waiting answers at a time: twice what is promised (issue 4, section 7).
+pub const STREAMS: usize = 2_000;
+const _: () =
+    assert!(crate::Limits::PLACEMENT.connections >= 2 * STREAMS, "others are served beside all streams");
 
 /// Whether and how rights are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +95,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Krake's defaults: 1 MiB is what its server takes. The number of streams is twice what is promised.
+    /// Krake's defaults; 1 MiB is what its server takes.
     #[must_use]
     pub fn new(version: impl Into<String>) -> Self {
         Self {
@@ -98,7 +107,7 @@ impl Settings {
             authorization: Authorization::Rbac,
             retry_transactions: 1,
             body_bytes: 1024 * 1024,
-            streams: 2_000,
+            streams: STREAMS,
         }
     }
 }
@@ -129,4 +138,9 @@ pub fn patience(uri: &Uri) -> Duration {
         None | Some("False") => Duration::ZERO,
         Some(_) => BLOCKING,
     }
+}
+
+/// The answer to a request that took too long.
+pub(crate) fn too_late() -> Response {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "503: no answer in time").response("")
 }

@@ -1,6 +1,6 @@
 //! One request after the other: who asks, what for, whether they may, and what comes of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
@@ -21,9 +21,11 @@ use super::problem::Problem;
 use super::query::Query;
 use super::rbac::{self, Granted, Place, Wish};
 use super::route::{self, Target};
+use super::selector::Selector;
 use super::wait::Closing;
+use super::watch::Selected;
 use super::write::{Expected, Written};
-use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors};
+use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors, openapi};
 
 /// The media type of an answer, as Krake's server sends it.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
@@ -32,6 +34,8 @@ pub(super) const JSON: &str = "application/json; charset=utf-8";
 pub(super) struct Service {
     pub(super) api: PlacementApi,
     streams: Arc<Semaphore>,
+    /// Made when somebody asks for it.
+    document: OnceLock<Bytes>,
 }
 
 /// One request under way, without its body.
@@ -79,7 +83,13 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
         Target::Index => Ok(json_answer(StatusCode::OK, &Index { version: &turn.settings().version })),
         Target::Release => Ok(json_answer(StatusCode::ACCEPTED, &"You released the Krake.")),
         Target::Me => turn.me().await,
-        Target::Document => Err(Problem::plain(StatusCode::NOT_FOUND)),
+        Target::Document => {
+            let document = turn
+                .service
+                .document
+                .get_or_init(|| openapi::document(&turn.settings().version).to_string().into());
+            Ok(([(header::CONTENT_TYPE, JSON)], document.clone()).into_response())
+        }
         Target::Collection { kind, namespace } if turn.parts.method == Method::POST => {
             turn.create(kind, namespace, body).await
         }
@@ -107,7 +117,7 @@ struct Me<'a> {
 impl Service {
     pub(super) fn new(api: PlacementApi) -> Self {
         let streams = Arc::new(Semaphore::new(api.settings.streams));
-        Self { api, streams }
+        Self { api, streams, document: OnceLock::new() }
     }
 
     /// The time, as resources have it.
@@ -215,10 +225,11 @@ impl Turn {
         };
         let granted = self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await?;
         let heartbeat = self.query.heartbeat()?;
+        let selector = Selector::read(&self.query)?;
         if self.query.watch() {
-            self.watch(kind, namespace, granted, heartbeat).await
+            self.watch(Selected { kind, namespace, granted, selector }, heartbeat).await
         } else {
-            self.list(kind, namespace.as_deref(), &granted).await
+            self.list(kind, namespace.as_deref(), &granted, &selector).await
         }
     }
 

@@ -171,7 +171,9 @@ impl Objects for MemoryObjects {
                     .namespace
                     .is_none_or(|namespace| stored.key.namespace.as_deref() == Some(namespace))
         });
-        (inside.viewed, selected.cloned().collect())
+        let mut selected: Vec<_> = selected.cloned().collect();
+        selected.sort_by_cached_key(|stored| stored.key.etcd_key());
+        (inside.viewed, selected)
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -2,7 +2,9 @@
 
 mod access;
 mod crud;
+mod described;
 mod parts;
+mod server;
 mod stream;
 
 use std::sync::Arc;
@@ -102,10 +104,18 @@ fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
 
 impl World {
     async fn send(&self, request: Request<Body>) -> Answer {
+        self.send_known(request, None).await
+    }
+
+    /// Every answer is one that the document knows.
+    async fn send_known(&self, request: Request<Body>, sent: Option<&Value>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body }
+        let answer = Answer { status: parts.status, headers: parts.headers, body };
+        described::check(method.as_str(), &path, sent, &answer);
+        answer
     }
 
     async fn ask(&self, method: &str, path: &str) -> Answer {
@@ -113,7 +123,7 @@ impl World {
     }
 
     async fn say(&self, method: &str, path: &str, body: &Value) -> Answer {
-        self.send(request(method, path, body.to_string())).await
+        self.send_known(request(method, path, body.to_string()), Some(body)).await
     }
 
     /// Creates an example, whose path is returned with what was answered.

@@ -14,12 +14,14 @@ use bytes::{BufMut as _, BytesMut};
 use futures::stream;
 use madako_messages::placement::core::Verb;
 use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::{Change, Follower, Gap};
+use madako_messages::placement::objects::{Change, Follower, Gap, Stored};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::problem::Problem;
+use super::query::shortened;
 use super::rbac::{Granted, Place, Wish};
+use super::selector::Selector;
 use super::service::{Service, Turn};
 use super::wait::Closing;
 use super::{ANONYMOUS, Authorization};
@@ -58,17 +60,19 @@ impl Turn {
 
     pub(super) async fn watch(
         mut self,
-        kind: Kind,
-        namespace: Option<String>,
-        granted: Granted,
+        selected: Selected,
         heartbeat: Option<Duration>,
     ) -> Result<Response, Problem> {
+        for pages in ["limit", "continue"] {
+            if let Some(value) = self.query.get(pages) {
+                let got = format!("{:?}", shortened(value));
+                return Err(Problem::wrong(pages, got, "nothing: a watch has no pages"));
+            }
+        }
         let place = self.service.stream()?;
         let follower = self.follow().await?;
         let watch = Watch {
-            kind,
-            namespace,
-            granted,
+            selected,
             follower,
             heartbeat: heartbeat.map(beat),
             closing: self.closing(),
@@ -82,7 +86,7 @@ impl Turn {
                 Ok(Some(line)) => Ok(Some((line, watch))),
                 Ok(None) => Ok(None),
                 Err(broken) => {
-                    tracing::info!(error = &broken as &dyn std::error::Error, kind = %watch.kind, "a watch broke off");
+                    tracing::info!(error = &broken as &dyn std::error::Error, kind = %watch.selected.kind, "a watch broke off");
                     Err(broken)
                 }
             }
@@ -97,10 +101,20 @@ fn beat(every: Duration) -> Interval {
     interval
 }
 
+/// What a watch tells of.
+pub(super) struct Selected {
+    /// The kind.
+    pub(super) kind: Kind,
+    /// Only this namespace.
+    pub(super) namespace: Option<String>,
+    /// What the user may see.
+    pub(super) granted: Granted,
+    /// What the client wants.
+    pub(super) selector: Selector,
+}
+
 struct Watch {
-    kind: Kind,
-    namespace: Option<String>,
-    granted: Granted,
+    selected: Selected,
     follower: Box<dyn Follower>,
     heartbeat: Option<Interval>,
     closing: Closing,
@@ -117,7 +131,7 @@ impl Watch {
         loop {
             while let Some(change) = self.pending.pop_front() {
                 self.allowed(&change)?;
-                if let Some(line) = self.shown(&change) {
+                if let Some(line) = self.selected.line(&change) {
                     return Ok(Some(line));
                 }
             }
@@ -145,40 +159,47 @@ impl Watch {
         {
             return Ok(());
         }
-        let place = match &self.namespace {
+        let Selected { kind, namespace, granted, .. } = &self.selected;
+        let place = match namespace {
             Some(namespace) => Place::Namespace(namespace),
-            None if self.kind.namespaced() => Place::Everywhere,
+            None if kind.namespaced() => Place::Everywhere,
             None => Place::Global,
         };
-        let wish = Wish { kind: self.kind, part: None, verb: Verb::List, place };
-        let granted = self.service.granted(&self.user, &wish).ok_or(Broken::Forbidden)?;
+        let wish = Wish { kind: *kind, part: None, verb: Verb::List, place };
         // Whoever may see more has to list what is there already.
-        if granted == self.granted { Ok(()) } else { Err(Broken::Forbidden) }
-    }
-
-    fn shown(&self, change: &Change) -> Option<Bytes> {
-        let key = &change.key;
-        let selected = key.kind == self.kind
-            && self.namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
-            && self.granted.shows(key.namespace.as_deref());
-        if selected { event(change) } else { None }
+        match self.service.granted(&self.user, &wish) {
+            Some(now) if now == *granted => Ok(()),
+            _ => Err(Broken::Forbidden),
+        }
     }
 }
 
-/// What a watch says about a change; `None` if what is gone could not be read either.
-fn event(change: &Change) -> Option<Bytes> {
-    let (kind, wire) = match (&change.before, &change.after) {
-        (before, Some(after)) if before.is_none() || after.create_revision == after.mod_revision => {
-            ("ADDED", &after.wire)
+impl Selected {
+    /// What a watch says about a change; `None` for nothing.
+    fn line(&self, change: &Change) -> Option<Bytes> {
+        let key = &change.key;
+        let concerns = key.kind == self.kind
+            && self.namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
+            && self.granted.shows(key.namespace.as_deref());
+        if !concerns {
+            return None;
         }
-        (_, Some(after)) => ("MODIFIED", &after.wire),
-        (Some(before), None) => ("DELETED", &before.wire),
-        (None, None) => return None,
-    };
-    let head = format!(r#"{{"type": "{kind}", "object": "#);
-    let mut line = BytesMut::with_capacity(head.len() + wire.len() + 2);
-    line.put_slice(head.as_bytes());
-    line.put_slice(wire);
-    line.put_slice(b"}\n");
-    Some(line.freeze())
+        let seen = |stored: &Option<Arc<Stored>>| {
+            stored.clone().filter(|stored| self.selector.selects(&stored.object.metadata().labels))
+        };
+        let (before, after) = (seen(&change.before), seen(&change.after));
+        let (kind, stored) = match (before, after) {
+            (Some(_), Some(after)) if after.create_revision != after.mod_revision => ("MODIFIED", after),
+            (_, Some(after)) => ("ADDED", after),
+            // What does not match any longer is shown as it is now.
+            (Some(before), None) => ("DELETED", change.after.clone().unwrap_or(before)),
+            (None, None) => return None,
+        };
+        let head = format!(r#"{{"type": "{kind}", "object": "#);
+        let mut line = BytesMut::with_capacity(head.len() + stored.wire.len() + 2);
+        line.put_slice(head.as_bytes());
+        line.put_slice(&stored.wire);
+        line.put_slice(b"}\n");
+        Some(line.freeze())
+    }
 }

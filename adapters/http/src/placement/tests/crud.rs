@@ -455,3 +455,50 @@ async fn a_store_that_does_not_answer_is_said() {
     world.objects.fail(None);
     world.ask("GET", &path).await.with(200);
 }
+
+#[tokio::test]
+async fn a_list_may_be_taken_in_pages_and_by_labels() {
+    let world = world();
+    let mut expected = Vec::new();
+    // In the order of their keys in etcd, where "/" stands behind "." and "-".
+    for (namespace, name, team) in
+        [("a.b", "x", "blue"), ("a", "x", "red"), ("a", "y", "blue"), ("b", "x", "red")]
+    {
+        let mut body = example(Kind::Application, name);
+        body["metadata"]["labels"] = json!({"team": team});
+        world.say("POST", &collection(Kind::Application, namespace), &body).await.with(200);
+        expected.push((format!("{namespace}/{name}"), team));
+    }
+    let page = async |query: &str| {
+        let list = world.ask("GET", &format!("/kubernetes/applications?{query}")).await.with(200).json();
+        let names: Vec<String> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| {
+                let field = |field: &str| item["metadata"][field].as_str().unwrap().to_owned();
+                format!("{}/{}", field("namespace"), field("name"))
+            })
+            .collect();
+        (names, list["metadata"]["continue"].as_str().map(str::to_owned))
+    };
+    for limit in 1..=5 {
+        let (mut seen, mut query) = (Vec::new(), format!("limit={limit}"));
+        loop {
+            let (names, next) = page(&query).await;
+            assert!(names.len() <= limit);
+            seen.extend(names);
+            let Some(next) = next else { break };
+            query = format!("limit={limit}&continue={next}");
+        }
+        assert_eq!(seen, expected.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), "{limit}");
+    }
+    assert_eq!(page("labelSelector=team%3Dblue").await.0, ["a.b/x", "a/y"]);
+    assert_eq!(page("labelSelector=team%20in%20(red)&limit=1").await.0, ["a/x"]);
+    for (query, field) in
+        [("labelSelector=a=b=c", "labelSelector"), ("limit=0", "limit"), ("continue=x", "continue")]
+    {
+        let refused = world.ask("GET", &format!("/kubernetes/applications?{query}")).await.with(422);
+        assert_eq!(refused.wrong_fields(), [field]);
+    }
+}

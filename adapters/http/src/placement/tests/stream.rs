@@ -262,3 +262,21 @@ async fn a_deletion_waits_until_the_resource_is_gone() {
     world.ask("DELETE", &format!("{path}?blocking=deleted&force=True")).await.with(200);
     assert_eq!(begun.elapsed(), Duration::from_secs(10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_by_labels_tells_when_they_begin_and_cease_to_match() {
+    let world = world();
+    let mut lines = world.watch("/core/roles?watch&labelSelector=team%3Da").await;
+    let (path, mut role) = world.created(Kind::Role, "r").await;
+    for (team, note) in [("a", 1), ("a", 2), ("b", 3), ("b", 4), ("a", 5)] {
+        role["metadata"]["labels"] = json!({"team": team, "note": note.to_string()});
+        world.say("PUT", &path, &role).await.with(200);
+    }
+    for (kind, note) in [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "3"), ("ADDED", "5")] {
+        let (is, object) = lines.event().await;
+        assert_eq!((is.as_str(), &object["metadata"]["labels"]["note"]), (kind, &json!(note)));
+    }
+    for pages in ["limit=1", "continue=x"] {
+        world.ask("GET", &format!("/core/roles?watch&{pages}")).await.with(422);
+    }
+}

@@ -1,0 +1,471 @@
+//! The description of the API for programs (OpenAPI 3.1), made from the table of paths and the types themselves.
+//!
+//! Streams stand in the descriptions only: a program that tries out every parameter would wait for their end.
+
+use std::collections::BTreeMap;
+
+use axum::http::Method;
+use madako_messages::placement::infrastructure::CloudBinding;
+use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
+use madako_messages::placement::kubernetes::{ApplicationComplete, ApplicationShutdown, ClusterBinding};
+use madako_messages::placement::openstack::MagnumClusterBinding;
+use madako_messages::placement::schema::{Access, FieldSchema, Schema, Shape};
+use serde_json::{Map, Value, json};
+
+use super::route::{Target, parts};
+
+/// Names of resources and namespaces.
+const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
+/// What a number may be as a text.
+const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
+const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
+
+/// Whose view of a type is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// What a request brings: fields of ours may be there and count for nothing, others may not.
+    Request,
+    /// What an answer has: every field, and such that another version left.
+    Answer,
+}
+
+/// The document.
+pub(super) fn document(version: &str) -> Value {
+    let mut types = Types::default();
+    let mut paths = Map::new();
+    for page in [
+        (Target::Index, "/", "The version", 200, json!({"type": "object", "required": ["version"]})),
+        (
+            Target::Me,
+            "/me",
+            "Who asks, and the roles",
+            200,
+            json!({"type": "object", "required": ["user", "roles"]}),
+        ),
+        (Target::Release, "/release", "A greeting", 202, json!({"type": "string"})),
+        (Target::Document, "/openapi.json", "This document", 200, json!({"type": "object"})),
+    ] {
+        let (_, path, summary, status, schema) = page;
+        let mut responses = problems(&[401, 503]);
+        responses.insert(status.to_string(), answer(summary, schema));
+        let name = path.trim_matches('/').replace('.', "_");
+        let id = format!("get_{}", if name.is_empty() { "index" } else { &name });
+        paths.insert(
+            path.to_owned(),
+            json!({"get": {"operationId": id, "summary": summary, "responses": responses}}),
+        );
+    }
+    for &kind in Kind::ALL {
+        for (path, target) in targets(kind) {
+            let mut item = Map::new();
+            let parameters = path_parameters(&path);
+            if !parameters.is_empty() {
+                item.insert("parameters".to_owned(), parameters.into());
+            }
+            for method in target.methods() {
+                let operation = operation(&mut types, kind, &target, method);
+                item.insert(method.as_str().to_lowercase(), operation);
+            }
+            paths.insert(path, item.into());
+        }
+    }
+    types.named.insert("Problem".to_owned(), problem_schema());
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Placement", "version": version},
+        "paths": paths,
+        "components": {"schemas": types.named},
+    })
+}
+
+/// The paths of a kind, as templates.
+fn targets(kind: Kind) -> Vec<(String, Target)> {
+    let (api, plural) = (kind.api().name(), kind.plural());
+    let all = format!("/{api}/{plural}");
+    let namespace = kind.namespaced().then(|| "{namespace}".to_owned());
+    let collection = match &namespace {
+        Some(namespace) => format!("/{api}/namespaces/{namespace}/{plural}"),
+        None => all.clone(),
+    };
+    let key = ObjectKey::new(kind, namespace.as_deref(), "{name}");
+    let mut targets = vec![(collection.clone(), Target::Collection { kind, namespace: namespace.clone() })];
+    if namespace.is_some() {
+        targets.push((all, Target::Collection { kind, namespace: None }));
+    }
+    targets.push((format!("{collection}/{{name}}"), Target::Object(key.clone())));
+    targets.extend(
+        parts(kind)
+            .iter()
+            .map(|part| (format!("{collection}/{{name}}/{}", part.name()), Target::Part(key.clone(), *part))),
+    );
+    targets
+}
+
+fn path_parameters(path: &str) -> Vec<Value> {
+    ["namespace", "name"]
+        .into_iter()
+        .filter(|name| path.contains(&format!("{{{name}}}")))
+        .map(|name| {
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "pattern": NAME}})
+        })
+        .collect()
+}
+
+fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
+    let resource = types.object(kind.schema(), Side::Answer);
+    let verb = match (target, method) {
+        (Target::Collection { .. }, &Method::POST) => "create",
+        (Target::Collection { namespace: None, .. }, _) if kind.namespaced() => "list_all",
+        (Target::Collection { .. }, _) => "list",
+        (_, &Method::GET) => "read",
+        (_, &Method::DELETE) => "delete",
+        _ => "update",
+    };
+    let part = match target {
+        Target::Part(_, part) => Some(*part),
+        _ => None,
+    };
+    let suffix = part.map_or(String::new(), |part| format!("_{}", part.name()));
+    let mut operation = Map::new();
+    operation.insert("operationId".to_owned(), format!("{verb}_{}{suffix}", kind.name()).into());
+    operation.insert("tags".to_owned(), json!([kind.api().name()]));
+
+    let mut statuses = vec![401, 403, 503];
+    let mut parameters = Vec::new();
+    let body = match (target, method) {
+        (Target::Collection { .. }, &Method::POST) => Some(types.object(kind.schema(), Side::Request)),
+        (Target::Object(_), &Method::PUT) => Some(types.object(kind.schema(), Side::Request)),
+        (Target::Part(_, part), _) => types.part(kind, *part),
+        _ => None,
+    };
+    if let Some(body) = body {
+        statuses.extend([400, 413, 415, 422]);
+        let content = json!({"application/json": {"schema": body}});
+        operation.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
+    }
+    match target {
+        Target::Collection { .. } if *method == Method::POST => statuses.push(409),
+        Target::Collection { .. } => {
+            statuses.push(422);
+            parameters.extend(list_parameters());
+            let text = "With `watch`, whatever its value, the answer has no end: each line is a change \
+                (`{\"type\": \"ADDED\" | \"MODIFIED\" | \"DELETED\", \"object\": ...}`), or empty as a sign of life \
+                every `heartbeat` seconds (10; 0 for none).";
+            operation.insert("description".to_owned(), text.into());
+        }
+        _ => statuses.push(404),
+    }
+    if matches!(target, Target::Object(_) | Target::Part(..)) && *method != Method::GET {
+        statuses.extend([400, 409, 412, 422]);
+        parameters.push(json!({
+            "name": "If-Match", "in": "header", "schema": {"type": "string"},
+            "description": "The version to change, as `ETag` named it.",
+        }));
+    }
+    if *method == Method::DELETE {
+        parameters.push(json!({
+            "name": "force", "in": "query", "schema": {"type": "string", "enum": ["True", "False"]},
+            "description": "`True` takes an application or a cluster away at once.",
+        }));
+    }
+    if part.is_none() && *method != Method::GET && super::query::states(kind).is_some() {
+        let text = "With `blocking=STATE` (or `deleted`) the answer waits up to 60 s for that state.";
+        operation.insert("description".to_owned(), text.into());
+    }
+    if !parameters.is_empty() {
+        operation.insert("parameters".to_owned(), parameters.into());
+    }
+    let mut responses = problems(&statuses);
+    let shown = if verb.starts_with("list") { types.list(kind, &resource) } else { resource };
+    let mut success = answer("What was asked for", shown);
+    if !verb.starts_with("list") {
+        success["headers"] = json!({
+            "ETag": {"schema": {"type": "string"}, "description": "The version; none of what is gone."},
+        });
+    }
+    responses.insert("200".to_owned(), success);
+    operation.insert("responses".to_owned(), responses.into());
+    operation.into()
+}
+
+fn list_parameters() -> [Value; 3] {
+    let parameter = |name: &str, schema: Value, text: &str| json!({"name": name, "in": "query", "schema": schema, "description": text});
+    [
+        parameter("limit", json!({"type": "integer", "minimum": 1}), "At most so many."),
+        parameter("continue", json!({"type": "string"}), "`metadata.continue` of the list before."),
+        parameter(
+            "labelSelector",
+            json!({"type": "string"}),
+            "Requirements on labels, as Kubernetes has them.",
+        ),
+    ]
+}
+
+fn answer(description: &str, schema: Value) -> Value {
+    json!({"description": description, "content": {"application/json": {"schema": schema}}})
+}
+
+fn problems(statuses: &[u16]) -> Map<String, Value> {
+    let schema = reference("Problem");
+    statuses
+        .iter()
+        .map(|status| {
+            let content = json!({"application/problem+json": {"schema": schema}});
+            (status.to_string(), json!({"description": "Refused", "content": content}))
+        })
+        .collect()
+}
+
+fn problem_schema() -> Value {
+    let text = json!({"type": "string"});
+    json!({
+        "type": "object",
+        "required": ["type", "status", "detail"],
+        "properties": {
+            "type": text, "title": text, "status": {"type": "integer"}, "detail": text,
+            "errors": {"type": "array", "items": {
+                "type": "object", "required": ["field", "got", "expected"],
+                "properties": {"field": text, "got": text, "expected": text},
+            }},
+        },
+    })
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// The types that were described, by name.
+#[derive(Default)]
+struct Types {
+    named: BTreeMap<String, Value>,
+}
+
+impl Types {
+    /// A reference to an object's description.
+    fn object(&mut self, schema: &'static Schema, side: Side) -> Value {
+        let name = match side {
+            Side::Request => format!("{}Request", schema.name),
+            Side::Answer => schema.name.to_owned(),
+        };
+        if !self.named.contains_key(&name) {
+            // Its place, for types that contain themselves.
+            self.named.insert(name.clone(), Value::Null);
+            let described = self.describe(schema, side);
+            self.named.insert(name.clone(), described);
+        }
+        reference(&name)
+    }
+
+    fn describe(&mut self, schema: &'static Schema, side: Side) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for (name, value) in schema.constants {
+            properties.insert((*name).to_owned(), json!({"const": value}));
+            if side == Side::Answer {
+                required.push(*name);
+            }
+        }
+        for field in schema.fields {
+            properties.insert(field.name.to_owned(), self.field(field, side));
+            let given = matches!(field.access, Access::Required | Access::Immutable);
+            if side == Side::Answer || given {
+                required.push(field.name);
+            }
+        }
+        if side == Side::Answer {
+            return json!({"type": "object", "required": required, "properties": properties});
+        }
+        for name in schema.tolerated {
+            properties.insert((*name).to_owned(), json!({"description": "Passed over."}));
+        }
+        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+    }
+
+    fn field(&mut self, field: &'static FieldSchema, side: Side) -> Value {
+        if side == Side::Request && field.access.is_ours() {
+            return json!({"description": "Passed over.", "readOnly": true});
+        }
+        if side == Side::Request && matches!(field.name, "name" | "namespace") && field.access.is_immutable()
+        {
+            let name = json!({"type": "string", "pattern": NAME});
+            return match field.shape {
+                Shape::Nullable(_) => json!({"anyOf": [name, {"type": "null"}]}),
+                _ => name,
+            };
+        }
+        self.shape(&field.shape, side)
+    }
+
+    fn shape(&mut self, shape: &'static Shape, side: Side) -> Value {
+        let or_text = |number: Value, pattern: &str| match side {
+            Side::Answer => number,
+            Side::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
+        };
+        match shape {
+            // What is stored already may be a constraint that no request may bring any more.
+            Shape::LabelConstraint | Shape::MetricConstraint if side == Side::Request => {
+                let pattern = shape.pattern().map(|pattern| format!("^(?:{pattern})$"));
+                json!({"type": "string", "pattern": pattern})
+            }
+            Shape::Text | Shape::Secret | Shape::Time | Shape::LabelConstraint | Shape::MetricConstraint => {
+                json!({"type": "string"})
+            }
+            Shape::Bool => json!({"type": "boolean"}),
+            Shape::Integer => {
+                let number =
+                    json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX, "format": "int64"});
+                or_text(number, INTEGER)
+            }
+            Shape::Number => or_text(json!({"type": "number"}), NUMBER),
+            Shape::Choice(names) => json!({"enum": names}),
+            Shape::List(item) => json!({"type": "array", "items": self.shape(item, side)}),
+            Shape::Map(entry) => json!({"type": "object", "additionalProperties": self.shape(entry, side)}),
+            Shape::Nullable(shape) => json!({"anyOf": [self.shape(shape, side), {"type": "null"}]}),
+            Shape::Object(schema) => self.object(schema, side),
+            Shape::Tagged(variants) => {
+                let variants: Vec<Value> = variants
+                    .iter()
+                    .map(|(name, content)| {
+                        let properties = json!({"type": {"const": name}, *name: self.shape(content, side)});
+                        let mut variant =
+                            json!({"type": "object", "required": ["type", name], "properties": properties});
+                        if side == Side::Request {
+                            variant["additionalProperties"] = json!(false);
+                        }
+                        variant
+                    })
+                    .collect();
+                json!({"oneOf": variants})
+            }
+            Shape::FreeForm | Shape::SecretFreeForm => json!({"type": "object"}),
+            Shape::TextOrFreeForm => json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+        }
+    }
+
+    /// What a request for a part brings; `None` for nothing.
+    fn part(&mut self, kind: Kind, part: Subresource) -> Option<Value> {
+        let schema = match (part, kind) {
+            (Subresource::Retry, _) => return None,
+            (Subresource::Status, _) => return Some(self.status(kind)),
+            (Subresource::Complete, _) => &ApplicationComplete::SCHEMA,
+            (Subresource::Shutdown, _) => &ApplicationShutdown::SCHEMA,
+            (Subresource::Binding, Kind::Cluster) => &CloudBinding::SCHEMA,
+            (Subresource::Binding, Kind::MagnumCluster) => &MagnumClusterBinding::SCHEMA,
+            (Subresource::Binding, _) => &ClusterBinding::SCHEMA,
+        };
+        Some(self.object(schema, Side::Request))
+    }
+
+    /// A whole resource of which only the status counts.
+    fn status(&mut self, kind: Kind) -> Value {
+        let schema = kind.schema();
+        let mut properties = Map::new();
+        for (name, value) in schema.constants {
+            properties.insert((*name).to_owned(), json!({"const": value}));
+        }
+        for field in schema.fields {
+            let described = match field.name {
+                "status" => self.shape(&field.shape, Side::Request),
+                _ => json!({"type": "object", "description": "Passed over."}),
+            };
+            properties.insert(field.name.to_owned(), described);
+        }
+        let required: Vec<_> = schema.fields.iter().map(|field| field.name).collect();
+        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+    }
+
+    fn list(&mut self, kind: Kind, item: &Value) -> Value {
+        let name = format!("{}List", kind.name());
+        let metadata = json!({"type": "object", "properties": {"continue": {"type": "string"}}});
+        let described = json!({
+            "type": "object",
+            "required": ["api", "kind", "metadata", "items"],
+            "properties": {
+                "api": {"const": kind.api().name()}, "kind": {"const": name},
+                "metadata": metadata, "items": {"type": "array", "items": item},
+            },
+        });
+        self.named.insert(name.clone(), described);
+        reference(&name)
+    }
+}
+
+/// The template of a target's path in the document.
+#[cfg(test)]
+pub(super) fn template(target: &Target) -> String {
+    let kind = match target {
+        Target::Index => return "/".to_owned(),
+        Target::Me => return "/me".to_owned(),
+        Target::Release => return "/release".to_owned(),
+        Target::Document => return "/openapi.json".to_owned(),
+        Target::Collection { kind, .. } => *kind,
+        Target::Object(key) | Target::Part(key, _) => key.kind,
+    };
+    let alike = |known: &Target| match (known, target) {
+        (Target::Collection { namespace: one, .. }, Target::Collection { namespace: other, .. }) => {
+            one.is_some() == other.is_some()
+        }
+        (Target::Object(_), Target::Object(_)) => true,
+        (Target::Part(_, one), Target::Part(_, other)) => one == other,
+        _ => false,
+    };
+    targets(kind)
+        .into_iter()
+        .find(|(_, known)| alike(known))
+        .map(|(path, _)| path)
+        .expect("every target has a path")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::route::target;
+
+    #[test]
+    fn every_path_and_method_is_described() {
+        let document = document("1");
+        let paths = document["paths"].as_object().unwrap();
+        let mut operations = 0;
+        for (path, item) in paths {
+            let example = path.replace("{namespace}", "n").replace("{name}", "a");
+            let target = target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
+            assert_eq!(template(&target), *path);
+            for method in target.methods().iter().filter(|method| *method != Method::HEAD) {
+                let operation = &item[method.as_str().to_lowercase()];
+                assert!(operation["operationId"].is_string(), "{method} {path}");
+                operations += 1;
+            }
+        }
+        let expected: usize =
+            Kind::ALL.iter().map(|kind| 5 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
+        assert_eq!(operations, expected + 4);
+        let mut ids: Vec<&str> = paths
+            .values()
+            .flat_map(|item| item.as_object().unwrap().values())
+            .filter_map(|operation| operation["operationId"].as_str())
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), operations);
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn check(value: &Value, known: &Map<String, Value>) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(Value::String(reference)) = members.get("$ref") {
+                        let name = reference.strip_prefix("#/components/schemas/").unwrap();
+                        assert!(known[name].is_object(), "{reference}");
+                    }
+                    members.values().for_each(|value| check(value, known));
+                }
+                Value::Array(items) => items.iter().for_each(|value| check(value, known)),
+                _ => {}
+            }
+        }
+        let document = document("1");
+        check(&document, document["components"]["schemas"].as_object().unwrap());
+    }
+}

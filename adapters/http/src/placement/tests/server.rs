@@ -1,0 +1,144 @@
+//! The API behind the pages of an instance, on a real server over memory.
+
+use async_trait::async_trait;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::memory::Dialer;
+use crate::{Limits, Served, memory, router_before, serve};
+
+struct Pages;
+
+#[async_trait]
+impl crate::Service for Pages {
+    async fn healthy(&self) -> bool {
+        true
+    }
+
+    fn version(&self) -> String {
+        "1.2.3".into()
+    }
+
+    fn metrics(&self) -> String {
+        "up 1\n".into()
+    }
+}
+
+struct Server {
+    dialer: Dialer,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<Served>,
+}
+
+fn server(world: &World, limits: Limits) -> Server {
+    let (dialer, listener) = memory::listener();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = router_before(world.router.clone(), Arc::new(Pages), Duration::from_secs(2));
+    let serving = tokio::spawn(serve(listener, router, limits, async move {
+        // Dropping the sender stops it too.
+        let _ = stopped.await;
+    }));
+    Server { dialer, stop: Some(stop), serving }
+}
+
+impl Server {
+    async fn open(&self, method: &str, path: &str, body: &str) -> DuplexStream {
+        let mut io = self.dialer.connect().await.unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        io.write_all(request.as_bytes()).await.unwrap();
+        io
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        to_end(&mut self.open(method, path, body).await).await
+    }
+}
+
+async fn to_end(io: &mut DuplexStream) -> String {
+    let mut answer = Vec::new();
+    timeout(PATIENCE, io.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+/// Reads until the text comes.
+async fn until(io: &mut DuplexStream, text: &str) -> String {
+    let mut seen = String::new();
+    while !seen.contains(text) {
+        let byte = timeout(PATIENCE, io.read_u8()).await.expect("something comes").unwrap();
+        seen.push(char::from(byte));
+    }
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pages_need_no_user_and_everything_else_does() {
+    let world = world_with(settings(Authorization::Rbac), vec![]);
+    let server = server(&world, Limits::PLACEMENT);
+    for (path, said) in [("/health", "healthy"), ("/version", "1.2.3"), ("/metrics", "up 1")] {
+        let answer = server.ask("GET", path, "").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(said), "{answer}");
+        let answer = server.ask("PUT", path, "").await;
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    }
+    for path in ["/", "/me", "/core/roles", "/nowhere"] {
+        let answer = server.ask("GET", path, "").await;
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_not_cut_by_the_deadline_and_ends_with_the_server() {
+    let world = world();
+    let mut server = server(&world, Limits::PLACEMENT);
+    let mut io = server.open("GET", "/core/roles?watch&heartbeat=7", "").await;
+    let head = until(&mut io, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("transfer-encoding: chunked"), "{head}");
+    for _ in 0..10 {
+        until(&mut io, "1\r\n\n\r\n").await;
+    }
+    world.created(Kind::Role, "r").await;
+    until(&mut io, "{\"type\": \"ADDED\"").await;
+    let begun = Instant::now();
+    server.stop.take();
+    let end = to_end(&mut io).await;
+    assert!(end.ends_with("0\r\n\r\n"), "{end}");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(timeout(PATIENCE, &mut server.serving).await.unwrap().unwrap(), Served { cut_off: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_cannot_go_on_has_no_proper_end_on_the_wire() {
+    let world = world();
+    let server = server(&world, Limits::PLACEMENT);
+    let mut io = server.open("GET", "/core/roles?watch", "").await;
+    until(&mut io, "\r\n\r\n").await;
+    world.objects.relist();
+    let end = to_end(&mut io).await;
+    assert!(!end.ends_with("0\r\n\r\n"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_state_has_more_time_than_other_requests() {
+    let world = world();
+    let server = server(&world, Limits::PLACEMENT);
+    let begun = Instant::now();
+    let path = format!("{}?blocking=running", collection(Kind::Application, "testing"));
+    let answer = server.ask("POST", &path, &example(Kind::Application, "echo").to_string()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(begun.elapsed(), BLOCKING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_comes_is_given_up() {
+    let world = world();
+    let server = server(&world, Limits::PLACEMENT);
+    let mut io = server.dialer.connect().await.unwrap();
+    io.write_all(b"POST /core/roles HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{").await.unwrap();
+    let answer = until(&mut io, "no answer in time").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("application/problem+json"), "{answer}");
+}

@@ -1,0 +1,269 @@
+//! Users by tokens of OpenStack's Keystone and of Keycloak: the service that issued a token says whose it is.
+//!
+//! The token stands in `Authorization`, bare as Krake's clients send it, or after `Bearer`. Every request asks again:
+//! a token that was revoked is worth nothing at once. Tokens are never logged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Bytes;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use madako_messages::ports::{HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use serde::Deserialize;
+
+use super::auth::Authenticator;
+use super::problem::{Problem, Title};
+
+/// Size of an answer, in bytes: Keystone's has the whole catalogue of services, about 20 KiB on a large cloud.
+const MAX_ANSWER: usize = 1024 * 1024;
+/// Time for an answer: half of what a request has.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Tokens of Keystone.
+pub struct Keystone {
+    /// Sends requests.
+    pub transport: Arc<dyn HttpTransport>,
+    /// Its address, such as `http://localhost:5000/v3`.
+    pub endpoint: String,
+}
+
+/// Tokens of Keycloak.
+pub struct Keycloak {
+    /// Sends requests.
+    pub transport: Arc<dyn HttpTransport>,
+    /// Its address, such as `http://localhost:9080`.
+    pub endpoint: String,
+    /// The realm.
+    pub realm: String,
+}
+
+#[derive(Deserialize)]
+struct KeystoneAnswer {
+    token: KeystoneToken,
+}
+
+#[derive(Deserialize)]
+struct KeystoneToken {
+    user: KeystoneUser,
+}
+
+#[derive(Deserialize)]
+struct KeystoneUser {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct KeycloakAnswer {
+    preferred_username: String,
+}
+
+#[async_trait]
+impl Authenticator for Keystone {
+    async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem> {
+        let Some(token) = token(request)? else { return Ok(None) };
+        let sent = HttpRequest {
+            method: HttpMethod::Get,
+            url: format!("{}/auth/tokens", self.endpoint.trim_end_matches('/')),
+            headers: ["x-auth-token", "x-subject-token"]
+                .map(|name| (name.to_owned(), token.to_owned()))
+                .into(),
+            body: Bytes::new(),
+            max_response_bytes: MAX_ANSWER,
+            deadline: DEADLINE,
+        };
+        let answer = ask(&*self.transport, sent, "Keystone", Title::InvalidKeystoneToken).await?;
+        named("Keystone", serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name))
+    }
+}
+
+#[async_trait]
+impl Authenticator for Keycloak {
+    async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem> {
+        let Some(token) = token(request)? else { return Ok(None) };
+        let (endpoint, realm) = (self.endpoint.trim_end_matches('/'), encoded(&self.realm));
+        let sent = HttpRequest {
+            method: HttpMethod::Post,
+            url: format!("{endpoint}/auth/realms/{realm}/protocol/openid-connect/userinfo"),
+            headers: vec![("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned())],
+            body: format!("access_token={}", encoded(token)).into(),
+            max_response_bytes: MAX_ANSWER,
+            deadline: DEADLINE,
+        };
+        let answer = ask(&*self.transport, sent, "Keycloak", Title::InvalidKeycloakToken).await?;
+        named(
+            "Keycloak",
+            serde_json::from_slice(&answer.body).map(|it: KeycloakAnswer| it.preferred_username),
+        )
+    }
+}
+
+/// The token that a request brings.
+fn token(request: &Parts) -> Result<Option<&str>, Problem> {
+    let Some(value) = request.headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Problem::unauthenticated())?.trim();
+    let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+    let bare = if scheme.eq_ignore_ascii_case("bearer") { token.trim_start() } else { text };
+    Ok((!bare.is_empty()).then_some(bare))
+}
+
+async fn ask(
+    transport: &dyn HttpTransport,
+    request: HttpRequest,
+    service: &str,
+    title: Title,
+) -> Result<HttpResponse, Problem> {
+    let answer = transport.send(request).await.map_err(|error| {
+        tracing::warn!(%error, "{service} could not be asked about a token");
+        unusable(service, "does not answer")
+    })?;
+    match StatusCode::from_u16(answer.status) {
+        Ok(StatusCode::OK) => Ok(answer),
+        // Its own trouble says nothing about the token.
+        Ok(status) if status.is_server_error() => {
+            tracing::warn!(%status, "{service} failed to say whose a token is");
+            Err(unusable(service, "failed"))
+        }
+        status => {
+            let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
+            let detail = format!("Invalid {service} token (HTTP {} {reason})", answer.status);
+            Err(Problem::titled(StatusCode::UNAUTHORIZED, title, detail))
+        }
+    }
+}
+
+fn named(service: &str, name: Result<String, serde_json::Error>) -> Result<Option<String>, Problem> {
+    match name {
+        Ok(name) if !name.is_empty() => Ok(Some(name)),
+        // Not the error: it may quote the answer.
+        _ => {
+            tracing::warn!("{service} named no user for a token that it took");
+            Err(unusable(service, "names no user"))
+        }
+    }
+}
+
+fn unusable(service: &str, why: &str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {service} {why}"))
+}
+
+/// Text within a form or a path.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::body::to_bytes;
+    use axum::http::Request;
+    use madako_messages::ports::HttpError;
+
+    use super::*;
+
+    /// Answers everything with one answer, and keeps what it was sent.
+    struct Service {
+        answer: Option<(u16, &'static str)>,
+        sent: Mutex<Vec<HttpRequest>>,
+    }
+
+    #[async_trait]
+    impl HttpTransport for Service {
+        async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let (url, deadline) = (request.url.clone(), request.deadline);
+            self.sent.lock().unwrap().push(request);
+            let (status, body) = self.answer.ok_or(HttpError::Deadline { url, deadline })?;
+            Ok(HttpResponse { status, headers: vec![], body: Bytes::from_static(body.as_bytes()) })
+        }
+    }
+
+    fn service(answer: Option<(u16, &'static str)>) -> Arc<Service> {
+        Arc::new(Service { answer, sent: Mutex::default() })
+    }
+
+    fn request(authorization: Option<&'static str>) -> Parts {
+        let mut request = Request::new(());
+        if let Some(value) = authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        request.into_parts().0
+    }
+
+    fn both(service: &Arc<Service>) -> [Box<dyn Authenticator>; 2] {
+        let transport = Arc::clone(service) as Arc<dyn HttpTransport>;
+        let keystone = Keystone { transport: Arc::clone(&transport), endpoint: "http://keystone/v3/".into() };
+        let (endpoint, realm) = ("http://keycloak".into(), "my realm".into());
+        [Box::new(keystone), Box::new(Keycloak { transport, endpoint, realm })]
+    }
+
+    #[tokio::test]
+    async fn the_service_says_whose_a_token_is() {
+        let answer = r#"{"token": {"user": {"name": "alice", "id": "1"}}, "preferred_username": "bob"}"#;
+        for sent in ["t0ken+/=", "Bearer t0ken+/=", "bearer  t0ken+/="] {
+            let service = service(Some((200, answer)));
+            let [keystone, keycloak] = both(&service);
+            assert_eq!(keystone.authenticate(&request(Some(sent))).await, Ok(Some("alice".into())));
+            assert_eq!(keycloak.authenticate(&request(Some(sent))).await, Ok(Some("bob".into())));
+            let asked = service.sent.lock().unwrap();
+            assert_eq!(asked[0].url, "http://keystone/v3/auth/tokens");
+            assert_eq!(asked[0].method, HttpMethod::Get);
+            let header = |name: &str| (name.to_owned(), "t0ken+/=".to_owned());
+            assert_eq!(asked[0].headers, [header("x-auth-token"), header("x-subject-token")]);
+            let path = "http://keycloak/auth/realms/my%20realm/protocol/openid-connect/userinfo";
+            assert_eq!(asked[1].url, path);
+            assert_eq!(asked[1].method, HttpMethod::Post);
+            assert_eq!(asked[1].body, "access_token=t0ken%2B%2F%3D");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_token_nobody_is_asked() {
+        let service = service(None);
+        for authenticator in both(&service) {
+            for header in [None, Some(""), Some("Bearer ")] {
+                assert_eq!(authenticator.authenticate(&request(header)).await, Ok(None), "{header:?}");
+            }
+        }
+        assert!(service.sent.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_refused_is_no_user_and_a_service_in_trouble_neither() {
+        for (answer, status, said) in [
+            (
+                Some((404, "secret")),
+                401,
+                ["Invalid Keystone token (HTTP 404 Not Found)", "INVALID_KEYSTONE_TOKEN"],
+            ),
+            (
+                Some((401, "")),
+                401,
+                ["Invalid Keystone token (HTTP 401 Unauthorized)", "INVALID_KEYSTONE_TOKEN"],
+            ),
+            (Some((500, "")), 503, ["503: Keystone failed", ""]),
+            (None, 503, ["503: Keystone does not answer", ""]),
+            (Some((200, "{\"token\": {}}")), 503, ["503: Keystone names no user", ""]),
+            (Some((200, "secret")), 503, ["503: Keystone names no user", ""]),
+        ] {
+            let [keystone, keycloak] = both(&service(answer));
+            let problem = keystone.authenticate(&request(Some("t0ken"))).await.unwrap_err();
+            assert_eq!(problem.status().as_u16(), status);
+            let body = to_bytes(problem.response("").into_body(), usize::MAX).await.unwrap();
+            let text = String::from_utf8(body.to_vec()).unwrap();
+            assert!(said.iter().all(|said| text.contains(said)), "{text}");
+            assert!(!text.contains("secret") && !text.contains("t0ken"), "{text}");
+            let problem = keycloak.authenticate(&request(Some("t0ken"))).await.unwrap_err();
+            assert_eq!(problem.status().as_u16(), status);
+        }
+    }
+}
