@@ -36,7 +36,7 @@ type Answer = Result<Asked, StoreError>;
 /// The way to ask.
 pub(super) struct Asker {
     readers: mpsc::Sender<oneshot::Sender<Answer>>,
-    told: Arc<Mutex<VecDeque<Told>>>,
+    told: Mutex<VecDeque<Told>>,
     deadline: Duration,
 }
 
@@ -50,6 +50,19 @@ struct Told {
 }
 
 impl Asker {
+    fn tells(&self, new: Told) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.back_mut() {
+            Some(last) if (last.generation, last.revision) == (new.generation, new.revision) => *last = new,
+            _ => {
+                if told.len() == MOST_TOLD {
+                    told.pop_front();
+                }
+                told.push_back(new);
+            }
+        }
+    }
+
     /// Whether somebody was just told this revision as one of another generation, and may follow after it by mistake.
     pub(super) fn told_of_another(&self, revision: i64, generation: u64, now: Instant) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,21 +78,13 @@ pub(super) fn asker(
     shared: Arc<Shared>,
 ) -> (Asker, impl Future<Output = ()> + Send + 'static) {
     let (sender, mut readers) = mpsc::channel(MOST_WAITING);
-    let told = Arc::new(Mutex::new(VecDeque::new()));
-    let asker = Asker { readers: sender, told: Arc::clone(&told), deadline: source.deadline() };
+    let asker = Asker { readers: sender, told: Mutex::default(), deadline: source.deadline() };
     let asking = async move {
         let mut waiting = Vec::new();
         while readers.recv_many(&mut waiting, MOST_WAITING).await > 0 {
             let before = *shared.position.borrow();
             let answer = source.revision().await.map(|revision| Asked { before, revision });
             telemetry::asked();
-            if let Ok(Asked { before, revision }) = answer {
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                if told.len() == MOST_TOLD {
-                    told.pop_front();
-                }
-                told.push_back(Told { generation: before.generation, revision, at: Instant::now() });
-            }
             for reader in waiting.drain(..) {
                 // One that waits no longer needs no answer.
                 let _ = reader.send(answer.clone());
@@ -112,6 +117,7 @@ async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Re
         };
         let Ok(now) = positions.wait_for(look).await.map(|now| *now) else { return Err(ended()) };
         if now.generation == before.generation {
+            asker.tells(Told { generation: now.generation, revision, at: Instant::now() });
             return Ok(revision);
         }
     }

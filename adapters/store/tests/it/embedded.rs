@@ -21,24 +21,24 @@ use crate::proxy::{Way, Weather};
 
 /// The store that is behind an address now.
 #[derive(Clone)]
-struct Address(Arc<Mutex<Option<EmbeddedEtcd>>>);
+pub(crate) struct Address(Arc<Mutex<Option<EmbeddedEtcd>>>);
 
 impl Address {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let address = Self(Arc::new(Mutex::new(None)));
         address.replace(seed);
         address
     }
 
     /// Another, empty store.
-    fn replace(&self, seed: u64) {
+    pub(crate) fn replace(&self, seed: u64) {
         let store =
             EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).expect("it opens");
         *self.0.lock().expect("not poisoned") = Some(store);
     }
 
     /// A client of whatever is there, by a way of its own.
-    fn dial(&self, seed: u64) -> (EtcdStore, Way) {
+    pub(crate) fn dial(&self, seed: u64) -> (EtcdStore, Way) {
         let way = Way::new();
         let (address, through) = (self.clone(), way.clone());
         let connect = move || {

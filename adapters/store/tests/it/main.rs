@@ -11,6 +11,7 @@
 mod campaign;
 mod embedded;
 mod etcd;
+mod objects;
 mod proxy;
 mod security;
 mod transactions;

@@ -1,0 +1,425 @@
+//! The cache of placement's resources through everything that happens to connections and stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects as _, Selection};
+use madako_messages::store::{Condition, Outcome, Store as _, StoreErrorKind, Transaction, Write};
+use madako_store::{CachedObjects, EtcdStore};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, timeout};
+
+use crate::embedded::Address;
+use crate::etcd::{Etcd, PATIENCE, config_at, eventually, put, within, write};
+use crate::proxy::{Proxy, Weather};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::Role, None, name)
+}
+
+/// A role; its uid tells one value from another.
+fn role(name: &str, uid: impl std::fmt::Display) -> Write {
+    let value = format!(
+        r#"{{"api": "core", "kind": "Role", "metadata": {{"name": "{name}", "uid": "{uid}",
+            "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"}}, "rules": []}}"#
+    );
+    put(&key(name).etcd_key(), value)
+}
+
+/// What the view has, by name.
+fn shown(objects: &CachedObjects) -> BTreeMap<String, String> {
+    let (_, all) = objects.list(Selection { kind: Kind::Role, namespace: None });
+    all.iter().map(|stored| (stored.key.name.clone(), stored.object.metadata().uid.clone())).collect()
+}
+
+async fn fresh(objects: &CachedObjects) -> BTreeMap<String, String> {
+    objects.fresh().await.expect("a fresh view");
+    shown(objects)
+}
+
+/// Reads again and again while the store comes and goes, until it answers.
+async fn fresh_at_last(objects: &CachedObjects) -> BTreeMap<String, String> {
+    eventually("a fresh view", async || objects.fresh().await.ok()).await;
+    shown(objects)
+}
+
+fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_read_sees_what_was_written_before_it_by_whomever() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let objects = CachedObjects::start(&store);
+    assert_eq!(fresh(&objects).await, of(&[]));
+    let mut by_hand = etcd.by_hand().await;
+    for n in 0..50 {
+        let uid = n.to_string();
+        let transaction = Transaction { conditions: vec![], writes: vec![role("own", &uid)] };
+        let Outcome::Committed { revision } = objects.commit(transaction).await.unwrap() else { panic!() };
+        assert!(objects.fresh().await.unwrap() >= revision);
+        assert_eq!(objects.get(&key("own")).unwrap().object.metadata().uid, uid);
+        assert_eq!(objects.get(&key("own")).unwrap().mod_revision, revision);
+
+        let Write::Put { key: at, value, .. } = role("foreign", &uid) else { panic!() };
+        by_hand.put(at, value.to_vec(), None).await.unwrap();
+        assert_eq!(fresh(&objects).await, of(&[("foreign", &uid), ("own", &uid)]));
+    }
+    by_hand.delete(key("own").etcd_key(), None).await.unwrap();
+    assert_eq!(fresh(&objects).await, of(&[("foreign", "49")]));
+    let unchanged = Condition::Unchanged { key: key("foreign").etcd_key(), revision: 1 };
+    let refused = Transaction { conditions: vec![unchanged.clone()], writes: vec![role("foreign", "x")] };
+    assert_eq!(objects.commit(refused).await.unwrap(), Outcome::Refused { failed: vec![unchanged] });
+}
+
+#[tokio::test]
+async fn a_read_sees_every_revision_whatever_keys_it_is_of() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let objects = CachedObjects::start(&store);
+    write(&store.at_root(), vec![role("a", 1)]).await;
+    let mut by_hand = etcd.by_hand().await;
+    // No text; none of placement's; at the very beginning and end of the key space.
+    for at in [&b"\xff\xfe"[..], b"\x01", b"/cke/cluster", b"/core/\xff", b"/core/rolesque", b"\xff\xff\xff"]
+    {
+        let put = by_hand.put(at, vec![b'x'; 100_000], None).await.unwrap();
+        assert!(objects.fresh().await.unwrap() >= put.header().unwrap().revision());
+        by_hand.delete(at, None).await.unwrap();
+        objects.fresh().await.unwrap();
+    }
+    // A lease, a compaction and a transaction that changes nothing raise no revision.
+    let lease = by_hand.lease_grant(1, None).await.unwrap().id();
+    let with_lease = etcd_client::PutOptions::new().with_lease(lease);
+    let last = by_hand.put("/x", "1", Some(with_lease)).await.unwrap().header().unwrap().revision();
+    by_hand.compact(last, None).await.unwrap();
+    by_hand.delete("/not-there", None).await.unwrap();
+    assert_eq!(objects.fresh().await.unwrap(), last);
+    // The end of the lease does.
+    eventually("the lease ends", async || (objects.fresh().await.unwrap() > last).then_some(())).await;
+    assert_eq!(shown(&objects), of(&[("a", "1")]));
+}
+
+#[tokio::test]
+async fn bad_values_are_faults_until_somebody_mends_them() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let root = etcd.store("/cke/").at_root();
+    write(&root, vec![role("a", 1), put("/core/roles/b", "{"), put("/core/roles/c", vec![0xff])]).await;
+    let objects = CachedObjects::start(&root);
+    assert_eq!(fresh(&objects).await, of(&[("a", "1")]));
+    let faults =
+        |objects: &CachedObjects| objects.faults().into_iter().map(|fault| fault.key).collect::<Vec<_>>();
+    assert_eq!(faults(&objects), ["/core/roles/b", "/core/roles/c"]);
+    write(&root, vec![role("b", 2), Write::Delete { key: "/core/roles/c".into() }]).await;
+    write(&root, vec![put("/core/roles/a", "null")]).await;
+    assert_eq!(fresh(&objects).await, of(&[("b", "2")]));
+    assert_eq!(faults(&objects), ["/core/roles/a"]);
+}
+
+/// The property that readers rely on: what a writer was told is seen by every read that begins after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_read_misses_what_was_acknowledged_before_it_began() {
+    const WRITERS: usize = 6;
+    const READERS: usize = 6;
+    const READS: usize = 300;
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let objects = Arc::new(CachedObjects::start(&etcd.store("/cke/")));
+    let acknowledged: Arc<Vec<AtomicI64>> = Arc::new((0..WRITERS).map(|_| AtomicI64::new(-1)).collect());
+    let done = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|n| {
+            let store = etcd.store("/cke/");
+            let (acknowledged, done) = (Arc::clone(&acknowledged), Arc::clone(&done));
+            tokio::spawn(async move {
+                let root = store.at_root();
+                let mut count = 0;
+                while done.load(Ordering::SeqCst) < READERS as u64 {
+                    // Some of the writes are of keys that are not placement's.
+                    write(&store, vec![put("cluster", count.to_string())]).await;
+                    write(&root, vec![role(&n.to_string(), count)]).await;
+                    acknowledged[n].store(count, Ordering::SeqCst);
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let (objects, acknowledged, done) =
+                (Arc::clone(&objects), Arc::clone(&acknowledged), Arc::clone(&done));
+            tokio::spawn(async move {
+                for _ in 0..READS {
+                    let before: Vec<i64> =
+                        acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                    objects.fresh().await.unwrap();
+                    for (n, before) in before.iter().enumerate() {
+                        let seen = objects.get(&key(&n.to_string()));
+                        let seen: i64 =
+                            seen.map_or(-1, |stored| stored.object.metadata().uid.parse().unwrap());
+                        assert!(seen >= *before, "writer {n} was told of {before}, a read saw {seen}");
+                    }
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    let mut written = 0;
+    for writer in writers {
+        written += writer.await.unwrap();
+    }
+    assert!(written > READS as i64 / 10, "only {written} writes came between the reads");
+}
+
+#[tokio::test]
+async fn a_store_that_is_emptied_and_filled_a_hundred_times_is_seen_as_it_is() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let objects = CachedObjects::start(&store);
+    let root = store.at_root();
+    let mut by_hand = etcd.by_hand().await;
+    for round in 0..100 {
+        write(&root, (0..20).map(|n| role(&n.to_string(), round)).collect()).await;
+        let all = fresh(&objects).await;
+        assert!(all.len() == 20 && all.values().all(|uid| *uid == round.to_string()), "{all:?}");
+        by_hand.delete("", Some(etcd_client::DeleteOptions::new().with_all_keys())).await.unwrap();
+        assert_eq!(fresh(&objects).await, of(&[]));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_wiped_and_filled_in_the_same_steps_is_not_taken_for_the_former_one() {
+    let Some(mut etcd) = Etcd::start(&[]).await else { return };
+    let proxy = Proxy::to(etcd.endpoint()).await;
+    let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
+    let mut revisions = Vec::new();
+    for round in 0..4 {
+        // The same keys at the same revisions, with other values: only the values tell one store from the other.
+        let root = etcd.store("/cke/").at_root();
+        for n in 0..5 {
+            revisions.push(write(&root, vec![role(&n.to_string(), round)]).await);
+        }
+        assert_eq!(revisions[revisions.len() - 5..], revisions[..5]);
+        // The watch comes back when everything is there again.
+        proxy.weather(Weather::Clear);
+        proxy.cut();
+        let all = fresh_at_last(&objects).await;
+        assert!(
+            all.len() == 5 && all.values().all(|uid| *uid == round.to_string()),
+            "round {round}: {all:?}"
+        );
+        proxy.weather(Weather::BlackHole);
+        etcd.kill().await;
+        etcd.wipe();
+        etcd.start_again().await;
+    }
+    proxy.weather(Weather::Clear);
+    proxy.cut();
+    assert_eq!(fresh_at_last(&objects).await, of(&[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
+    let address = Address::new(1);
+    let (store, way) = address.dial(1);
+    let objects = CachedObjects::start(&store);
+    let mut relisted = 0;
+    for round in 0..100u64 {
+        let (writer, _way) = address.dial(1000 + round);
+        let root = writer.at_root();
+        let (_, _, mut follower) = objects.follow_all();
+        // More or fewer revisions than the store before had, or as many.
+        let revisions = 1 + round % 3;
+        for n in 0..revisions {
+            write(&root, vec![role(&n.to_string(), round)]).await;
+        }
+        let all = fresh_at_last(&objects).await;
+        assert_eq!(all.len() as u64, revisions, "round {round}");
+        assert!(all.values().all(|uid| *uid == round.to_string()), "round {round}: {all:?}");
+        relisted += u32::from(matches!(follower.next().await, Err(Gap::Relisted { .. })));
+        address.replace(round + 2);
+        way.cut();
+    }
+    assert!(relisted >= 99, "{relisted}");
+}
+
+/// Applies changes to what was seen, and asserts that none is lost or told twice.
+struct Followed {
+    follower: Box<dyn Follower>,
+    seen: BTreeMap<String, i64>,
+    told: Vec<(i64, String)>,
+}
+
+impl Followed {
+    fn all(objects: &CachedObjects) -> Self {
+        let (_, all, follower) = objects.follow_all();
+        let seen = all.iter().map(|stored| (stored.key.name.clone(), stored.mod_revision)).collect();
+        Self { follower, seen, told: vec![] }
+    }
+
+    fn take(&mut self, changes: Vec<Arc<Change>>) {
+        for change in changes {
+            let name = change.key.name.clone();
+            assert_eq!(
+                self.seen.get(&name).copied(),
+                change.before.as_ref().map(|stored| stored.mod_revision)
+            );
+            match &change.after {
+                Some(after) => drop(self.seen.insert(name.clone(), after.mod_revision)),
+                None => drop(self.seen.remove(&name)),
+            }
+            assert!(self.told.last().is_none_or(|(last, _)| *last <= change.revision), "in order");
+            self.told.push((change.revision, name));
+        }
+    }
+
+    async fn until(&mut self, revision: i64) {
+        while self.told.last().is_none_or(|(last, _)| *last < revision) {
+            let changes = within("changes", self.follower.next()).await.expect("no gap");
+            assert!(!changes.is_empty());
+            self.take(changes);
+        }
+    }
+}
+
+#[tokio::test]
+async fn followers_go_on_where_they_were_when_etcd_was_stopped_and_started() {
+    let Some(mut etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let objects = CachedObjects::start(&store);
+    objects.fresh().await.unwrap();
+    let mut followed = Followed::all(&objects);
+    let mut written = Vec::new();
+    for round in 0..3 {
+        let last = write(&store.at_root(), vec![role("a", round)]).await;
+        written.push((last, "a".to_owned()));
+        followed.until(last).await;
+        etcd.kill().await;
+        let began = Instant::now();
+        let error = objects.fresh().await.unwrap_err();
+        assert!(
+            matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline),
+            "{error}: readers are not told what may be old"
+        );
+        assert!(began.elapsed() < Duration::from_secs(3));
+        let uid = round.to_string();
+        let as_before = [("a", uid.as_str()), ("b", "x")];
+        assert_eq!(shown(&objects), of(&as_before[..1 + usize::from(round > 0)]));
+        etcd.start_again().await;
+        let last = write(&etcd.store("/cke/").at_root(), vec![role("b", "x")]).await;
+        written.push((last, "b".to_owned()));
+        followed.until(last).await;
+        assert_eq!(fresh_at_last(&objects).await, of(&[("a", &round.to_string()), ("b", "x")]));
+    }
+    assert_eq!(followed.told, written);
+}
+
+#[tokio::test]
+async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
+    const ROUNDS: usize = 8;
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let proxy = Proxy::to(etcd.endpoint()).await;
+    let root = etcd.store("/cke/").at_root();
+    let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
+    objects.fresh().await.unwrap();
+    let mut all = Followed::all(&objects);
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut written = Vec::new();
+    let mut reads = 0;
+    for round in 0..ROUNDS {
+        let start = fresh_at_last(&objects).await.len();
+        let after = objects.fresh().await.unwrap_or_else(|_| objects.revision().unwrap());
+        let mut since = objects.follow(after).expect("it is kept");
+        let first = written.len();
+        let (mut last, mut begun) = (0, Instant::now());
+        for n in 0..rng.random_range(10..40) {
+            match rng.random_range(0..12) {
+                _ if n == 3 => proxy.cut(),
+                0 => proxy.cut(),
+                1 => proxy.weather(Weather::Deaf),
+                2 | 3 => proxy.weather(Weather::Clear),
+                _ => {}
+            }
+            let name = rng.random_range(0..15).to_string();
+            let delete = rng.random_range(0..4) == 0 && written.iter().any(|(_, known)| *known == name);
+            let change = if delete { Write::Delete { key: key(&name).etcd_key() } } else { role(&name, n) };
+            let now = write(&root, vec![change, put("/cke/cluster", n.to_string())]).await;
+            // A deletion of what is not there changes nothing.
+            let there =
+                root.list(&key(&name).etcd_key()).await.unwrap().entries.contains_key(&key(&name).etcd_key());
+            assert_eq!(there, !delete);
+            written.push((now, name));
+            last = now;
+            if begun.elapsed() > Duration::from_millis(50) {
+                // A read answers as it must, or fails; it does not hang.
+                let read = timeout(PATIENCE, objects.fresh()).await.expect("within the deadline");
+                if let Ok(revision) = read {
+                    assert!(revision >= now && objects.revision().unwrap() >= now);
+                    reads += 1;
+                }
+                begun = Instant::now();
+            }
+        }
+        proxy.weather(Weather::Clear);
+        // The last change is one that there is for sure.
+        let end = write(&root, vec![role("end", round)]).await;
+        written.push((end, "end".to_owned()));
+        assert!(last < end);
+        all.until(end).await;
+        let mut told = Vec::new();
+        while told.last().is_none_or(|(revision, _)| *revision < end) {
+            let changes = within("changes", since.next()).await.expect("no gap");
+            told.extend(changes.iter().map(|change| (change.revision, change.key.name.clone())));
+        }
+        let told_by_all: Vec<_> =
+            all.told.iter().filter(|(revision, _)| *revision > after).cloned().collect();
+        assert_eq!(told, told_by_all, "round {round}, after {after}, {start} at first");
+        let changes = |(revision, name): &(i64, String)| told.contains(&(*revision, name.clone()));
+        let missed = written[first..].iter().filter(|change| !changes(change)).count();
+        // Deletions of what was gone already are the only writes that are no changes.
+        let puts = told.len();
+        assert_eq!(puts + missed, written.len() - first);
+    }
+    let now = fresh_at_last(&objects).await;
+    assert_eq!(now.keys().collect::<Vec<_>>(), all.seen.keys().collect::<Vec<_>>());
+    println!("{reads} reads, {} changes", all.told.len());
+}
+
+#[tokio::test]
+async fn who_missed_a_compaction_is_told_so_and_the_view_is_right() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let proxy = Proxy::to(etcd.endpoint()).await;
+    let root = etcd.store("/cke/").at_root();
+    write(&root, vec![role("old", 1)]).await;
+    let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
+    let before = objects.fresh().await.unwrap();
+    let mut follower = objects.follow(before).unwrap();
+    proxy.weather(Weather::BlackHole);
+    proxy.cut();
+    write(&root, vec![role("a", 1), Write::Delete { key: key("old").etcd_key() }]).await;
+    let last = write(&root, vec![role("a", 2)]).await;
+    etcd.by_hand().await.compact(last, None).await.unwrap();
+    proxy.weather(Weather::Clear);
+    proxy.cut();
+    assert!(matches!(within("a gap", follower.next()).await, Err(Gap::Relisted { .. })));
+    assert_eq!(fresh_at_last(&objects).await, of(&[("a", "2")]));
+    assert!(matches!(objects.follow(before), Err(Gap::Relisted { .. })));
+    // A compaction of what was seen is none of anybody's business.
+    let (revision, _, mut follower) = objects.follow_all();
+    let last = write(&root, vec![role("b", 1)]).await;
+    etcd.by_hand().await.compact(last, None).await.unwrap();
+    let last = write(&root, vec![role("c", 1)]).await;
+    assert!(last > revision);
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        told.extend(within("changes", follower.next()).await.unwrap());
+    }
+    assert_eq!(told.last().unwrap().revision, last);
+}
