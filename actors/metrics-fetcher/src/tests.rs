@@ -1,1 +1,9 @@
+//! The brain's tests: plain data in, plain data out.
 
+mod board;
+mod bounds;
+mod breaker;
+mod catalog;
+mod properties;
+pub(crate) mod store;
+mod trust;

@@ -143,10 +143,15 @@ impl Track {
     /// Drops what is too old.
     pub(super) fn age(&mut self, now: Moment, max_age: Duration) {
         self.history.forget(now.elapsed);
-        if let Some(known) = &mut self.known
-            && known.value.as_ref().is_some_and(|kept| now.elapsed.saturating_sub(kept.since) >= max_age)
-        {
-            known.value = None;
+        let Some(known) = &mut self.known else { return };
+        let too_old = |kept: &mut Kept| now.elapsed.saturating_sub(kept.since) >= max_age;
+        if let Some(kept) = known.value.take_if(too_old) {
+            // Nothing failed: nothing came, such as when this process did not run for a while.
+            known.reason.get_or_insert_with(|| {
+                let (provider, age) = (&kept.source.provider, max_age.as_secs());
+                let message = format!("metrics provider {provider}: nothing was heard from it for {age} s");
+                Reason::new(ReasonCode::UnreachableMetricsProvider, message)
+            });
         }
     }
 
