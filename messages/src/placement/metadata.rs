@@ -244,3 +244,35 @@ impl MetricRef {
         Self { name: name.into(), weight, namespaced, rest: super::reader::Rest::default() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_names_its_resource_and_no_other() {
+        for kind in Kind::ALL {
+            let key = ObjectKey::new(*kind, Some("testing"), "it");
+            let reference = ResourceRef::to(&key);
+            assert_eq!(reference.key().as_ref(), Some(&key));
+            assert!(reference.is(&key));
+            assert!(!reference.is(&ObjectKey::new(*kind, Some("testing"), "other")));
+        }
+        // Krake's kinds are unique only within their API.
+        let mut reference = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("testing"), "it"));
+        reference.api = "openstack".to_owned();
+        assert_eq!(reference.key(), None);
+    }
+
+    #[test]
+    fn a_new_resource_has_the_namespace_of_its_address() {
+        let now = Timestamp::placeholder();
+        let mut metadata = Metadata::new("it", Some("of-the-body"), "", now.clone());
+        metadata.deleted = Some(now.clone());
+        metadata.begin(Some("of-the-path"), "ab12", now);
+        assert_eq!((metadata.namespace.as_deref(), &*metadata.uid), (Some("of-the-path"), "ab12"));
+        assert!(!metadata.is_deleted());
+        metadata.begin(None, "ab12", Timestamp::placeholder());
+        assert_eq!(metadata.namespace, None);
+    }
+}

@@ -291,7 +291,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
 }
 
 /// The members with the last of each name at the place of the first, and the names that came again.
-#[expect(clippy::type_complexity, reason = "two lists that only one caller sees")]
 fn deduplicated<'a>(
     members: Vec<(Cow<'a, str>, &'a RawValue)>,
 ) -> (Vec<(Cow<'a, str>, &'a RawValue)>, Vec<String>) {

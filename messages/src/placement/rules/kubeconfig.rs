@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::is_set;
+use super::{is_set, kind};
 use crate::input::Problems;
 use crate::placement::free::JsonObject;
 use crate::strict::walk::Path;
@@ -62,7 +62,7 @@ fn one_of<'a>(
             [_] => problems.add(path.item(0), "no \"name\"", "an entry with a name"),
             _ => problems.add(path, format!("{} entries", entries.len()), "one"),
         },
-        Some(_) => problems.add(path, "something else", "a list with one entry"),
+        Some(other) => problems.add(path, kind(other), "a list with one entry"),
     }
     None
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::is_set;
+use super::{is_set, kind};
 use crate::input::Problems;
 use crate::placement::free::JsonObject;
 use crate::strict::walk::Path;
@@ -33,6 +33,6 @@ fn check_one(resource: &Map<String, Value>, path: Path<'_>, problems: &mut Probl
                 problems.add(path.field("name"), "", "the resource's name");
             }
         }
-        Some(_) => problems.add(path, "something else", "an object"),
+        Some(other) => problems.add(path, kind(other), "an object"),
     }
 }

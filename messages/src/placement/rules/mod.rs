@@ -105,7 +105,7 @@ fn tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     const VERSION: &str = "tosca_definitions_version";
     match template.parse().map(|template| template.get(VERSION).cloned()) {
         Ok(Some(serde_json::Value::String(_))) => {}
-        Ok(Some(_)) => problems.add(path.field(VERSION), "something else", "a text"),
+        Ok(Some(other)) => problems.add(path.field(VERSION), kind(&other), "a text"),
         Ok(None) => problems.add(path.field(VERSION), "", "the version of TOSCA"),
         // It was read before, as part of the request.
         Err(error) => problems.add(path, error.to_string(), "a TOSCA template"),
@@ -114,6 +114,19 @@ fn tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
 
 fn has_suffix(url: &str, suffixes: &[&str]) -> bool {
     suffixes.iter().any(|suffix| url.ends_with(suffix))
+}
+
+/// What a value is, for a message that must not show it.
+fn kind(value: &serde_json::Value) -> &'static str {
+    use serde_json::Value;
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
 }
 
 /// What Python takes for true.

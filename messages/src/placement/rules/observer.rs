@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::is_set;
+use super::{is_set, kind};
 use crate::input::Problems;
 use crate::placement::free::JsonObject;
 use crate::strict::walk::Path;
@@ -59,9 +59,7 @@ fn check_resource(schema: &Map<String, Value>, path: Path<'_>, problems: &mut Pr
             }
             check_fields(metadata, &["name"], path, problems);
         }
-        Some(value) if !value.is_null() => {
-            problems.add(path.field("metadata"), "something else", "an object")
-        }
+        Some(value) if !value.is_null() => problems.add(path.field("metadata"), kind(value), "an object"),
         _ => problems.add(path.field("metadata"), "", "that of the resource"),
     }
     check_fields(schema, &["apiVersion", "kind", "metadata"], path, problems);
@@ -78,7 +76,7 @@ fn check_value(value: &Value, path: Path<'_>, problems: &mut Problems) {
         Value::Null => {}
         Value::Object(fields) => check_fields(fields, &[], path, problems),
         Value::Array(items) => check_list(items, path, problems),
-        _ => problems.add(path, "a value", "null, for a field that is watched"),
+        _ => problems.add(path, kind(value), "null, for a field that is watched"),
     }
 }
 
@@ -90,9 +88,14 @@ fn check_list(items: &[Value], path: Path<'_>, problems: &mut Problems) {
     };
     let path_here = path.item(items.len());
     let mut length = |name: &str| {
-        let length = control.get(name).and_then(Value::as_u64);
+        let given = control.get(name);
+        let length = given.and_then(Value::as_u64);
         if length.is_none() {
-            problems.add(path_here.field(name), "", "a whole number of 0 or more");
+            let got = match given {
+                Some(Value::Number(number)) => number.to_string(),
+                other => other.map(kind).unwrap_or_default().to_owned(),
+            };
+            problems.add(path_here.field(name), got, "a whole number of 0 or more");
         }
         length
     };

@@ -12,14 +12,14 @@ use crate::placement::timestamp::Timestamp;
 
 const STORED: &str = include_str!("krake.txt");
 
-struct Example {
-    kind: Kind,
-    minimal: bool,
-    given: &'static str,
-    stored: &'static str,
+pub(super) struct Example {
+    pub(super) kind: Kind,
+    pub(super) minimal: bool,
+    pub(super) given: &'static str,
+    pub(super) stored: &'static str,
 }
 
-fn examples() -> Vec<Example> {
+pub(super) fn examples() -> Vec<Example> {
     let lines: Vec<_> = STORED.lines().collect();
     let examples = lines.chunks(3).map(|lines| {
         let [head, given, stored] = lines else { panic!("three lines each: {lines:?}") };
