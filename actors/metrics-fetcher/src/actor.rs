@@ -253,3 +253,6 @@ async fn follow(objects: Arc<dyn Objects>, actor: ActorRef<Letter<FetcherMessage
         tokio::time::sleep(RELIST_PAUSE).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

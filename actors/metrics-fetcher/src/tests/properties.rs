@@ -85,12 +85,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self {
-            bench: Bench::new(),
-            running: Vec::new(),
-            last: BTreeMap::new(),
-            catalog: Catalog::default(),
-        }
+        Self { bench: Bench::new(), running: Vec::new(), last: BTreeMap::new(), catalog: Catalog::default() }
     }
 
     fn read_store(&mut self) {

@@ -1,0 +1,355 @@
+//! The shell, on paused time, with a store and providers that do as they are told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::actors::FetcherMessage;
+use madako_messages::latest::{self, Subscriber};
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::metadata::ReasonCode;
+use madako_messages::placement::metrics::MetricsObserved;
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
+use madako_messages::ports::Clock;
+use madako_messages::state::Fault;
+use madako_messages::store::{Outcome, StoreError, Transaction};
+use ractor::{Actor, ActorRef};
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::tests::store::{Store, cluster, global, metric, prometheus, reference};
+use crate::{AT_ONCE, Fetcher, FetcherArguments, PROVIDER_DEADLINE};
+
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Far more than anything takes on paused time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A store whose changes are followed.
+#[derive(Default)]
+struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Result<Vec<Arc<Change>>, Gap>>>)>);
+
+impl FakeObjects {
+    fn put(&self, object: Object) {
+        let mut inner = self.0.lock().unwrap();
+        let change = inner.0.put(object);
+        inner.1.retain(|follower| follower.send(Ok(vec![Arc::clone(&change)])).is_ok());
+    }
+
+    /// Ends every follower; whatever `meanwhile` puts is only in the next list.
+    fn gap(&self, meanwhile: Vec<Object>) {
+        let mut inner = self.0.lock().unwrap();
+        for follower in std::mem::take(&mut inner.1) {
+            let _ = follower.send(Err(Gap::Lagged { limit: 1 }));
+        }
+        for object in meanwhile {
+            inner.0.put(object);
+        }
+    }
+
+    fn now_revision(&self) -> i64 {
+        self.0.lock().unwrap().0.revision
+    }
+}
+
+struct FakeFollower(mpsc::UnboundedReceiver<Result<Vec<Arc<Change>>, Gap>>);
+
+#[async_trait]
+impl Follower for FakeFollower {
+    async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
+        match self.0.recv().await {
+            Some(next) => next,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Objects for FakeObjects {
+    async fn fresh(&self) -> Result<i64, StoreError> {
+        Ok(self.now_revision())
+    }
+
+    fn revision(&self) -> Option<i64> {
+        Some(self.now_revision())
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.0.lock().unwrap().0.objects.get(key).cloned()
+    }
+
+    fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
+        unreachable!("the fetcher follows everything")
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        Vec::new()
+    }
+
+    fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
+        let mut inner = self.0.lock().unwrap();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        inner.1.push(sender);
+        (inner.0.revision, inner.0.all(), Box::new(FakeFollower(receiver)))
+    }
+
+    fn follow(&self, _: i64) -> Result<Box<dyn Follower>, Gap> {
+        unreachable!("the fetcher follows everything")
+    }
+
+    async fn commit(&self, _: Transaction) -> Result<Outcome, StoreError> {
+        unreachable!("the fetcher writes nothing")
+    }
+}
+
+/// Providers by their URL: how long each takes, and what it says.
+#[derive(Default)]
+struct FakeProviders {
+    says: Mutex<BTreeMap<String, (Duration, Result<f64, FetchError>)>>,
+    /// When which URL was asked for what.
+    asked: Mutex<Vec<(Instant, String, BTreeSet<String>)>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl FakeProviders {
+    fn say(&self, url: &str, after: Duration, says: Result<f64, FetchError>) {
+        self.says.lock().unwrap().insert(url.to_owned(), (after, says));
+    }
+
+    fn asked(&self) -> Vec<(Instant, String, BTreeSet<String>)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl MetricsProviders for FakeProviders {
+    async fn fetch(
+        &self,
+        provider: &MetricsProviderKind,
+        names: &BTreeSet<String>,
+        deadline: Duration,
+    ) -> Samples {
+        let MetricsProviderKind::Prometheus(spec) = provider else { panic!("{provider:?}") };
+        let url = spec.url.clone();
+        self.asked.lock().unwrap().push((Instant::now(), url.clone(), names.clone()));
+        let (after, says) = self.says.lock().unwrap().get(&url).cloned().unwrap_or((Duration::ZERO, Ok(1.0)));
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        let late = FetchError::Deadline { address: url, deadline };
+        tokio::time::sleep(after.min(deadline)).await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        let says = if after > deadline { Err(late) } else { says };
+        names
+            .iter()
+            .map(|name| (name.clone(), says.clone().map(|value| Sample { value, note: None })))
+            .collect()
+    }
+}
+
+/// The wall clock, as far from the beginning as tokio's.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> OffsetDateTime {
+        datetime!(2026-01-01 00:00 UTC) + self.0.elapsed()
+    }
+}
+
+struct World {
+    objects: Arc<FakeObjects>,
+    providers: Arc<FakeProviders>,
+    observed: Subscriber<Arc<MetricsObserved>>,
+    actor: ActorRef<Letter<FetcherMessage>>,
+}
+
+impl World {
+    async fn start(objects: Vec<Object>) -> Self {
+        let store = Arc::new(FakeObjects::default());
+        for object in objects {
+            store.put(object);
+        }
+        let providers = Arc::new(FakeProviders::default());
+        let (publisher, observed) = latest::channel();
+        let given = FetcherArguments {
+            interval: INTERVAL,
+            objects: Arc::clone(&store) as Arc<dyn Objects>,
+            providers: Arc::clone(&providers) as Arc<dyn MetricsProviders>,
+            clock: Arc::new(PausedClock(Instant::now())),
+            observed: publisher,
+        };
+        let (actor, _) = Actor::spawn(None, Fetcher, given).await.unwrap();
+        Self { objects: store, providers, observed, actor }
+    }
+
+    /// Waits for an observation.
+    async fn until(&mut self, expected: impl Fn(&MetricsObserved) -> bool) -> Arc<MetricsObserved> {
+        let wait = async {
+            loop {
+                let observed = self.observed.next().await;
+                if expected(&observed) {
+                    return observed;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("it is observed in time")
+    }
+
+    async fn until_value(&mut self, name: &str, raw: Option<f64>) -> Arc<MetricsObserved> {
+        let key = global(name);
+        self.until(|observed| {
+            observed.metrics.get(&key).is_some_and(|state| state.value.map(|value| value.raw) == raw)
+        })
+        .await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.actor.stop(None);
+    }
+}
+
+/// A provider `name` at the URL `name` with one metric `name`, and a cluster that refers to it.
+fn one(name: &str) -> Vec<Object> {
+    vec![
+        prometheus(None, name, name),
+        metric(&global(name), name, name, 0.0, 10.0),
+        cluster("n", name, &[reference(name, false)]),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_comes_every_interval_and_asks_each_name_once() {
+    let mut world = World::start(one("p")).await;
+    let begun = Instant::now();
+    world.until_value("p", Some(1.0)).await;
+    world.providers.say("p", Duration::ZERO, Ok(2.0));
+    world.until_value("p", Some(2.0)).await;
+    world.providers.say("p", Duration::ZERO, Ok(3.0));
+    let observed = world.until_value("p", Some(3.0)).await;
+    let times: Vec<u64> = world.providers.asked().iter().map(|(at, ..)| (*at - begun).as_secs()).collect();
+    assert_eq!(times, [0, 15, 30]);
+    assert_eq!(observed.revision, 3);
+    let trust = observed.metrics[&global("p")].trust;
+    assert_eq!((trust.range, trust.since), (Some((1.0, 3.0)), datetime!(2026-01-01 00:00 UTC)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_new_is_asked_within_the_round() {
+    let mut world = World::start(one("p")).await;
+    world.until_value("p", Some(1.0)).await;
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let begun = Instant::now();
+    for object in [metric(&global("q"), "p", "q", 0.0, 10.0), cluster("n", "q", &[reference("q", false)])] {
+        world.objects.put(object);
+    }
+    let revision = world.objects.now_revision();
+    let observed = world.until(|observed| observed.revision == revision).await;
+    assert_eq!(observed.metrics[&global("q")].value.unwrap().raw, 1.0);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
+    let slow: Vec<String> = (0..AT_ONCE - 1).map(|number| format!("slow{number}")).collect();
+    let mut objects: Vec<Object> = slow.iter().flat_map(|name| one(name)).collect();
+    objects.extend(one("quick"));
+    let mut world = World::start(Vec::new()).await;
+    for name in &slow {
+        world.providers.say(name, PATIENCE, Ok(1.0));
+    }
+    let begun = Instant::now();
+    for object in objects {
+        world.objects.put(object);
+    }
+    let observed = world.until_value("quick", Some(1.0)).await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert!(!observed.metrics.contains_key(&global("slow0")), "it was not answered yet");
+    let revision = world.objects.now_revision();
+    assert!(observed.revision < revision);
+    let observed = world.until(|observed| observed.revision == revision).await;
+    assert_eq!(begun.elapsed(), PROVIDER_DEADLINE);
+    let reason = observed.metrics[&global("slow0")].reason.clone().unwrap();
+    assert_eq!(reason.code, ReasonCode::UnreachableMetricsProvider);
+    assert!(reason.message.contains("no whole answer from slow0 within 10 s"), "{}", reason.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_more_providers_are_asked_at_once_than_may_be() {
+    let names: Vec<String> = (0..3 * AT_ONCE).map(|number| format!("p{number}")).collect();
+    let mut world = World::start(Vec::new()).await;
+    for name in &names {
+        world.providers.say(name, Duration::from_secs(1), Ok(1.0));
+    }
+    for object in names.iter().flat_map(|name| one(name)) {
+        world.objects.put(object);
+    }
+    let revision = world.objects.now_revision();
+    let observed = world.until(|observed| observed.revision == revision).await;
+    assert_eq!(observed.metrics.len(), names.len());
+    assert_eq!(world.providers.most.load(Ordering::SeqCst), AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_keeps_values_for_exactly_three_intervals() {
+    let mut world = World::start(one("p")).await;
+    let begun = Instant::now();
+    world.until_value("p", Some(1.0)).await;
+    let error = FetchError::Unreachable { address: "p".to_owned(), why: "refused".to_owned() };
+    world.providers.say("p", Duration::from_secs(1), Err(error));
+    let observed = world.until(|observed| observed.metrics[&global("p")].reason.is_some()).await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(16));
+    assert!(observed.metrics[&global("p")].value.is_some());
+    let observed = world.until_value("p", None).await;
+    assert_eq!(begun.elapsed().as_millis() / 10, 4500, "on tokio's clock of milliseconds");
+    assert!(!observed.metrics[&global("p")].undefined);
+    world.providers.say("p", Duration::ZERO, Ok(4.0));
+    world.until_value("p", Some(4.0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_changes_are_listed_again() {
+    let mut world = World::start(one("p")).await;
+    world.until_value("p", Some(1.0)).await;
+    world.objects.gap(one("q"));
+    let observed = world.until_value("q", Some(1.0)).await;
+    assert_eq!(observed.metrics[&global("p")].value.unwrap().raw, 1.0);
+    world.objects.put(cluster("n", "q", &[]));
+    world.until(|observed| !observed.metrics.contains_key(&global("q"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_refers_to_any_more_is_given_up() {
+    let mut world = World::start(Vec::new()).await;
+    world.providers.say("p", Duration::from_secs(5), Ok(1.0));
+    for object in one("p") {
+        world.objects.put(object);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.providers.asked().len(), 1);
+    world.objects.put(cluster("n", "p", &[]));
+    let revision = world.objects.now_revision();
+    let observed = world.until(|observed| observed.revision == revision).await;
+    assert_eq!(observed.metrics.len(), 0);
+    tokio::time::sleep(INTERVAL * 3).await;
+    assert_eq!(world.providers.asked().len(), 1, "nobody asks for it");
+    assert_eq!(world.observed.newest().unwrap().metrics.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unchanged_knowledge_is_published_once() {
+    let mut world = World::start(vec![cluster("n", "c", &[reference("nowhere", false)])]).await;
+    let observed = world.until(|observed| observed.revision == 1).await;
+    assert!(observed.metrics[&global("nowhere")].undefined);
+    let again = tokio::time::timeout(PATIENCE, world.observed.next()).await;
+    assert!(again.is_err(), "{again:?}");
+}
