@@ -139,7 +139,7 @@ fn finish<T>(subject: &str, value: Option<T>, reader: Reader) -> Result<(T, Vec<
 
 fn whole(subject: &str, got: String) -> InputError {
     let mut problems = Problems::default();
-    problems.add("", got, "JSON");
+    problems.add("", format!("a text with an error: {got}"), "JSON");
     problems.into_error(subject)
 }
 

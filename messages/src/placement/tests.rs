@@ -3,6 +3,7 @@
 
 mod documents;
 mod krake;
+mod krakectl;
 mod properties;
 mod requests;
 mod site;
