@@ -148,7 +148,7 @@ impl Board {
         }
         let mut names: BTreeMap<&ProviderKey, BTreeSet<&str>> = BTreeMap::new();
         for source in self.tracks.values().filter_map(Track::source) {
-            names.entry(&source.provider).or_default().insert(source.name());
+            names.entry(&source.provider).or_default().insert(source.there());
         }
         for (provider, names) in names {
             self.providers.round(provider, &names);
@@ -183,7 +183,7 @@ impl Board {
             if let Some(source) = track.source()
                 && source.provider == provider
                 && source.provider_revision == revision
-                && let Some(sample) = samples.get(source.name())
+                && let Some(sample) = samples.get(source.there())
             {
                 track.answer(key, sample, now);
             }

@@ -62,7 +62,7 @@ pub struct Source {
 impl Source {
     /// The metric's name on the provider.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn there(&self) -> &str {
         &self.spec.provider.metric
     }
 
@@ -71,7 +71,7 @@ impl Source {
     pub fn same_origin(&self, other: &Self) -> bool {
         let is_static = |kind: &MetricsProviderKind| matches!(kind, MetricsProviderKind::Static(_));
         self.provider == other.provider
-            && self.name() == other.name()
+            && self.there() == other.there()
             && (self.kind == other.kind || (is_static(&self.kind) && is_static(&other.kind)))
     }
 }

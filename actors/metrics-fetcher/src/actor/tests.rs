@@ -33,9 +33,12 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Far more than anything takes on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// What a follower is told.
+type Told = Result<Vec<Arc<Change>>, Gap>;
+
 /// A store whose changes are followed.
 #[derive(Default)]
-struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Result<Vec<Arc<Change>>, Gap>>>)>);
+struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Told>>)>);
 
 impl FakeObjects {
     fn put(&self, object: Object) {
@@ -60,7 +63,7 @@ impl FakeObjects {
     }
 }
 
-struct FakeFollower(mpsc::UnboundedReceiver<Result<Vec<Arc<Change>>, Gap>>);
+struct FakeFollower(mpsc::UnboundedReceiver<Told>);
 
 #[async_trait]
 impl Follower for FakeFollower {
@@ -110,10 +113,13 @@ impl Objects for FakeObjects {
     }
 }
 
-/// Providers by their URL: how long each takes, and what it says.
+/// How long a provider takes, and what it says.
+type Says = (Duration, Result<f64, FetchError>);
+
+/// Providers by their URL.
 #[derive(Default)]
 struct FakeProviders {
-    says: Mutex<BTreeMap<String, (Duration, Result<f64, FetchError>)>>,
+    says: Mutex<BTreeMap<String, Says>>,
     /// When which URL was asked for what.
     asked: Mutex<Vec<(Instant, String, BTreeSet<String>)>>,
     running: AtomicUsize,

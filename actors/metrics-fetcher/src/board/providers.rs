@@ -73,9 +73,9 @@ impl Providers {
         if let Some(why) = provider.breaker.open() {
             return Some(why.clone());
         }
-        let is_asked = provider.asked.as_ref().is_some_and(|asked| asked.names.contains(source.name()));
+        let is_asked = provider.asked.as_ref().is_some_and(|asked| asked.names.contains(source.there()));
         if !is_asked {
-            provider.due.insert(source.name().to_owned());
+            provider.due.insert(source.there().to_owned());
             self.enqueue(&source.provider);
         }
         None

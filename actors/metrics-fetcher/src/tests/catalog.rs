@@ -95,7 +95,7 @@ fn a_namespaced_metric_has_a_provider_of_its_namespace_and_a_global_one_a_global
             source.provider,
             ProviderKey { namespace: namespace.map(str::to_owned), name: "p".to_owned() }
         );
-        assert_eq!((source.provider_revision, source.name()), (revision, "there"));
+        assert_eq!((source.provider_revision, source.there()), (revision, "there"));
     }
 }
 

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use super::fake::{Asked, Fake, Reply};
 use super::{fetch, prometheus_at, value};
 
+/// A series: its name, its labels, and the value of its last sample.
+type Series<'a> = (&'a str, &'a [(&'a str, &'a str)], Value);
+
 /// An answer with some series.
-fn vector(series: &[(&str, &[(&str, &str)], Value)]) -> Reply {
+fn vector(series: &[Series<'_>]) -> Reply {
     let result: Vec<Value> = series
         .iter()
         .map(|(name, labels, value)| {
@@ -35,7 +38,7 @@ async fn fifty_metrics_take_one_request_and_long_ones_too() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let fake = Fake::start(move |_| {
-            let series: Vec<(&str, &[(&str, &str)], Value)> =
+            let series: Vec<Series<'_>> =
                 all.iter().map(|name| (name.as_str(), &[][..], json!("1"))).collect();
             vector(&series)
         })
@@ -126,7 +129,7 @@ async fn only_the_exact_name_counts() {
 async fn a_value_that_is_none_spoils_no_other() {
     let samples = ask(
         |_| {
-            let series: Vec<(&str, &[(&str, &str)], Value)> = vec![
+            let series: Vec<Series<'_>> = vec![
                 ("nan", &[], json!("NaN")),
                 ("inf", &[], json!("+Inf")),
                 ("minus_inf", &[], json!("-Inf")),
