@@ -16,12 +16,17 @@ use crate::guard::GuardState;
 use crate::invariants::Violation;
 use crate::mailbox::Addressed;
 use crate::observation::Observation;
+use crate::placement::decision::{ExplainError, Explanation, WhatIf};
+use crate::placement::fit::Compared;
+use crate::placement::kind::ObjectKey;
+use crate::placement::metrics::MetricsObserved;
 use crate::placement::objects::{Change, Stored};
+use crate::placement::ownership::Ownership;
 use crate::placement::providers::Samples;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
 use crate::state::ClusterState;
-use crate::store::{CampaignEvent, Condition, Outcome, StoreError, WatchEvent};
+use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
 /// What is judged before a planned cluster is committed.
 #[derive(Debug, Clone)]
@@ -34,6 +39,21 @@ pub struct Evidence {
     pub observed: Arc<BTreeSet<String>>,
     /// Whether the template changed.
     pub template_changed: bool,
+}
+
+/// What is judged before an application is bound (invariant I11). The gate compares the revisions of all three.
+#[derive(Debug, Clone)]
+pub struct BindingEvidence {
+    /// The application, as it was when that was decided.
+    pub application: Arc<Stored>,
+    /// The cluster that it is bound to.
+    pub cluster: Arc<Stored>,
+    /// The cloud that the cluster is bound to, if it is there.
+    pub cloud: Option<Arc<Stored>>,
+    /// What was known of metrics; `None`: nothing.
+    pub metrics: Option<Arc<MetricsObserved>>,
+    /// What metric constraints compare.
+    pub compared: Compared,
 }
 
 /// A change that the system decided.
@@ -57,6 +77,17 @@ pub enum Mutation {
         /// Mod revision of the state that was read; 0 for none.
         revision: i64,
     },
+    /// Resources of placement, and what is kept of it. See [`crate::placement::limits`] for its size.
+    Placement {
+        /// What is changed, for the log and for metrics.
+        what: &'static str,
+        /// What must not have changed; keys are absolute.
+        conditions: Vec<Condition>,
+        /// What is written; keys are absolute.
+        writes: Vec<Write>,
+        /// What its bindings were decided on.
+        evidence: Vec<BindingEvidence>,
+    },
 }
 
 impl Mutation {
@@ -66,6 +97,7 @@ impl Mutation {
         match self {
             Self::Cluster { .. } => "cluster",
             Self::Guard { .. } => "removal-guard",
+            Self::Placement { what, .. } => what,
         }
     }
 }
@@ -139,6 +171,17 @@ pub enum LeaderMessage {
     Prepared {
         /// Number of the epoch.
         epoch: i64,
+        /// Who owns placement, as far as that was settled before.
+        placement: Ownership,
+    },
+    /// From its watch of the owner of placement.
+    Owner(WatchEvent, Handled),
+    /// A claim of placement ended, and the pause after one that failed.
+    Claimed {
+        /// Number of the epoch that claimed it.
+        epoch: i64,
+        /// Who owns it; unknown after a failure.
+        placement: Ownership,
     },
     /// A transaction ended.
     Done {
@@ -222,4 +265,46 @@ pub enum FetcherMessage {
 
 impl Addressed for FetcherMessage {
     const ACTOR: &'static str = "metrics-fetcher";
+}
+
+/// Messages of the scheduler.
+#[derive(Debug)]
+pub enum SchedulerMessage {
+    /// What was kept of placement was read from the store.
+    Remembered(Snapshot),
+    /// Everything that is stored for placement, instead of what was known before.
+    Listed {
+        /// The store's revision.
+        revision: i64,
+        /// The resources.
+        objects: Vec<Arc<Stored>>,
+        /// Dropped when it is done.
+        handled: Handled,
+    },
+    /// What changed since.
+    Changed(Vec<Arc<Change>>, Handled),
+    /// What is known of metrics.
+    Metrics(Arc<MetricsObserved>, Handled),
+    /// Time to decide: changes were collected, a time came, a commit may be tried again.
+    Look,
+    /// One transaction of a pass ended.
+    Written {
+        /// Which, in the order in which they were sent.
+        number: usize,
+        /// How it ended.
+        result: Result<Committed, CommitError>,
+    },
+    /// Explain the decision on an application.
+    Explain {
+        /// The application.
+        application: ObjectKey,
+        /// What should be taken for something else.
+        what_if: WhatIf,
+        /// Answered with every candidate, or why there is nothing to explain.
+        reply: RpcReplyPort<Result<Box<Explanation>, ExplainError>>,
+    },
+}
+
+impl Addressed for SchedulerMessage {
+    const ACTOR: &'static str = "app-scheduler";
 }

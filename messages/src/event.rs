@@ -192,6 +192,13 @@ pub enum Event {
     },
     /// A commit was refused because it breaks an invariant.
     Violated(Vec<Violation>),
+    /// Another prefix of the same etcd owns placement: this instance decides nothing about it.
+    PlacementHeld {
+        /// That prefix.
+        owner: String,
+    },
+    /// This instance decides about placement from now on.
+    PlacementOwned,
     /// An actor failed and is restarted after a pause.
     ActorFailed {
         /// Its name without the instance.

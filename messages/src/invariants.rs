@@ -1,7 +1,9 @@
 //! The invariants (design, section 6) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these same functions. Here are
-//! those whose subject exists: I1, I3 to I6, I9 and I12. Each returns every violation that it finds.
+//! those whose subject exists: I1, I3 to I6, I9, I11 and I12. Each returns every violation that it finds.
+
+mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,6 +12,8 @@ use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
+
+pub use self::placement::{Judged, PlacementChange, judged_by, placed_where_allowed};
 
 /// An invariant's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,13 +30,16 @@ pub enum Id {
     I6,
     /// Nothing lost.
     I9,
+    /// Placed where allowed.
+    I11,
     /// Calm.
     I12,
 }
 
 impl Id {
     /// Every invariant whose subject exists.
-    pub const ALL: [Self; 7] = [Self::I1, Self::I3, Self::I4, Self::I5, Self::I6, Self::I9, Self::I12];
+    pub const ALL: [Self; 8] =
+        [Self::I1, Self::I3, Self::I4, Self::I5, Self::I6, Self::I9, Self::I11, Self::I12];
 
     /// The name as the design writes it, such as `I3`.
     #[must_use]
@@ -44,6 +51,7 @@ impl Id {
             Self::I5 => "I5",
             Self::I6 => "I6",
             Self::I9 => "I9",
+            Self::I11 => "I11",
             Self::I12 => "I12",
         }
     }

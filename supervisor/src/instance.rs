@@ -139,6 +139,7 @@ impl Instance {
             events: Arc::clone(&ports.events),
             state: state_sender,
             reign: Arc::clone(&wanted) as Arc<dyn ReignControl>,
+            placement: None,
         };
         let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));

@@ -69,6 +69,10 @@ fn log(instance: &str, event: &Event) {
         Event::RecordCancelled { id } => {
             warn!(instance, id, "cancelled the operation that another leader left unfinished");
         }
+        Event::PlacementHeld { owner } => {
+            warn!(instance, owner, "another prefix owns placement: nothing is decided about it here");
+        }
+        Event::PlacementOwned => info!(instance, "decides about placement"),
         Event::Observed { machines, left_out } => {
             debug!(instance, machines, left_out, "the registry answered");
         }

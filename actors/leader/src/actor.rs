@@ -10,19 +10,21 @@ use madako_messages::feed::{Task, handled};
 use madako_messages::keys;
 use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
+use madako_messages::placement::ownership::{self, Ownership, Step};
 use madako_messages::plan::Action;
 use madako_messages::ports::Clock;
 use madako_messages::state::{ClusterState, Fault};
 use madako_messages::status::OperationPhase;
 use madako_messages::store::{
     Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, Outcome, Store,
-    StoreError, WatchEvent, Write,
+    StoreError, Transaction, WatchEvent, Write,
 };
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::placement::{self, PlacementGate, Proposed, claim};
 use crate::prepare::{Prepared, prepare};
 use crate::transaction::transaction;
 
@@ -31,6 +33,10 @@ const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Pause before the start of a reign is tried again after the store failed.
 const START_RETRY: Duration = Duration::from_millis(500);
+
+/// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
+/// that may not write at the root never may, and nothing else waits for it.
+const CLAIM_RETRY: Duration = Duration::from_secs(5);
 
 /// Starts and ends reigns. Calls must not block.
 pub trait ReignControl: Send + Sync + 'static {
@@ -55,6 +61,8 @@ pub struct LeaderArguments {
     pub state: Publisher<Arc<ClusterState>>,
     /// Who starts and ends reigns.
     pub reign: Arc<dyn ReignControl>,
+    /// What placement needs, when this instance decides about it.
+    pub placement: Option<PlacementGate>,
 }
 
 /// The leader.
@@ -75,12 +83,18 @@ pub struct LeaderState {
     next: u64,
     in_flight: BTreeMap<u64, InFlight>,
     starting: Option<Task>,
-    _pumps: [Task; 2],
+    /// The key of placement's owner and the revision at which it was so; `None`: not read yet.
+    owner: Option<(i64, Option<Entry>)>,
+    ownership: Ownership,
+    claiming: Option<Task>,
+    _pumps: Vec<Task>,
 }
 
 /// A transaction that was sent and not yet answered.
 struct InFlight {
     epoch: Epoch,
+    /// What the transaction compares of the epoch.
+    fence: Condition,
     what: &'static str,
     action: Option<Action>,
     writes_status: bool,
@@ -101,6 +115,7 @@ pub fn describe_metrics() {
         "madako_invariant_violations_total",
         "Mutations refused because they break an invariant."
     );
+    describe_gauge!("madako_placement_owner", "1 while this instance decides about placement.");
     describe_gauge!("cke_leader", "1 while this instance leads.");
     describe_gauge!("cke_operation_phase", "1 for the phase that the leader is in.");
     describe_gauge!("cke_operation_phase_timestamp_seconds", "Unix time at which the phase was last set.");
@@ -119,10 +134,14 @@ impl Actor for Leader {
         show_leadership(None);
         let Campaign { events, commands } = given.store.campaign(given.campaign.clone());
         let watch = given.store.watch("");
-        let pumps = [
+        let mut pumps = vec![
             pump(events, myself.clone(), LeaderMessage::Campaign),
-            pump(watch, myself, LeaderMessage::Watch),
+            pump(watch, myself.clone(), LeaderMessage::Watch),
         ];
+        if let Some(gate) = &given.placement {
+            show_ownership(gate, &Ownership::Unknown);
+            pumps.push(pump(gate.root.watch(ownership::KEY), myself, LeaderMessage::Owner));
+        }
         Ok(LeaderState {
             given,
             commands,
@@ -135,6 +154,9 @@ impl Actor for Leader {
             next: 0,
             in_flight: BTreeMap::new(),
             starting: None,
+            owner: None,
+            ownership: Ownership::Unknown,
+            claiming: None,
             _pumps: pumps,
         })
     }
@@ -151,7 +173,9 @@ impl Actor for Leader {
             LeaderMessage::Commit { epoch, mutation, reply } => {
                 state.commit(&myself, epoch, &mutation, reply);
             }
-            LeaderMessage::Prepared { epoch } => state.prepared(epoch),
+            LeaderMessage::Prepared { epoch, placement } => state.prepared(&myself, epoch, placement),
+            LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
+            LeaderMessage::Claimed { epoch, placement } => state.claimed(&myself, epoch, placement),
             LeaderMessage::Done { id, result } => state.done(id, result),
             LeaderMessage::Yield { pause } => {
                 if state.commands.try_send(CampaignCommand::Yield { pause }).is_err() {
@@ -170,6 +194,7 @@ impl Actor for Leader {
         if let Some(epoch) = state.epoch.take() {
             state.given.reign.end(&epoch);
         }
+        state.own(Ownership::Unknown);
         show_leadership(None);
         let (done, resigned) = oneshot::channel();
         if state.commands.send(CampaignCommand::Stop { done }).await.is_ok()
@@ -198,7 +223,9 @@ impl LeaderState {
             CampaignEvent::Lost { epoch, why } => {
                 if self.epoch.take().is_some_and(|own| own == epoch) {
                     self.starting = None;
+                    self.claiming = None;
                     self.reigning = false;
+                    self.own(Ownership::Unknown);
                     self.given.reign.end(&epoch);
                     show_leadership(None);
                     self.given.events.emit(Event::Lost { epoch: epoch.number, why });
@@ -230,17 +257,98 @@ impl LeaderState {
                     }
                 }
             }
+            // Cluster keeping does not wait for placement: what fails here is tried again later.
+            let placement = match &given.placement {
+                Some(gate) => claimed(gate, &given, &epoch).await,
+                None => Ownership::Unknown,
+            };
             // The leader is gone: there is no reign to begin.
-            let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number }.into());
+            let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number, placement }.into());
         }));
     }
 
-    fn prepared(&mut self, epoch: i64) {
-        if let Some(own) = self.epoch.as_ref().filter(|own| own.number == epoch) {
+    fn prepared(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: i64, placement: Ownership) {
+        if let Some(own) = self.epoch.clone().filter(|own| own.number == epoch) {
             self.starting = None;
             self.reigning = true;
-            self.given.reign.begin(own);
+            self.own(placement);
+            self.given.reign.begin(&own);
+            self.settle(myself);
         }
+    }
+
+    fn owner_seen(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: WatchEvent) {
+        match event {
+            WatchEvent::Listed(mut snapshot) => {
+                self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
+            }
+            WatchEvent::Changed { revision, changes } => {
+                // Keys that begin like the owner's are others.
+                let of_it = changes.into_iter().rfind(|change| change.key == ownership::KEY);
+                let Some(change) = of_it else { return };
+                self.owner = Some((revision, change.entry));
+            }
+            WatchEvent::Interrupted(_) => return,
+        }
+        self.settle(myself);
+    }
+
+    fn claimed(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: i64, placement: Ownership) {
+        if self.reigning && self.epoch.as_ref().is_some_and(|own| own.number == epoch) {
+            self.claiming = None;
+            if placement != Ownership::Unknown {
+                self.own(placement);
+            }
+            self.settle(myself);
+        }
+    }
+
+    /// Makes of the owner's key what should be made of it.
+    fn settle(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
+        let (Some(gate), Some(epoch)) =
+            (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
+        else {
+            return;
+        };
+        let Some((revision, owner)) = &self.owner else { return };
+        // The watch has not come to our own claim yet.
+        if matches!(self.ownership, Ownership::Ours { revision: ours } if ours > *revision) {
+            return;
+        }
+        match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
+            Step::Settled(settled) => self.own(settled),
+            Step::Claim(_) if self.claiming.is_some() => {}
+            Step::Claim(_) => {
+                let (given, gate, epoch) = (self.given.clone(), gate.clone(), epoch.clone());
+                let leader = myself.clone();
+                self.claiming = Some(Task::start(async move {
+                    let placement = claimed(&gate, &given, &epoch).await;
+                    if placement == Ownership::Unknown {
+                        tokio::time::sleep(CLAIM_RETRY).await;
+                    }
+                    // The leader is gone, and with it the claim.
+                    let _ = leader.cast(LeaderMessage::Claimed { epoch: epoch.number, placement }.into());
+                }));
+            }
+        }
+    }
+
+    fn own(&mut self, ownership: Ownership) {
+        let Some(gate) = &self.given.placement else { return };
+        if self.ownership == ownership {
+            return;
+        }
+        match &ownership {
+            Ownership::Theirs { prefix } => {
+                self.given.events.emit(Event::PlacementHeld { owner: prefix.clone() });
+            }
+            Ownership::Ours { .. } if !matches!(self.ownership, Ownership::Ours { .. }) => {
+                self.given.events.emit(Event::PlacementOwned);
+            }
+            Ownership::Ours { .. } | Ownership::Unknown => {}
+        }
+        show_ownership(gate, &ownership);
+        self.ownership = ownership;
     }
 
     fn take_id(&mut self) -> u64 {
@@ -306,9 +414,8 @@ impl LeaderState {
         let Some(own) = own else {
             return answer(reply, what, Err(CommitError::NotLeader { epoch }));
         };
-        let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
-        let transaction = match transaction(&own, mutation, lease, self.given.clock.now()) {
-            Ok(transaction) => transaction,
+        let Sent { store, fence, transaction } = match self.sent(&own, mutation) {
+            Ok(sent) => sent,
             Err(error) => {
                 if let CommitError::Invariant { violations } = &error {
                     for violation in violations {
@@ -325,14 +432,13 @@ impl LeaderState {
         };
         let action = match mutation {
             Mutation::Cluster { plan, .. } => plan.action,
-            Mutation::Guard { .. } => None,
+            Mutation::Guard { .. } | Mutation::Placement { .. } => None,
         };
         let writes_status = transaction
             .writes
             .iter()
             .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
         let id = self.take_id();
-        let store = Arc::clone(&self.given.store);
         let leader = myself.clone();
         let task = Task::start(async move {
             let result = store.commit(transaction).await;
@@ -343,6 +449,7 @@ impl LeaderState {
             id,
             InFlight {
                 epoch: own,
+                fence,
                 what,
                 action,
                 writes_status,
@@ -351,6 +458,25 @@ impl LeaderState {
                 _task: task,
             },
         );
+    }
+
+    /// The transaction of a mutation, and where it goes.
+    fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
+        let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
+            let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
+            let transaction = transaction(epoch, mutation, lease, self.given.clock.now())?;
+            return Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction });
+        };
+        let Some(gate) = &self.given.placement else {
+            return Err(CommitError::Encoding {
+                why: "this instance decides nothing about placement".to_owned(),
+            });
+        };
+        let proposed = Proposed { conditions, writes, evidence };
+        let stored = |key: &_| gate.objects.get(key);
+        let transaction = placement::transaction(epoch, &gate.prefix, &self.ownership, proposed, &stored)?;
+        let fence = ownership::fence(&gate.prefix, epoch);
+        Ok(Sent { store: Arc::clone(&gate.root), fence, transaction })
     }
 
     fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
@@ -369,7 +495,7 @@ impl LeaderState {
                 });
                 Ok(Committed { revision })
             }
-            Ok(Outcome::Refused { failed }) => Err(refusal(&ended.epoch, &failed)),
+            Ok(Outcome::Refused { failed }) => Err(refusal(&ended.epoch, &ended.fence, &failed)),
             Err(error) => Err(CommitError::Store(error)),
         };
         if let Some(reply) = ended.reply.take() {
@@ -378,9 +504,35 @@ impl LeaderState {
     }
 }
 
+/// A transaction that is about to be sent.
+struct Sent {
+    store: Arc<dyn Store>,
+    /// What it compares of the epoch.
+    fence: Condition,
+    transaction: Transaction,
+}
+
+/// Claims placement, and tells of a failure.
+async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
+    claim(gate, epoch).await.unwrap_or_else(|error| {
+        given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
+        Ownership::Unknown
+    })
+}
+
+fn show_ownership(gate: &PlacementGate, ownership: &Ownership) {
+    let ours = matches!(ownership, Ownership::Ours { .. });
+    gauge!("madako_placement_owner").set(if ours { 1.0 } else { 0.0 });
+    gate.ownership.send_if_modified(|known| {
+        let news = known != ownership;
+        known.clone_from(ownership);
+        news
+    });
+}
+
 /// What a refused transaction means.
-fn refusal(epoch: &Epoch, failed: &[Condition]) -> CommitError {
-    if failed.contains(&epoch.fence()) {
+fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
+    if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }
     let keys = failed

@@ -79,6 +79,11 @@ pub(crate) fn transaction(
                 None => Write::Delete { key: keys::REMOVAL_GUARD.to_owned() },
             });
         }
+        // It stands at the root of etcd, and has a transaction of its own.
+        Mutation::Placement { .. } => {
+            let why = "resources of placement do not stand below the prefix".to_owned();
+            return Err(CommitError::Encoding { why });
+        }
     }
     Ok(Transaction { conditions, writes })
 }

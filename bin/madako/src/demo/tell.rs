@@ -23,6 +23,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             Some(fault) => format!("cannot use {}: {}", fault.key, fault.why),
         },
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
+        Event::PlacementHeld { owner } => format!("decides nothing about placement: {owner} does"),
+        Event::PlacementOwned => "decides about placement".to_owned(),
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),
             None => "no address is claimed twice any more".to_owned(),
