@@ -5,12 +5,13 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 
 use super::problem::Problem;
-use super::route::Target;
 
 /// The origin that stands for all.
 const ANY: &str = "*";
 /// What a page may read of an answer besides its body.
 const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
+/// What a page may send. Whether a path takes it shows when it is sent.
+const METHODS: [Method; 5] = [Method::DELETE, Method::GET, Method::OPTIONS, Method::POST, Method::PUT];
 
 /// Whether pages of the origin may use the API.
 fn allows(allowed: &str, origin: &HeaderValue) -> bool {
@@ -18,7 +19,7 @@ fn allows(allowed: &str, origin: &HeaderValue) -> bool {
 }
 
 /// Answers a browser that asks whether it may send a request.
-pub(super) fn preflight(allowed: &str, target: &Target, headers: &HeaderMap) -> Result<Response, Problem> {
+pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, Problem> {
     let failed = |why: String| {
         Err(Problem::new(StatusCode::FORBIDDEN, format!("CORS preflight request failed: {why}")))
     };
@@ -29,7 +30,7 @@ pub(super) fn preflight(allowed: &str, target: &Target, headers: &HeaderMap) -> 
         return failed("'Access-Control-Request-Method' header is not specified".to_owned());
     };
     let shown = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let known = Method::from_bytes(method.as_bytes()).is_ok_and(|method| target.methods().contains(&method));
+    let known = Method::from_bytes(method.as_bytes()).is_ok_and(|method| METHODS.contains(&method));
     if !known {
         let (method, origin) = (shown(method), shown(origin));
         return failed(format!("request method '{method}' is not allowed for '{origin}' origin"));

@@ -16,6 +16,16 @@ use super::route::{Target, parts};
 
 /// Names of resources and namespaces.
 const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
+/// Values of labels, and their keys.
+const LABEL: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
+const LABEL_KEY: &str =
+    "^([A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?/)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
+/// Requirements on labels, as [`super::selector`] reads them.
+const SELECTOR: &str = "^(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
+    (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*$";
+/// Points in time: of what is taken, what everybody writes.
+const TIME: &str = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
+    ([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?$";
 /// What a number may be as a text.
 const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
@@ -62,7 +72,7 @@ pub(super) fn document(version: &str) -> Value {
             if !parameters.is_empty() {
                 item.insert("parameters".to_owned(), parameters.into());
             }
-            for method in target.methods() {
+            for method in target.methods().iter().filter(|method| described(method)) {
                 let operation = operation(&mut types, kind, &target, method);
                 item.insert(method.as_str().to_lowercase(), operation);
             }
@@ -76,6 +86,11 @@ pub(super) fn document(version: &str) -> Value {
         "paths": paths,
         "components": {"schemas": types.named},
     })
+}
+
+/// What HTTP itself describes is not said again.
+fn described(method: &Method) -> bool {
+    ![Method::HEAD, Method::OPTIONS].contains(method)
 }
 
 /// The paths of a kind, as templates.
@@ -132,6 +147,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
 
     let mut statuses = vec![401, 403, 503];
     let mut parameters = Vec::new();
+    let mut description = Vec::new();
     let body = match (target, method) {
         (Target::Collection { .. }, &Method::POST) => Some(types.object(kind.schema(), Side::Request)),
         (Target::Object(_), &Method::PUT) => Some(types.object(kind.schema(), Side::Request)),
@@ -151,26 +167,26 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
             let text = "With `watch`, whatever its value, the answer has no end: each line is a change \
                 (`{\"type\": \"ADDED\" | \"MODIFIED\" | \"DELETED\", \"object\": ...}`), or empty as a sign of life \
                 every `heartbeat` seconds (10; 0 for none).";
-            operation.insert("description".to_owned(), text.into());
+            description.push(text);
+            description.push("`continue` takes `metadata.continue` of a list before, which had a `limit`.");
         }
         _ => statuses.push(404),
     }
     if matches!(target, Target::Object(_) | Target::Part(..)) && *method != Method::GET {
         statuses.extend([400, 409, 412, 422]);
-        parameters.push(json!({
-            "name": "If-Match", "in": "header", "schema": {"type": "string"},
-            "description": "The version to change, as `ETag` named it.",
-        }));
+        description.push("With `If-Match` only the version is changed that `ETag` named.");
     }
     if *method == Method::DELETE {
         parameters.push(json!({
-            "name": "force", "in": "query", "schema": {"type": "string", "enum": ["True", "False"]},
+            "name": "force", "in": "query", "schema": {"type": "string"},
             "description": "`True` takes an application or a cluster away at once.",
         }));
     }
     if part.is_none() && *method != Method::GET && super::query::states(kind).is_some() {
-        let text = "With `blocking=STATE` (or `deleted`) the answer waits up to 60 s for that state.";
-        operation.insert("description".to_owned(), text.into());
+        description.push("With `blocking=STATE` (or `deleted`) the answer waits up to 60 s for that state.");
+    }
+    if !description.is_empty() {
+        operation.insert("description".to_owned(), description.join(" ").into());
     }
     if !parameters.is_empty() {
         operation.insert("parameters".to_owned(), parameters.into());
@@ -188,14 +204,15 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     operation.into()
 }
 
-fn list_parameters() -> [Value; 3] {
+fn list_parameters() -> [Value; 2] {
+    let bare = |pattern: &str| pattern.trim_matches(['^', '$']).to_owned();
+    let selector = SELECTOR.replace("KEY", &bare(LABEL_KEY)).replace("VALUE", &bare(LABEL));
     let parameter = |name: &str, schema: Value, text: &str| json!({"name": name, "in": "query", "schema": schema, "description": text});
     [
         parameter("limit", json!({"type": "integer", "minimum": 1}), "At most so many."),
-        parameter("continue", json!({"type": "string"}), "`metadata.continue` of the list before."),
         parameter(
             "labelSelector",
-            json!({"type": "string"}),
+            json!({"type": "string", "pattern": selector}),
             "Requirements on labels, as Kubernetes has them.",
         ),
     ]
@@ -229,6 +246,18 @@ fn problem_schema() -> Value {
             }},
         },
     })
+}
+
+/// A reference to a resource of one kind.
+fn target_of(kind: &Kind) -> Value {
+    let name = json!({"type": "string"});
+    let (namespace, required) = match kind.namespaced() {
+        true => (name.clone(), json!(["api", "kind", "name", "namespace"])),
+        false => (json!({"type": "null"}), json!(["api", "kind", "name"])),
+    };
+    let (api, known) = (json!({"const": kind.api().name()}), json!({"const": kind.name()}));
+    let properties = json!({"api": api, "kind": known, "name": name, "namespace": namespace});
+    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
 fn reference(name: &str) -> Value {
@@ -294,6 +323,10 @@ impl Types {
                 _ => name,
             };
         }
+        if side == Side::Request && field.name == "labels" && matches!(field.shape, Shape::Map(_)) {
+            let value = json!({"type": "string", "pattern": LABEL});
+            return json!({"type": "object", "propertyNames": {"pattern": LABEL_KEY}, "additionalProperties": value});
+        }
         self.shape(&field.shape, side)
     }
 
@@ -308,6 +341,7 @@ impl Types {
                 let pattern = shape.pattern().map(|pattern| format!("^(?:{pattern})$"));
                 json!({"type": "string", "pattern": pattern})
             }
+            Shape::Time if side == Side::Request => json!({"type": "string", "pattern": TIME}),
             Shape::Text | Shape::Secret | Shape::Time | Shape::LabelConstraint | Shape::MetricConstraint => {
                 json!({"type": "string"})
             }
@@ -354,7 +388,20 @@ impl Types {
             (Subresource::Binding, Kind::MagnumCluster) => &MagnumClusterBinding::SCHEMA,
             (Subresource::Binding, _) => &ClusterBinding::SCHEMA,
         };
-        Some(self.object(schema, Side::Request))
+        let described = self.object(schema, Side::Request);
+        let targets: &[Kind] = match (part, kind) {
+            (Subresource::Binding, Kind::Cluster) => &[Kind::Cloud, Kind::GlobalCloud],
+            (Subresource::Binding, Kind::MagnumCluster) => &[Kind::Project],
+            (Subresource::Binding, _) => &[Kind::Cluster],
+            _ => return Some(described),
+        };
+        // What it is bound to is always the first field.
+        if let Some(field) = schema.fields.first() {
+            let described = self.named.entry(format!("{}Request", schema.name)).or_default();
+            described["properties"][field.name] =
+                json!({"oneOf": targets.iter().map(target_of).collect::<Vec<_>>()});
+        }
+        Some(described)
     }
 
     /// A whole resource of which only the status counts.
@@ -431,7 +478,7 @@ mod tests {
             let example = path.replace("{namespace}", "n").replace("{name}", "a");
             let target = target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
             assert_eq!(template(&target), *path);
-            for method in target.methods().iter().filter(|method| *method != Method::HEAD) {
+            for method in target.methods().iter().filter(|method| described(method)) {
                 let operation = &item[method.as_str().to_lowercase()];
                 assert!(operation["operationId"].is_string(), "{method} {path}");
                 operations += 1;

@@ -92,14 +92,19 @@ pub(super) fn target(path: &str) -> Option<Target> {
 }
 
 impl Target {
-    /// The methods that it takes.
+    /// The methods that it takes, in the order of `Allow` in Krake. HEAD is answered as GET without the body, OPTIONS
+    /// tells browsers what they may do.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
-            Self::Index | Self::Me | Self::Release | Self::Document => &[Method::GET, Method::HEAD],
-            Self::Collection { kind, namespace: None } if kind.namespaced() => &[Method::GET],
-            Self::Collection { .. } => &[Method::GET, Method::POST],
-            Self::Object(_) => &[Method::DELETE, Method::GET, Method::PUT],
-            Self::Part(..) => &[Method::PUT],
+            Self::Index | Self::Me | Self::Release | Self::Document => {
+                &[Method::GET, Method::HEAD, Method::OPTIONS]
+            }
+            Self::Collection { kind, namespace: None } if kind.namespaced() => {
+                &[Method::GET, Method::HEAD, Method::OPTIONS]
+            }
+            Self::Collection { .. } => &[Method::GET, Method::HEAD, Method::OPTIONS, Method::POST],
+            Self::Object(_) => &[Method::DELETE, Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT],
+            Self::Part(..) => &[Method::OPTIONS, Method::PUT],
         }
     }
 }
@@ -184,12 +189,12 @@ mod tests {
     #[test]
     fn methods_are_krakes() {
         for (path, methods) in [
-            ("/", "GET HEAD"),
-            ("/kubernetes/applications", "GET"),
-            ("/kubernetes/namespaces/n/applications", "GET POST"),
-            ("/core/roles", "GET POST"),
-            ("/core/roles/r", "DELETE GET PUT"),
-            ("/openstack/namespaces/n/magnumclusters/m/binding", "PUT"),
+            ("/", "GET HEAD OPTIONS"),
+            ("/kubernetes/applications", "GET HEAD OPTIONS"),
+            ("/kubernetes/namespaces/n/applications", "GET HEAD OPTIONS POST"),
+            ("/core/roles", "GET HEAD OPTIONS POST"),
+            ("/core/roles/r", "DELETE GET HEAD OPTIONS PUT"),
+            ("/openstack/namespaces/n/magnumclusters/m/binding", "OPTIONS PUT"),
         ] {
             let allowed: Vec<_> = target(path).unwrap().methods().iter().map(Method::as_str).collect();
             assert_eq!(allowed.join(" "), methods, "{path}");

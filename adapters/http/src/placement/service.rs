@@ -50,13 +50,17 @@ pub(super) struct Turn {
 /// Answers a request.
 pub(super) async fn answer(State(service): State<Arc<Service>>, request: Request) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let asked_first = request.method() == Method::OPTIONS;
     let settings = &service.api.settings;
     let (base, allowed) = (settings.problem_base_url.clone(), settings.cors_origin.clone());
     let mut response = match Box::pin(handle(service, request)).await {
         Ok(response) => response,
         Err(problem) => problem.response(&base),
     };
-    cors::mark(&allowed, origin.as_ref(), &mut response);
+    // A page may read refusals, too, but not that its origin was refused.
+    if !asked_first || response.status().is_success() {
+        cors::mark(&allowed, origin.as_ref(), &mut response);
+    }
     response
 }
 
@@ -70,7 +74,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
     };
     let target = route::target(parts.uri.path()).ok_or_else(|| Problem::plain(StatusCode::NOT_FOUND))?;
     if options {
-        return cors::preflight(&settings.cors_origin, &target, &parts.headers);
+        return cors::preflight(&settings.cors_origin, &parts.headers);
     }
     if !target.methods().contains(&parts.method) {
         let allowed = target.methods().iter().map(Method::as_str).collect::<Vec<_>>().join(",");

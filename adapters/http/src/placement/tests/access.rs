@@ -127,16 +127,21 @@ async fn the_own_pages_are_krakes() {
 #[tokio::test]
 async fn other_paths_and_methods_are_refused() {
     let world = world();
+    world.created(Kind::Role, "r").await;
+    for path in ["/", "/me", "/core/roles", "/core/roles/r"] {
+        let head = world.ask("HEAD", path).await.with(200);
+        assert_eq!(head.headers, world.ask("GET", path).await.headers);
+    }
     for path in ["/core", "/core/roles/", "/kubernetes/namespaces/n/clusters/c/retry", "/core/pods"] {
         let answer = world.ask("GET", path).await.with(404).json();
         assert_eq!(answer, json!({"type": "about:blank", "status": 404, "detail": "404: Not Found"}));
     }
     for (method, path, allowed) in [
-        ("PATCH", "/core/roles", "GET,POST"),
-        ("POST", "/kubernetes/applications", "GET"),
-        ("POST", "/core/roles/r", "DELETE,GET,PUT"),
-        ("GET", "/kubernetes/namespaces/n/applications/a/status", "PUT"),
-        ("DELETE", "/me", "GET,HEAD"),
+        ("PATCH", "/core/roles", "GET,HEAD,OPTIONS,POST"),
+        ("POST", "/kubernetes/applications", "GET,HEAD,OPTIONS"),
+        ("POST", "/core/roles/r", "DELETE,GET,HEAD,OPTIONS,PUT"),
+        ("GET", "/kubernetes/namespaces/n/applications/a/status", "OPTIONS,PUT"),
+        ("DELETE", "/me", "GET,HEAD,OPTIONS"),
     ] {
         let answer = world.ask(method, path).await.with(405);
         assert_eq!(answer.header("allow"), allowed, "{method} {path}");
@@ -171,8 +176,10 @@ async fn pages_of_the_one_origin_may_use_the_api() {
         (Some(origin), None, "Access-Control-Request-Method"),
         (None, Some("GET"), "origin header"),
     ] {
-        let refused = preflight(origin, method, "/").await.with(403).json();
+        let answer = preflight(origin, method, "/").await.with(403);
+        let refused = answer.json();
         let detail = refused["detail"].as_str().unwrap();
+        assert_eq!(answer.header("access-control-allow-origin"), "");
         assert!(detail.starts_with("CORS preflight request failed") && detail.contains(said), "{detail}");
     }
     preflight(Some(origin), Some("GET"), "/nowhere").await.with(404);
