@@ -27,6 +27,15 @@ pub const REMOVAL_GUARD: &str = "madako/removal-guard";
 /// The last plan that was committed, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 
+/// What the scheduler keeps of placement.
+pub const PLACEMENT: &str = "madako/placement/";
+/// How many applications moved when, as far as that still holds others back.
+pub const PLACEMENT_MOVES: &str = "madako/placement/moves";
+/// The last decision on each application that led to something, `<namespace>/<name>`.
+pub const PLACEMENT_DECISIONS: &str = "madako/placement/decisions/";
+/// What is remembered of each cluster, while there is something, `<namespace>/<name>`.
+pub const PLACEMENT_CLUSTERS: &str = "madako/placement/clusters/";
+
 /// The key of an operation record.
 #[must_use]
 pub fn record(id: i64) -> String {

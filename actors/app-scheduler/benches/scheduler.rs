@@ -128,8 +128,8 @@ fn objects(case: &Case) -> Vec<Arc<Stored>> {
         } else {
             let set = scrambled(number) % 60;
             labels.push(format!("location in (l{}, l{})", set % 10, (set + 3) % 10));
-            labels.extend((set % 3 == 0).then(|| format!("tier is not t{}", set % 2)));
-            metrics.extend((set % 4 == 0).then(|| format!("metric-{} >= 0.1", set % case.metrics)));
+            labels.extend(set.is_multiple_of(3).then(|| format!("tier is not t{}", set % 2)));
+            metrics.extend(set.is_multiple_of(4).then(|| format!("metric-{} >= 0.1", set % case.metrics)));
         }
         add(
             Kind::Application,

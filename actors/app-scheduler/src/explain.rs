@@ -17,6 +17,7 @@ use madako_messages::placement::object_value::Object;
 use time::OffsetDateTime;
 
 use crate::book::{Book, Known};
+use crate::gc;
 use crate::pass::{PassInput, Scopes, pass};
 use crate::scope::{Class, Scope};
 use crate::snapshot::Snapshot;
@@ -50,8 +51,9 @@ pub fn explain(
 
     // Candidates are shown with those that were left out.
     let shown = PassInput { snapshot: input.snapshot, ..asked };
+    let going = gc::collect(shown.snapshot).mark;
     let mut book = Book::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
-    let mut scopes = Scopes::new(&shown, &mut book);
+    let mut scopes = Scopes::new(&shown, &going, &mut book);
     let (clusters, clouds) = scopes.of(key.namespace.as_deref());
     let application = seen.value;
     let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());

@@ -19,8 +19,10 @@
 //! # Does not
 //! The brain knows no clock, no chance and no I/O. Nothing here deploys, or looks whether a cluster answers.
 
+mod actor;
 mod application;
 mod backends;
+mod batch;
 mod bits;
 mod book;
 mod config;
@@ -36,8 +38,10 @@ mod pass;
 mod scope;
 mod snapshot;
 mod target;
+mod telemetry;
 mod upkeep;
 
+pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::Placed;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
 pub use crate::draft::{ObjectWrite, Unit, What};
@@ -45,6 +49,7 @@ pub use crate::explain::explain;
 pub use crate::memory::{ClusterMemory, Kept, Memory, Moves};
 pub use crate::pass::{Pass, PassInput, pass};
 pub use crate::snapshot::{Seen, Snapshot};
+pub use crate::telemetry::describe_metrics;
 
 #[cfg(test)]
 mod testing;

@@ -79,25 +79,27 @@ pub(crate) struct Scopes<'a> {
 type Targets<'a> = BTreeMap<Option<&'a str>, Vec<Rc<Target<'a>>>>;
 
 impl<'a> Scopes<'a> {
-    pub(crate) fn new(input: &PassInput<'a>, book: &mut Book<'a>) -> Self {
+    /// `going`: what this pass marks as deleted, which takes nothing new.
+    pub(crate) fn new(input: &PassInput<'a>, going: &BTreeSet<&ObjectKey>, book: &mut Book<'a>) -> Self {
         let compared = input.config.metric_constraints;
         let candidates = input.config.candidates;
+        let target = |target: Target<'a>| Rc::new(target.unless(going));
         let mut clusters = Targets::new();
         for seen in input.snapshot.of::<Cluster>() {
             let scope = candidates.scope(seen.stored.key.namespace.as_deref());
-            let target = Target::cluster(seen, input.snapshot, book, compared);
-            clusters.entry(scope).or_default().push(Rc::new(target));
+            let cluster = Target::cluster(seen, input.snapshot, book, compared);
+            clusters.entry(scope).or_default().push(target(cluster));
         }
         let mut clouds = Targets::new();
         for seen in input.snapshot.of::<Cloud>() {
             let scope = seen.stored.key.namespace.as_deref();
-            clouds.entry(scope).or_default().extend(Target::cloud(seen.stored, book, compared).map(Rc::new));
+            clouds.entry(scope).or_default().extend(Target::cloud(seen.stored, book, compared).map(target));
         }
         let global = input.snapshot.of::<GlobalCloud>();
         let global =
-            global.filter_map(|seen| Target::cloud(seen.stored, book, compared)).map(Rc::new).collect();
+            global.filter_map(|seen| Target::cloud(seen.stored, book, compared)).map(target).collect();
         let projects = input.snapshot.of::<Project>();
-        let projects = projects.map(|seen| Rc::new(Target::project(seen, book, compared))).collect();
+        let projects = projects.map(|seen| target(Target::project(seen, book, compared))).collect();
         let scopes = |targets: Targets<'a>| {
             targets.into_iter().map(|(key, targets)| (key, Scope::new(targets))).collect()
         };
@@ -125,7 +127,7 @@ impl<'a> Scopes<'a> {
 }
 
 impl Candidates {
-    fn scope<'a>(self, namespace: Option<&'a str>) -> Option<&'a str> {
+    fn scope(self, namespace: Option<&str>) -> Option<&str> {
         match self {
             Self::Namespace => namespace,
             Self::All => None,
@@ -137,13 +139,13 @@ impl Candidates {
 #[must_use]
 pub fn pass(input: &PassInput<'_>) -> Pass {
     let PassInput { snapshot, config, memory, now, seed, .. } = *input;
+    let garbage = gc::collect(snapshot);
     let mut book = Book::new(snapshot, input.metrics, config, memory, now);
-    let mut scopes = Scopes::new(input, &mut book);
+    let mut scopes = Scopes::new(input, &garbage.mark, &mut book);
     let mut draft = Draft::default();
     for target in scopes.all() {
         upkeep::turn(target, &mut draft);
     }
-    let garbage = gc::collect(snapshot);
     let mut memory =
         Memory { clusters: remembered(input), moves: memory.moves.clone(), waiting: book.into_waiting() };
     memory.note_moves(0, config.reschedule_after, now);

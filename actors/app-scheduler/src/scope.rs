@@ -140,11 +140,11 @@ impl<'a> Scope<'a> {
             dropped
         };
         for constraint in wants.labels {
-            all.intersect(&*self.label(constraint));
+            all.intersect(&self.label(constraint));
         }
         counts.labels = drop(&all, &mut left);
         for name in wants.custom_resources {
-            all.intersect(&*self.custom_resource(name));
+            all.intersect(&self.custom_resource(name));
         }
         counts.custom_resources = drop(&all, &mut left);
         let mut waits = all.clone();
@@ -153,7 +153,7 @@ impl<'a> Scope<'a> {
         fit.intersect(&self.ready);
         left = fit.count();
         for constraint in wants.metrics {
-            fit.intersect(&*self.metric(constraint));
+            fit.intersect(&self.metric(constraint));
         }
         counts.metrics = drop(&fit, &mut left);
         counts.fit = left;

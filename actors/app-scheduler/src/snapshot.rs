@@ -70,6 +70,12 @@ impl Snapshot {
         self.objects.get(key).map(Arc::as_ref)
     }
 
+    /// A resource, to be kept.
+    #[must_use]
+    pub fn shared(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.objects.get(key).cloned()
+    }
+
     /// A resource of a type.
     #[must_use]
     pub fn seen<T: Resource>(&self, key: &ObjectKey) -> Option<Seen<'_, T>> {

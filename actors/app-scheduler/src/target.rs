@@ -1,5 +1,7 @@
 //! Places where something can go: clusters, clouds and projects, as decisions see them.
 
+use std::collections::BTreeSet;
+
 use madako_messages::placement::entries::Entries;
 use madako_messages::placement::fit::{AnyCloud, Compared, Offer};
 use madako_messages::placement::infrastructure::CloudState;
@@ -153,6 +155,11 @@ impl<'a> Target<'a> {
             State::Online => Takes::Yes,
         };
         Self { stored, offer, known, takes, base, cloud: None }
+    }
+
+    /// The same, unless it is among those that are about to go.
+    pub(crate) fn unless(self, going: &BTreeSet<&ObjectKey>) -> Self {
+        if going.contains(self.key()) { Self { takes: Takes::Deleted, ..self } } else { self }
     }
 
     /// Which resource it is.

@@ -51,6 +51,20 @@ fn what_depends_on_a_deleted_cluster_goes_first() {
 }
 
 #[test]
+fn nothing_is_bound_to_what_is_about_to_go() {
+    let mut world = World::new();
+    world.put(cloud("sky", &[]));
+    let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
+    world.cluster("c", |cluster| cluster.metadata.owners.push(sky));
+    world.change::<madako_messages::placement::infrastructure::Cloud>("sky", |cloud| {
+        deleted(&mut cloud.metadata);
+    });
+    world.application("a", |_| {});
+    world.settle();
+    assert_eq!((world.bound("a"), there(&world)), (None, vec!["a"]));
+}
+
+#[test]
 fn a_finalizer_that_was_added_later_is_waited_for() {
     let mut world = World::new();
     world.cluster("c", |cluster| {

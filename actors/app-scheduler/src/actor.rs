@@ -1,0 +1,458 @@
+//! The scheduler's shell: it follows resources and metrics, decides when something changed or a time came, and asks the
+//! leader to commit.
+//!
+//! A pass is made over one snapshot, and the next one only when the transactions of the last have ended and the snapshot
+//! shows what they wrote: nothing is decided twice.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::{BindingEvidence, CommitError, Committed, SchedulerMessage};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::feed::{Task, forward, handled};
+use madako_messages::gate::commit;
+use madako_messages::keys;
+use madako_messages::latest::Subscriber;
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::decision::{Decision, ExplainError, Explanation, WhatIf};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::Cluster;
+use madako_messages::placement::metadata::ResourceRef;
+use madako_messages::placement::metrics::MetricsObserved;
+use madako_messages::placement::objects::Objects;
+use madako_messages::ports::Clock;
+use madako_messages::store::{Snapshot as Kept, Store};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::batch::{Batch, batches, count_moves};
+use crate::config::SchedulerConfig;
+use crate::explain::explain;
+use crate::memory::Memory;
+use crate::pass::{Pass, PassInput, pass};
+use crate::snapshot::Snapshot;
+use crate::telemetry;
+
+/// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+
+/// Longest pause between tries. Any change tries anyway.
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
+/// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
+const RELIST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest sleep of the timer: clocks may be set, and a look that finds nothing to do costs little.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
+
+/// What the scheduler is given.
+#[derive(Clone)]
+pub struct SchedulerArguments {
+    /// Number of the epoch that it works in.
+    pub epoch: i64,
+    /// Registered name of the leader.
+    pub leader: String,
+    /// What the keys of everything that is kept begin with, such as `/cke/`.
+    pub prefix: String,
+    /// Placement's resources.
+    pub objects: Arc<dyn Objects>,
+    /// What is kept below the prefix.
+    pub store: Arc<dyn Store>,
+    /// What is known of metrics.
+    pub metrics: Subscriber<Arc<MetricsObserved>>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// For ties and names.
+    pub seed: u64,
+    /// Settings.
+    pub config: Arc<SchedulerConfig>,
+}
+
+/// AppScheduler.
+pub struct Scheduler;
+
+/// What the scheduler knows. All of it can be rebuilt.
+pub struct SchedulerState {
+    given: SchedulerArguments,
+    snapshot: Option<Snapshot>,
+    metrics: Option<Arc<MetricsObserved>>,
+    /// `None` until what was kept is read: decisions must not forget it.
+    memory: Option<Memory>,
+    /// The last decision on each application that led to something.
+    last: BTreeMap<ObjectKey, Decision>,
+    /// Revision of the last commit of resources: an older snapshot is not decided on.
+    written: i64,
+    /// Whether something changed since the last pass began.
+    changed: bool,
+    writing: Option<Writing>,
+    /// Pause before the next try.
+    retry: Option<Duration>,
+    /// Changes are collected until then.
+    debounce: Option<Task>,
+    timer: Option<Task>,
+    reading: Option<Task>,
+    _feeds: [Task; 2],
+}
+
+/// Transactions of a pass that are not committed yet.
+struct Writing {
+    now: OffsetDateTime,
+    metrics: Option<Arc<MetricsObserved>>,
+    /// The one that is under way.
+    batch: Batch,
+    number: usize,
+    rest: VecDeque<Batch>,
+    /// What failed, if something did.
+    failed: bool,
+    _task: Task,
+}
+
+impl Actor for Scheduler {
+    type Msg = Letter<SchedulerMessage>;
+    type State = SchedulerState;
+    type Arguments = SchedulerArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Letter<SchedulerMessage>>,
+        given: SchedulerArguments,
+    ) -> Result<SchedulerState, ActorProcessingErr> {
+        let feeds = [
+            Task::start(follow(Arc::clone(&given.objects), myself.clone())),
+            forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
+        ];
+        let mut state = SchedulerState {
+            given,
+            snapshot: None,
+            metrics: None,
+            memory: None,
+            last: BTreeMap::new(),
+            written: 0,
+            changed: false,
+            writing: None,
+            retry: None,
+            debounce: None,
+            timer: None,
+            reading: None,
+            _feeds: feeds,
+        };
+        state.read(&myself);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Letter<SchedulerMessage>>,
+        letter: Letter<SchedulerMessage>,
+        state: &mut SchedulerState,
+    ) -> Result<(), ActorProcessingErr> {
+        // A mark is dropped when this handler ends: the feed brings the next value after that.
+        let _handled = match letter.open() {
+            SchedulerMessage::Remembered(kept) => {
+                state.remember(&kept);
+                None
+            }
+            SchedulerMessage::Listed { revision, objects, handled } => {
+                state.snapshot = Some(Snapshot::new(revision, objects));
+                state.change(&myself);
+                Some(handled)
+            }
+            SchedulerMessage::Changed(changes, handled) => {
+                if let Some(snapshot) = &mut state.snapshot {
+                    snapshot.apply(&changes);
+                }
+                state.change(&myself);
+                Some(handled)
+            }
+            SchedulerMessage::Metrics(observed, handled) => {
+                state.metrics = Some(observed);
+                state.change(&myself);
+                Some(handled)
+            }
+            SchedulerMessage::Look => {
+                state.debounce = None;
+                state.changed = true;
+                None
+            }
+            SchedulerMessage::Written { number, result } => {
+                state.written(&myself, number, result)?;
+                None
+            }
+            SchedulerMessage::Explain { application, what_if, reply } => {
+                // Whoever asked does not wait any more.
+                let _ = reply.send(state.explain(&application, &what_if).map(Box::new));
+                return Ok(());
+            }
+        };
+        state.decide(&myself)
+    }
+}
+
+impl SchedulerState {
+    /// Something changed: it is decided on at once, or when changes were collected for long enough.
+    fn change(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
+        let debounce = self.given.config.debounce;
+        if debounce.is_zero() {
+            self.changed = true;
+        } else if self.debounce.is_none() {
+            self.debounce = Some(after(myself.clone(), debounce));
+        }
+    }
+
+    /// Reads what was kept, until it is read.
+    fn read(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
+        let (store, events) = (Arc::clone(&self.given.store), Arc::clone(&self.given.events));
+        let actor = myself.clone();
+        self.memory = None;
+        self.reading = Some(Task::start(async move {
+            let mut pause = RETRY_FIRST;
+            loop {
+                match store.list(keys::PLACEMENT).await {
+                    Ok(kept) => {
+                        // The actor is gone: nobody is left to remember.
+                        let _ = actor.cast(SchedulerMessage::Remembered(kept).into());
+                        return;
+                    }
+                    Err(error) => events.emit(Event::StoreInterrupted { why: error.to_string() }),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MOST);
+            }
+        }));
+    }
+
+    fn remember(&mut self, kept: &Kept) {
+        self.reading = None;
+        let mut memory = Memory::default();
+        self.last.clear();
+        for (key, entry) in &kept.entries {
+            let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
+                serde_json::from_slice(&entry.value).map(|cluster| {
+                    memory.clusters.extend(of(Kind::Cluster, name).map(|key| (key, cluster)));
+                })
+            } else if let Some(name) = key.strip_prefix(keys::PLACEMENT_DECISIONS) {
+                serde_json::from_slice(&entry.value).map(|decision| {
+                    self.last.extend(of(Kind::Application, name).map(|key| (key, decision)));
+                })
+            } else if key == keys::PLACEMENT_MOVES {
+                serde_json::from_slice(&entry.value).map(|moves| memory.moves = moves)
+            } else {
+                Ok(())
+            };
+            if let Err(error) = read {
+                tracing::warn!(key, %error, "what was kept of placement cannot be read, and begins afresh");
+            }
+        }
+        self.memory = Some(memory);
+        self.changed = true;
+    }
+
+    fn decide(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) -> Result<(), ActorProcessingErr> {
+        if !self.changed || self.writing.is_some() || self.debounce.is_some() {
+            return Ok(());
+        }
+        let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else { return Ok(()) };
+        if snapshot.revision() < self.written {
+            // What was written is on its way.
+            return Ok(());
+        }
+        self.changed = false;
+        let now = self.given.clock.now();
+        let began = Instant::now();
+        let decided = pass(&self.input(snapshot, memory, now));
+        telemetry::pass(&decided, began.elapsed());
+        let gone: Vec<ObjectKey> =
+            self.last.keys().filter(|key| snapshot.get(key).is_none()).cloned().collect();
+        self.wake(myself, &decided, now);
+        let mut open = VecDeque::from(batches(&decided.units, &decided.kept, &gone)?);
+        for key in gone {
+            self.last.remove(&key);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.waiting = decided.memory.waiting;
+            memory.note_moves(0, self.given.config.reschedule_after, now);
+        }
+        let metrics = self.metrics.clone();
+        match open.pop_front() {
+            None => self.retry = None,
+            Some(first) => self.send(myself, now, metrics, (0, first), open, false)?,
+        }
+        Ok(())
+    }
+
+    fn input<'a>(&'a self, snapshot: &'a Snapshot, memory: &'a Memory, now: OffsetDateTime) -> PassInput<'a> {
+        let metrics = self.metrics.as_deref();
+        PassInput { snapshot, metrics, config: &self.given.config, memory, now, seed: self.given.seed }
+    }
+
+    /// Looks again when a time comes that was decided on.
+    fn wake(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
+        self.timer = decided.again.map(|again| {
+            let pause = Duration::try_from(again - now).unwrap_or_default().min(LONGEST_SLEEP);
+            after(myself.clone(), pause)
+        });
+    }
+
+    fn send(
+        &mut self,
+        myself: &ActorRef<Letter<SchedulerMessage>>,
+        now: OffsetDateTime,
+        metrics: Option<Arc<MetricsObserved>>,
+        (number, mut batch): (usize, Batch),
+        rest: VecDeque<Batch>,
+        failed: bool,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(memory) = &self.memory {
+            count_moves(&mut batch, memory, &self.given.config, now)?;
+        }
+        let mutation = batch.mutation(&self.given.prefix, self.evidence(&batch, metrics.as_ref()));
+        let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
+        let task = Task::start(async move {
+            let result = commit(&leader, epoch, mutation).await;
+            // The actor is gone: its successor reads what became of it.
+            let _ = actor.cast(SchedulerMessage::Written { number, result }.into());
+        });
+        self.writing = Some(Writing { now, metrics, batch, number, rest, failed, _task: task });
+        Ok(())
+    }
+
+    /// What the bindings of a transaction are judged by. The snapshot may be newer than the one that was decided on; then
+    /// the transaction is refused by the revisions that it compares.
+    fn evidence(&self, batch: &Batch, metrics: Option<&Arc<MetricsObserved>>) -> Vec<BindingEvidence> {
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let found = batch.bindings.iter().filter_map(|(application, cluster)| {
+            let cluster = snapshot.shared(cluster)?;
+            let to = snapshot.seen::<Cluster>(&cluster.key)?.value.status.scheduled_to.as_ref();
+            let cloud = to.and_then(ResourceRef::key).and_then(|cloud| snapshot.shared(&cloud));
+            Some(BindingEvidence {
+                application: snapshot.shared(application)?,
+                cluster,
+                cloud,
+                metrics: metrics.cloned(),
+                compared: self.given.config.metric_constraints,
+            })
+        });
+        found.collect()
+    }
+
+    fn written(
+        &mut self,
+        myself: &ActorRef<Letter<SchedulerMessage>>,
+        number: usize,
+        result: Result<Committed, CommitError>,
+    ) -> Result<(), ActorProcessingErr> {
+        // An answer to what was given up.
+        let Some(writing) = self.writing.take_if(|writing| writing.number == number) else { return Ok(()) };
+        let Writing { now, metrics, batch, mut rest, mut failed, .. } = writing;
+        telemetry::written(&batch, result.as_ref().err());
+        match result {
+            Ok(committed) => self.committed(batch, committed, now),
+            Err(error) => {
+                failed = true;
+                self.given.events.emit(Event::CommitFailed { what: "placement", why: error.to_string() });
+                match error {
+                    // This reign is over.
+                    CommitError::NotLeader { .. } => return Ok(()),
+                    // What else was decided still holds; what changed is on its way.
+                    CommitError::Conflict { .. }
+                    | CommitError::Invariant { .. }
+                    | CommitError::Encoding { .. } => {}
+                    // Nobody knows what was written: everything is read again before the next decision.
+                    CommitError::Unanswered { .. } | CommitError::Store(_) => {
+                        rest.clear();
+                        self.read(myself);
+                    }
+                }
+            }
+        }
+        match rest.pop_front() {
+            Some(next) => self.send(myself, now, metrics, (number + 1, next), rest, failed)?,
+            None if failed => {
+                let pause = self.retry.map_or(RETRY_FIRST, |pause| (pause * 2).min(RETRY_MOST));
+                self.retry = Some(pause);
+                self.timer = Some(after(myself.clone(), pause));
+            }
+            None => self.retry = None,
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, batch: Batch, committed: Committed, now: OffsetDateTime) {
+        if !batch.objects.is_empty() {
+            self.written = self.written.max(committed.revision);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.note_moves(batch.moves, self.given.config.reschedule_after, now);
+            for kept in batch.clusters {
+                match kept.memory {
+                    Some(cluster) => memory.clusters.insert(kept.cluster, cluster),
+                    None => memory.clusters.remove(&kept.cluster),
+                };
+            }
+        }
+        for (application, decision) in batch.decisions {
+            telemetry::decided(&application, &decision);
+            self.last.insert(application, decision);
+        }
+    }
+
+    fn explain(&self, application: &ObjectKey, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
+        let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else {
+            return Err(ExplainError::NotReady);
+        };
+        let input = self.input(snapshot, memory, self.given.clock.now());
+        explain(&input, application, what_if, self.last.get(application).cloned())
+    }
+}
+
+/// The resource that something is kept of.
+fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
+    let (namespace, name) = name.split_once('/')?;
+    Some(ObjectKey::new(kind, Some(namespace), name))
+}
+
+/// Tells the actor to look after a while.
+fn after(actor: ActorRef<Letter<SchedulerMessage>>, pause: Duration) -> Task {
+    Task::start(async move {
+        tokio::time::sleep(pause).await;
+        // The actor is gone: nobody is left to look.
+        let _ = actor.cast(SchedulerMessage::Look.into());
+    })
+}
+
+/// Brings everything that is stored, and then each change, one message at a time.
+async fn follow(objects: Arc<dyn Objects>, actor: ActorRef<Letter<SchedulerMessage>>) {
+    loop {
+        let (revision, all, mut follower) = objects.follow_all();
+        let (mark, done) = handled();
+        let listed = SchedulerMessage::Listed { revision, objects: all, handled: mark };
+        if actor.cast(listed.into()).is_err() {
+            return;
+        }
+        // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
+        let _ = done.await;
+        loop {
+            match follower.next().await {
+                Ok(changes) => {
+                    let (mark, done) = handled();
+                    if actor.cast(SchedulerMessage::Changed(changes, mark).into()).is_err() {
+                        return;
+                    }
+                    let _ = done.await;
+                }
+                Err(gap) => {
+                    tracing::info!(%gap, "resources are listed again");
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(RELIST_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

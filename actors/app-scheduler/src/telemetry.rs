@@ -1,0 +1,86 @@
+//! What the scheduler tells: metrics with few labels, and a line in the log for what it did.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_messages::actors::CommitError;
+use madako_messages::placement::decision::{Decision, Outcome};
+use madako_messages::placement::kind::ObjectKey;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::batch::Batch;
+use crate::pass::Pass;
+
+/// Registers the help texts of the scheduler's metrics.
+pub fn describe_metrics() {
+    describe_histogram!(
+        "madako_placement_pass_seconds",
+        Unit::Seconds,
+        "Time of a pass over all applications, without its commits."
+    );
+    describe_gauge!("madako_placement_applications", "Applications by what was decided on them last.");
+    describe_gauge!(
+        "madako_placement_circular",
+        "Resources that depend on each other in a circle, which garbage collection leaves alone."
+    );
+    describe_counter!(
+        "madako_placement_bindings_total",
+        "Applications that were bound, by kind: first or move."
+    );
+    describe_counter!(
+        "madako_placement_writes_total",
+        "Writes of placement by what they are for and outcome; a refused one is decided again."
+    );
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+pub(crate) fn pass(decided: &Pass, took: Duration) {
+    histogram!("madako_placement_pass_seconds").record(took.as_secs_f64());
+    let mut counts: BTreeMap<&str, usize> = Outcome::NAMES.iter().map(|name| (*name, 0)).collect();
+    for decision in decided.decisions.values() {
+        *counts.entry(decision.outcome.name()).or_default() += 1;
+    }
+    for (outcome, count) in counts {
+        gauge!("madako_placement_applications", "outcome" => outcome).set(count as f64);
+    }
+    gauge!("madako_placement_circular").set(decided.circular.len() as f64);
+    for resource in &decided.circular {
+        tracing::debug!(%resource, "depends on itself, and is left alone");
+    }
+}
+
+/// A transaction ended.
+pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
+    let outcome = match error {
+        None => "committed",
+        Some(CommitError::Conflict { .. }) => "conflict",
+        Some(_) => "failed",
+    };
+    for (what, count) in &batch.what {
+        counter!("madako_placement_writes_total", "what" => what.name(), "outcome" => outcome)
+            .increment(*count);
+    }
+    if error.is_none() {
+        let bindings = u64::try_from(batch.bindings.len()).unwrap_or(u64::MAX);
+        let first = bindings.saturating_sub(batch.moves);
+        counter!("madako_placement_bindings_total", "kind" => "first").increment(first);
+        counter!("madako_placement_bindings_total", "kind" => "move").increment(batch.moves);
+    }
+}
+
+/// A decision became true.
+pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
+    match &decision.outcome {
+        Outcome::Bound { to } => tracing::info!(%application, %to, "bound"),
+        Outcome::Moved { from, to, why } => {
+            let gain = decision.gain.map(|gain| gain.gain);
+            tracing::info!(%application, %from, %to, ?why, gain, "moved");
+        }
+        Outcome::Degraded { retries, .. } => tracing::info!(%application, retries, "nothing fits"),
+        Outcome::Failed => tracing::warn!(%application, "nothing fits, and no attempts are left"),
+        Outcome::Creates { cluster, cloud } => {
+            tracing::info!(%application, %cluster, %cloud, "a cluster is created");
+        }
+        other => tracing::debug!(%application, outcome = other.name(), "decided"),
+    }
+}
