@@ -10,7 +10,9 @@ use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
-use madako_messages::placement::providers::{MetricsProviders, Samples};
+use madako_messages::placement::providers::{
+    MAX_AGE_INTERVALS, MetricsProviders, PROVIDER_DEADLINE, Samples,
+};
 use madako_messages::placement::tagged::Variants;
 use madako_messages::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -19,14 +21,8 @@ use tokio::time::Instant;
 
 use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
 
-/// Time that a fetch of one provider has: within a round of 15 s, so that each round is answered before the next.
-pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
-
 /// Of an interval, the part that a fetch may take at most, in percent: [`PROVIDER_DEADLINE`] of shorter rounds.
 const DEADLINE_PERCENT: u32 = 67;
-
-/// For how many intervals the last good value counts (the issue's `metric_max_age`).
-pub const MAX_AGE_INTERVALS: u32 = 3;
 
 /// Providers that are asked at the same time: with a deadline of 10 s, even 24 that hang are all heard in a round.
 pub const AT_ONCE: usize = 16;

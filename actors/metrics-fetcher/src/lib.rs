@@ -22,7 +22,7 @@ pub mod breaker;
 pub mod catalog;
 pub mod trust;
 
-pub use actor::{AT_ONCE, Fetcher, FetcherArguments, MAX_AGE_INTERVALS, PROVIDER_DEADLINE, describe_metrics};
+pub use actor::{AT_ONCE, Fetcher, FetcherArguments, describe_metrics};
 
 #[cfg(test)]
 mod tests;

@@ -19,44 +19,59 @@ const SWING: f64 = 0.05;
 /// The values of the last hour.
 #[derive(Debug, Clone)]
 pub struct History {
-    since: OffsetDateTime,
     /// When each came, on the clock that ages are measured by.
     values: VecDeque<(Duration, f64)>,
+    /// What they say; read far more often than it changes.
+    trust: Trust,
 }
 
 impl History {
     /// Nothing is known before now.
     #[must_use]
     pub fn new(since: OffsetDateTime) -> Self {
-        Self { since, values: VecDeque::new() }
+        Self { values: VecDeque::new(), trust: Trust { since, range: None, turns: 0 } }
     }
 
     /// Adds a value.
     pub fn push(&mut self, elapsed: Duration, value: f64) {
-        self.forget(elapsed);
+        self.drop_old(elapsed);
         if self.values.len() == MOST_VALUES {
             self.values.pop_front();
         }
         self.values.push_back((elapsed, value));
+        self.judge();
     }
 
     /// Forgets what is older than an hour.
     pub fn forget(&mut self, elapsed: Duration) {
-        while self.values.front().is_some_and(|(then, _)| elapsed.saturating_sub(*then) > MEMORY) {
-            self.values.pop_front();
+        if self.drop_old(elapsed) {
+            self.judge();
         }
     }
 
     /// What it says.
     #[must_use]
     pub fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    /// Whether there was something.
+    fn drop_old(&mut self, elapsed: Duration) -> bool {
+        let before = self.values.len();
+        while self.values.front().is_some_and(|(then, _)| elapsed.saturating_sub(*then) > MEMORY) {
+            self.values.pop_front();
+        }
+        self.values.len() < before
+    }
+
+    fn judge(&mut self) {
         let values = || self.values.iter().map(|(_, value)| *value);
         let range = values().fold(None, |range, value| {
             let (low, high) = range.unwrap_or((value, value));
             Some((low.min(value), high.max(value)))
         });
         let turns = range.map_or(0, |(low, high)| turns(values(), SWING * (high / 2.0 - low / 2.0)));
-        Trust { since: self.since, range, turns }
+        self.trust = Trust { range, turns, ..self.trust };
     }
 }
 

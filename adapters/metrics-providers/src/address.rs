@@ -39,9 +39,9 @@ impl Address {
         url.into()
     }
 
-    /// The password in the URL, which an answer may repeat.
-    pub(crate) fn password(&self) -> Option<String> {
-        self.root.password().map(str::to_owned)
+    /// Whether it has a user or a password, which go with every request and which an answer may repeat.
+    pub(crate) fn has_credentials(&self) -> bool {
+        !self.root.username().is_empty() || self.root.password().is_some()
     }
 }
 

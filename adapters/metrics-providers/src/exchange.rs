@@ -30,8 +30,8 @@ pub(crate) struct Request<'a> {
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
-    /// What an answer might repeat and nobody must see.
-    pub(crate) secrets: Vec<String>,
+    /// What an answer might repeat and nobody must see; empty for nothing.
+    pub(crate) secret: &'a str,
 }
 
 impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
@@ -44,7 +44,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
     }
 
     async fn send_unobserved(&self, request: Request<'_>) -> Result<Bytes, FetchError> {
-        let Request { address, method, url, headers, body, secrets } = request;
+        let Request { address, method, url, headers, body, secret } = request;
         let late = || FetchError::Deadline { address: address.shown.clone(), deadline: self.deadline };
         let left = self.deadline.saturating_sub(self.begun.elapsed());
         if left.is_zero() {
@@ -62,13 +62,14 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
         if response.status == 200 {
             return Ok(response.body);
         }
-        let password = address.password();
-        let secrets = secrets.iter().chain(password.as_ref());
-        // Four bytes are the longest form of a character; what is hidden may be longer than what is shown.
-        let beginning = &response.body[..response.body.len().min(64 * 1024)];
-        let said = secrets.fold(String::from_utf8_lossy(beginning).into_owned(), |said, secret| {
-            if secret.is_empty() { said } else { said.replace(secret.as_str(), "[secret]") }
-        });
+        let said = if address.has_credentials() {
+            // It may repeat them in any encoding.
+            "what it said is not shown, as the address has credentials".to_owned()
+        } else {
+            // Far more than is shown, so that what is hidden is never cut.
+            let beginning = &response.body[..response.body.len().min(64 * 1024)];
+            hide(&String::from_utf8_lossy(beginning), secret)
+        };
         Err(FetchError::Status {
             address: address.shown.clone(),
             status: response.status,
@@ -87,6 +88,11 @@ fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchErro
         HttpError::TooLarge { limit, .. } => FetchError::TooLarge { address, limit },
         HttpError::Truncated { why, .. } => FetchError::CutOff { address, why },
     }
+}
+
+/// A text without a secret.
+pub(crate) fn hide(text: &str, secret: &str) -> String {
+    if secret.is_empty() { text.to_owned() } else { text.replace(secret, "[secret]") }
 }
 
 /// On one line, without control characters, and not too long.

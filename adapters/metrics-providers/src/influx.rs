@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
-use crate::exchange::{Exchange, Request, shorten};
+use crate::exchange::{Exchange, Request, hide, shorten};
 use crate::prometheus::note;
 use crate::{all_failed, number};
 
@@ -61,7 +61,7 @@ async fn ask<T: HttpTransport + ?Sized>(
             header("accept", "application/csv"),
         ],
         body,
-        secrets: vec![token.to_owned()],
+        secret: token,
     };
     let body = exchange.send(request).await?;
     let mut found: BTreeMap<&str, Found> = BTreeMap::new();
@@ -73,7 +73,7 @@ async fn ask<T: HttpTransport + ?Sized>(
             return Err(FetchError::Malformed { address: address.shown.clone(), why });
         }
         Err(CsvError::Refused { said }) => {
-            let said = shorten(&if token.is_empty() { said } else { said.replace(token, "[secret]") });
+            let said = shorten(&hide(&said, token));
             return Err(FetchError::Refused { address: address.shown.clone(), said });
         }
     }

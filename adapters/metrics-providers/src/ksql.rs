@@ -55,7 +55,7 @@ async fn ask<T: HttpTransport + ?Sized>(
         url: address.below("query", &[]),
         headers: vec![header("content-type", "application/json"), header("accept", "application/json")],
         body,
-        secrets: Vec::new(),
+        secret: "",
     };
     let body = exchange.send(request).await?;
     let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };

@@ -54,7 +54,7 @@ async fn ask<T: HttpTransport + ?Sized>(
         headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
         (HttpMethod::Post, address.below(path, &[]), encoded)
     };
-    let request = Request { address: &address, method, url, headers, body, secrets: Vec::new() };
+    let request = Request { address: &address, method, url, headers, body, secret: "" };
     let body = exchange.send(request).await?;
     let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
     let answer: Answer =

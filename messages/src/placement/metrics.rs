@@ -98,3 +98,19 @@ pub struct MetricsObserved {
     /// What is known of each.
     pub metrics: BTreeMap<MetricKey, MetricState>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_means_a_metric_of_its_own_namespace_or_a_global_one() {
+        let key = |namespaced, namespace| MetricKey::of(&MetricRef::new("load", 1.0, namespaced), namespace);
+        let name = "load".to_owned();
+        let own = MetricKey { namespace: Some("n".to_owned()), name: name.clone() };
+        assert_eq!(key(true, Some("n")), Some(own));
+        let global = MetricKey { namespace: None, name };
+        assert_eq!((key(false, Some("n")), key(false, None)), (Some(global.clone()), Some(global)));
+        assert_eq!(key(true, None), None);
+    }
+}

@@ -16,6 +16,13 @@ use async_trait::async_trait;
 use super::core::MetricsProviderKind;
 use super::metadata::ReasonCode;
 
+/// Time that a fetch of one provider has at most: within a round of 15 s, so that each round is answered before the
+/// next. A decision that needs a value which was never fetched waits about as long.
+pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// For how many rounds the last good value counts (the issue's `metric_max_age`).
+pub const MAX_AGE_INTERVALS: u32 = 3;
+
 /// A value as a provider gave it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -188,4 +195,43 @@ pub trait MetricsProviders: Send + Sync + 'static {
         names: &BTreeSet<String>,
         deadline: Duration,
     ) -> Samples;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_provider_does_wrong_is_told_apart_from_what_its_metric_does() {
+        let address = || "http://p".to_owned();
+        let why = String::new;
+        let providers = [
+            FetchError::Definition { why: why() },
+            FetchError::Unreachable { address: address(), why: why() },
+            FetchError::Deadline { address: address(), deadline: PROVIDER_DEADLINE },
+            FetchError::TooLarge { address: address(), limit: 1 },
+            FetchError::CutOff { address: address(), why: why() },
+            FetchError::Status { address: address(), status: 500, said: why() },
+            FetchError::Refused { address: address(), said: why() },
+            FetchError::Malformed { address: address(), why: why() },
+        ];
+        let metrics = [
+            FetchError::Name { why: "" },
+            FetchError::Unlisted,
+            FetchError::NotFound { expected: "" },
+            FetchError::NotANumber { got: why() },
+            FetchError::NotFinite { got: why() },
+        ];
+        for error in &providers {
+            assert!(error.is_providers() && error.code() == ReasonCode::UnreachableMetricsProvider, "{error}");
+        }
+        for error in &metrics {
+            assert!(!error.is_providers() && error.code() == ReasonCode::InvalidMetric, "{error}");
+        }
+        let all = || providers.iter().chain(&metrics);
+        let stored: Vec<&str> = all().filter(|error| error.is_definition()).map(FetchError::name).collect();
+        assert_eq!(stored, ["definition", "name", "unlisted"]);
+        let names: BTreeSet<&str> = all().map(FetchError::name).collect();
+        assert_eq!(names.len(), providers.len() + metrics.len(), "each has a name of its own");
+    }
 }

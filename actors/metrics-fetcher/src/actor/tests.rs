@@ -15,7 +15,9 @@ use madako_messages::placement::metadata::ReasonCode;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::object_value::Object;
 use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
-use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
+use madako_messages::placement::providers::{
+    FetchError, MetricsProviders, PROVIDER_DEADLINE, Sample, Samples,
+};
 use madako_messages::ports::Clock;
 use madako_messages::state::Fault;
 use madako_messages::store::{Outcome, StoreError, Transaction};
@@ -26,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::tests::store::{Store, cluster, global, metric, prometheus, reference};
-use crate::{AT_ONCE, Fetcher, FetcherArguments, PROVIDER_DEADLINE};
+use crate::{AT_ONCE, Fetcher, FetcherArguments};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
