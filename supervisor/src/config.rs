@@ -19,6 +19,7 @@ mod document;
 pub mod duration;
 mod embedded;
 mod pem;
+mod placement;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
+pub use placement::{Api, Authentication, Metrics, Placement};
 
 /// Where CKE's programs look for the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
@@ -61,6 +63,8 @@ pub struct Config {
     pub prefix: String,
     /// Time-out of connecting and of each request; the same as in `clients`.
     pub timeout: Duration,
+    /// Placement; without it there is neither API nor scheduler.
+    pub placement: Option<Placement>,
     /// What is allowed but unwise: to be logged once by `serve`.
     pub warnings: Vec<String>,
 }
@@ -110,14 +114,7 @@ impl Config {
         let facts = file.metadata().map_err(read_error)?;
         // Modes say nothing about pipes, which a shell makes for `--config <(...)`.
         let mode = facts.is_file().then(|| facts.permissions().mode());
-        let mut text = String::new();
-        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(read_error)?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(read_error(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("longer than {MAX_FILE} bytes"),
-            )));
-        }
+        let text = bounded(file, MAX_FILE).map_err(read_error)?;
         Self::parse(&text, path, mode)
     }
 
@@ -135,12 +132,16 @@ impl Config {
             .text("timeout", &mut problems)
             .map_or(madako_store::DEFAULT_TIMEOUT, |text| checked_timeout(&text, &mut problems));
         let embedded = root.section("embedded", &mut problems);
+        let placement = root.section("placement", &mut problems);
         let access = access::read(&mut root, &mut problems, &mut warnings);
         root.finish(&mut problems);
         let embedded = embedded.map(|section| embedded::read(section, &mut problems, &mut warnings));
         let (embedded, embedded_secret) = embedded.unzip();
+        let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
+        let (placement, placement_secret) = placement.unzip();
 
-        if let (Some(mode), Some(field)) = (mode, access.secret.or(embedded_secret.flatten())) {
+        let secret = access.secret.or(embedded_secret.flatten()).or(placement_secret.flatten());
+        if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
         }
         let mut clients = StoreConfig { prefix, timeout, ..access.clients };
@@ -161,7 +162,14 @@ impl Config {
             problems.add("endpoints and tls-*", "", format!("settings that the store can use: {error}"));
         }
         problems.finish(&format!("configuration file {}", path.display()))?;
-        Ok(Self { store, prefix: clients.prefix.clone(), timeout: clients.timeout, clients, warnings })
+        Ok(Self {
+            store,
+            prefix: clients.prefix.clone(),
+            timeout: clients.timeout,
+            clients,
+            placement,
+            warnings,
+        })
     }
 
     /// What the operator's commands dial: `endpoints`, else the embedded store's address.
@@ -169,6 +177,20 @@ impl Config {
     pub fn client_endpoints(&self) -> &[String] {
         &self.clients.endpoints
     }
+}
+
+/// The text of a file that is not longer than that.
+fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
+    bounded(File::open(path)?, most)
+}
+
+fn bounded(file: File, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {most} bytes")));
+    }
+    Ok(text)
 }
 
 /// Greatest length of the prefix in bytes: etcd's keys may be 1.5 MiB, but nobody means that.

@@ -1,11 +1,13 @@
-//! The `http` actor: it serves health, version and metrics on every instance, leader or not.
+//! The actors that serve HTTP on every instance, leader or not: health, version and metrics, and the API of placement,
+//! on the same port or on one of its own.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_http::{BindError, Limits, bind, router, serve};
+use madako_http::tls::{Tls, TlsPeer};
+use madako_http::{BindError, Limits, Router, bind, nobody, router, router_before, serve};
 use madako_messages::feed::Task;
 use madako_messages::store::Store;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -15,8 +17,10 @@ use tokio::sync::watch;
 use crate::instance::InstanceView;
 use crate::tree::ChildSpec;
 
-/// Its id in the tree.
+/// The id in the tree of what serves the pages.
 pub const HTTP: &str = "http";
+/// The id in the tree of what serves the API of placement, where that has a port of its own.
+pub const PLACEMENT_API: &str = "placement-api";
 
 /// A prefix that nothing is stored below: a read of it shows that the store answers.
 const NOTHING: &str = "madako/health";
@@ -72,10 +76,32 @@ impl Bound {
     }
 }
 
-/// The child that serves.
-pub(crate) fn child(instance: &str, bound: Bound, settings: HttpSettings, view: &InstanceView) -> ChildSpec {
-    let service = Arc::new(Pages { settings, view: view.clone() });
-    ChildSpec::actor(instance, HTTP, move || (Http, (bound.clone(), Arc::clone(&service))))
+/// What a child serves, and how.
+#[derive(Clone)]
+pub struct Served {
+    /// Where.
+    pub bound: Bound,
+    /// What.
+    pub router: Router,
+    /// What clients may use up.
+    pub limits: Limits,
+    /// Certificates; `None`: plain HTTP.
+    pub tls: Option<Tls>,
+}
+
+/// The pages of an instance, before the API if that is on the same port.
+pub(crate) fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
+    let health_deadline = settings.timeout;
+    let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
+    match api {
+        Some(api) => router_before(api, pages, health_deadline),
+        None => router(pages, health_deadline),
+    }
+}
+
+/// A child that serves.
+pub(crate) fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
+    ChildSpec::actor(instance, id, move || (Http, served.clone()))
 }
 
 /// The actor.
@@ -95,16 +121,14 @@ struct Ended;
 impl Actor for Http {
     type Msg = Ended;
     type State = Serving;
-    type Arguments = (Bound, Arc<Pages>);
+    type Arguments = Served;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Ended>,
-        (bound, pages): Self::Arguments,
+        Served { bound, router, limits, tls }: Served,
     ) -> Result<Serving, ActorProcessingErr> {
         let listener = bound.listener().await?;
-        let health_deadline = pages.settings.timeout;
-        let router = router(pages as Arc<dyn madako_http::Service>, health_deadline);
         let (shutdown, mut asked) = watch::channel(false);
         let (ended, done) = tokio::sync::oneshot::channel();
         let task = Task::start(async move {
@@ -112,7 +136,13 @@ impl Actor for Http {
                 // An error means that the actor is gone.
                 let _ = asked.wait_for(|asked| *asked).await;
             };
-            serve(listener, router, Limits::DEFAULT, stop).await;
+            match tls {
+                None => serve(listener, router, limits, nobody, stop).await,
+                Some(tls) => {
+                    let identify = |peer: &TlsPeer| peer.certificate().cloned();
+                    serve(tls.listener(listener), router, limits, identify, stop).await
+                }
+            };
             // Whoever waits may have given up; and an actor that stops takes no more messages.
             let _ = ended.send(());
             let _ = myself.cast(Ended);

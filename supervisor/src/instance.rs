@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! root
-//! ├─ http                    when it is given one
+//! ├─ http, placement-api     as it is given them
 //! ├─ leader
 //! └─ reign                   while this instance leads
 //!    ├─ sabakan-poller
@@ -117,14 +117,14 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Starts the tree. The child that `http` makes, if it makes one, is started before the leader.
+    /// Starts the tree. The children that `http` makes are started before the leader.
     ///
     /// # Errors
     /// The id is taken in this process.
     pub async fn start(
         options: InstanceOptions,
         ports: Ports,
-        http: impl FnOnce(&InstanceView) -> Option<ChildSpec>,
+        http: impl FnOnce(&InstanceView) -> Vec<ChildSpec>,
     ) -> Result<Self, InstanceError> {
         let (wanted, reign) = watch::channel(None);
         let (state_sender, state) = latest::channel();
@@ -144,7 +144,7 @@ impl Instance {
         let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
         let view = InstanceView { state: state.clone(), reign: reign.clone(), melted };
-        if let Some(http) = http(&view) {
+        for http in http(&view) {
             root = root.child(http);
         }
         root = root.child(ChildSpec::actor(&options.id, LEADER, move || (Leader, leader.clone())));

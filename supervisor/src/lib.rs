@@ -5,6 +5,7 @@ pub mod config;
 pub mod http;
 pub mod instance;
 pub mod journal;
+pub mod placement;
 pub mod service;
 pub mod tree;
 

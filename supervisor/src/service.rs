@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
-use madako_http::BindError;
+use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
-use madako_messages::ports::Clock;
+use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::Store;
 use madako_sabakan::{ReqwestTransport, SabakanRegistry, TransportError};
-use madako_store::{ConfigError, EtcdStore, StoreConfig};
+use madako_store::{CachedObjects, ConfigError, EtcdStore, StoreConfig};
 
 use crate::clock::SystemClock;
-use crate::config::{Config, Embedded, StoreChoice};
-use crate::http::{self, Bound, HttpSettings, MetricsText};
-use crate::instance::{Instance, InstanceError, InstanceOptions, Ports};
+use crate::config::{Config, Embedded, Placement, StoreChoice};
+use crate::http::{self, Bound, HttpSettings, MetricsText, Served};
+use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
+use crate::placement::{self, ApiPorts, PlacementError};
 
 /// How the service works, beside its configuration file.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub struct ServiceOptions {
     pub version: &'static str,
     /// Takes the instance's events. Whoever listens to it before the start misses none.
     pub journal: Journal,
+    /// Placement; without it there is neither API nor scheduler.
+    pub placement: Option<Placement>,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -61,6 +64,9 @@ pub enum ServiceError {
     /// The address of HTTP.
     #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
+    /// Placement.
+    #[error(transparent)]
+    Placement(PlacementError),
     /// The tree.
     #[error(transparent)]
     Instance(InstanceError),
@@ -142,6 +148,7 @@ pub struct Service {
     embedded: Option<ServedStore>,
     store: Arc<EtcdStore>,
     http: SocketAddr,
+    placement_http: Option<SocketAddr>,
 }
 
 impl Service {
@@ -184,10 +191,11 @@ impl Service {
     ) -> Result<Self, ServiceError> {
         let store = Arc::new(store);
         let journal = options.journal;
-        let transport = ReqwestTransport::new().map_err(ServiceError::Transport)?;
+        let transport: Arc<dyn HttpTransport> =
+            Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
         let ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,
-            registry: Arc::new(SabakanRegistry::new(Arc::new(transport))),
+            registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             events: Arc::new(journal) as Arc<dyn EventSink>,
         };
@@ -199,12 +207,30 @@ impl Service {
             metrics: options.metrics,
             version: options.version,
         };
+        let api = match &options.placement {
+            None => None,
+            Some(placement) => {
+                let objects = Arc::new(CachedObjects::start(&store));
+                let given = ApiPorts { objects, clock: Arc::clone(&ports.clock), transport };
+                let seed = options.instance.seed;
+                let ready = placement::api(placement, given, options.version, http, seed).await;
+                Some(ready.map_err(ServiceError::Placement)?)
+            }
+        };
+        let placement_http = api.as_ref().map(|api| api.own.as_ref().map_or(http, |own| own.bound.address()));
         let id = options.instance.id.clone();
+        let children = |view: &InstanceView| {
+            let (shared, tls, own) =
+                api.map_or((None, None, None), |api| (api.shared, api.shared_tls, api.own));
+            let limits = if shared.is_some() { Limits::PLACEMENT } else { Limits::DEFAULT };
+            let pages = Served { bound, router: http::pages(settings, view, shared), limits, tls };
+            let mut children = vec![http::child(&id, http::HTTP, pages)];
+            children.extend(own.map(|own| http::child(&id, http::PLACEMENT_API, own)));
+            children
+        };
         let instance =
-            Instance::start(options.instance, ports, |view| Some(http::child(&id, bound, settings, view)))
-                .await
-                .map_err(ServiceError::Instance)?;
-        Ok(Self { instance, embedded, store, http })
+            Instance::start(options.instance, ports, children).await.map_err(ServiceError::Instance)?;
+        Ok(Self { instance, embedded, store, http, placement_http })
     }
 
     /// The instance.
@@ -223,6 +249,12 @@ impl Service {
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Where the API of placement is served, if it is.
+    #[must_use]
+    pub fn placement_http(&self) -> Option<SocketAddr> {
+        self.placement_http
     }
 
     /// Stops the instance, which gives leadership back, and then the embedded store.

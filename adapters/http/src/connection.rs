@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
-use crate::placement::{Closing, patience, too_late};
+use crate::placement::{ClientCertificate, Closing, patience, too_late};
 use crate::routes::problem;
 use crate::server::{Limits, REQUESTS};
 
@@ -29,10 +29,18 @@ const LOGGED_PATH_MAX_BYTES: usize = 200;
 /// What the paths of placement's API begin with.
 const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/openstack"];
 
+/// Who is at the other end of a connection.
+pub(crate) struct Client {
+    /// Its address.
+    pub(crate) peer: String,
+    /// The certificate that it showed and that was verified.
+    pub(crate) certificate: Option<ClientCertificate>,
+}
+
 /// Answers the requests of a connection until it ends, or until `closing` and the request under way is answered.
 pub(crate) async fn answer<Io>(
     io: Io,
-    peer: String,
+    Client { peer, certificate }: Client,
     router: Router,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
@@ -44,6 +52,9 @@ pub(crate) async fn answer<Io>(
     let service = service_fn(|request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(closes.clone());
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
         let deadline = limits.request + patience(request.uri());
         answer_one(&peer, router.clone(), deadline, request)
     });

@@ -11,7 +11,8 @@
 //!
 //! Assumes: what the service answers comes without blocking the thread.
 //!
-//! Does not: encrypt; CKE's clients and Prometheus speak plain HTTP to this port. Only the API authenticates.
+//! Does not: encrypt by itself; CKE's clients and Prometheus speak plain HTTP. [`tls`] makes a listener that does. Only
+//! the API authenticates.
 
 mod connection;
 pub mod memory;
@@ -21,7 +22,9 @@ mod routes;
 mod server;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
+pub use axum::Router;
 pub use process::metrics_text;
 pub use routes::{Service, router, router_before};
-pub use server::{BindError, Limits, Served, bind, describe_metrics, serve};
+pub use server::{BindError, Identify, Limits, Served, bind, describe_metrics, nobody, serve};

@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::answer;
+use crate::connection::{Client, answer};
+use crate::placement::ClientCertificate;
 
 pub(crate) const REQUESTS: &str = "madako_http_requests_total";
 const CONNECTIONS: &str = "madako_http_connections";
@@ -90,6 +91,14 @@ pub struct Served {
     pub cut_off: usize,
 }
 
+/// Who is at the other end of a connection, by what its listener says of it.
+pub type Identify<A> = fn(&A) -> Option<ClientCertificate>;
+
+/// A listener that does not know who is at the other end.
+pub fn nobody<A>(_: &A) -> Option<ClientCertificate> {
+    None
+}
+
 /// Answers the listener's connections with `router` until `shutdown` is ready.
 ///
 /// Dropping the future cuts off every connection.
@@ -97,6 +106,7 @@ pub async fn serve<L>(
     mut listener: L,
     router: Router,
     limits: Limits,
+    identify: Identify<L::Addr>,
     shutdown: impl Future<Output = ()>,
 ) -> Served
 where
@@ -119,7 +129,8 @@ where
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => report(ended),
             Some((place, (io, peer))) = accepted => {
-                let serving = answer(io, peer.to_string(), router.clone(), limits, closing.subscribe());
+                let client = Client { peer: peer.to_string(), certificate: identify(&peer) };
+                let serving = answer(io, client, router.clone(), limits, closing.subscribe());
                 connections.spawn(async move {
                     let _place = place;
                     let _open = Open::new();

@@ -52,7 +52,7 @@ struct World {
 fn world_with(router: Router, limits: Limits) -> World {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, router, limits, async move {
+    let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
         // Dropping the sender stops it too.
         let _ = stopped.await;
     }));
@@ -409,7 +409,7 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let pages = router(Arc::new(Fake::default()), HEALTH_DEADLINE);
-    let serving = tokio::spawn(serve(listener, pages, Limits::DEFAULT, async move {
+    let serving = tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::nobody, async move {
         let _ = stopped.await;
     }));
     let mut io = tokio::net::TcpStream::connect(address).await.unwrap();

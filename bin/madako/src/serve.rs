@@ -28,12 +28,16 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         metrics: recorder::install().map_err(Failure::Failed)?,
         version: VERSION,
         journal: Journal::new("madako"),
+        placement: options.config.placement.clone(),
     };
     let service = Service::start(&options.config, service_options)
         .await
         .context("the service does not start")
         .map_err(Failure::Failed)?;
     tracing::info!(http = %service.http(), version = VERSION, "started");
+    if let Some(api) = service.placement_http() {
+        tracing::info!(http = %api, "serves the API of placement");
+    }
     tokio::select! {
         biased;
         () = signals::stop() => {

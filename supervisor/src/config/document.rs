@@ -34,14 +34,33 @@ pub(super) fn read(text: &str) -> Result<Fields, String> {
         legacy_octal_numbers: true,
         with_snippet: false,
     };
-    let value: Value =
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| place_and_reason(&error))?;
-    let fields = match value {
+    let fields = match parse(text, options)? {
         Value::Null => BTreeMap::new(),
         Value::Object(fields) => fields.into_iter().collect(),
         other => return Err(format!("expected a mapping of settings, got {}", kind(&other))),
     };
     Ok(Fields { path: String::new(), fields, known: Vec::new(), wrong: Vec::new() })
+}
+
+fn parse(text: &str, options: serde_saphyr::Options) -> Result<Value, String> {
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| place_and_reason(&error))
+}
+
+/// Depth of nesting of a document that is kept as it is.
+const MAX_VALUE_DEPTH: usize = 64;
+
+/// Reads another document, as large as its reader allows.
+///
+/// # Errors
+/// Where and what, never what stood there.
+pub(super) fn value(text: &str) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_VALUE_DEPTH },
+        merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    };
+    parse(text, options)
 }
 
 /// The parser's messages are fixed phrases and names of keys; without snippets they quote no values.
@@ -106,6 +125,60 @@ impl Fields {
             other => {
                 self.report(name, show(&other), "a text", problems);
                 None
+            }
+        }
+    }
+
+    /// `true` or `false`; `None` when not given.
+    pub(super) fn flag(&mut self, name: &'static str, problems: &mut Problems) -> Option<bool> {
+        match self.take(name)? {
+            Value::Null => None,
+            Value::Bool(flag) => Some(flag),
+            other => {
+                self.report(name, show(&other), "true or false", problems);
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds; `None` when not given.
+    pub(super) fn number(
+        &mut self,
+        name: &'static str,
+        least: u64,
+        greatest: u64,
+        problems: &mut Problems,
+    ) -> Option<u64> {
+        let value = self.take(name).filter(|value| !value.is_null())?;
+        let number = value.as_u64().filter(|number| (least..=greatest).contains(number));
+        if number.is_none() {
+            self.report(name, show(&value), format!("a whole number from {least} to {greatest}"), problems);
+        }
+        number
+    }
+
+    /// A finite number within bounds; `None` when not given.
+    pub(super) fn decimal(
+        &mut self,
+        name: &'static str,
+        least: f64,
+        greatest: f64,
+        problems: &mut Problems,
+    ) -> Option<f64> {
+        let value = self.take(name).filter(|value| !value.is_null())?;
+        let number = value.as_f64().filter(|number| (least..=greatest).contains(number));
+        if number.is_none() {
+            let most = if greatest == f64::MAX { String::new() } else { format!(" and at most {greatest}") };
+            self.report(name, show(&value), format!("a number of at least {least}{most}"), problems);
+        }
+        number
+    }
+
+    /// Takes what has no effect here, and notes what was there.
+    pub(super) fn ignore(&mut self, names: &[&'static str], ignored: &mut Vec<String>) {
+        for name in names {
+            if self.take(name).is_some() {
+                ignored.push(format!("`{}`", self.path(name)));
             }
         }
     }

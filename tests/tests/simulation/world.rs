@@ -168,7 +168,7 @@ impl World {
             seed,
         };
         self.history.note(name, "starts");
-        let instance = Instance::start(options, ports, |_| None).await.unwrap();
+        let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
         Running { instance, link, http, bomb }
     }
 }

@@ -129,7 +129,7 @@ impl Running {
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
             seed,
         };
-        let instance = Instance::start(options, ports, |_| None).await?;
+        let instance = Instance::start(options, ports, |_| Vec::new()).await?;
         Ok(Self { instance, sink, told })
     }
 

@@ -71,7 +71,7 @@ async fn watch(seed: u64, length: Duration) -> Seen {
     };
     // Names of actors are one namespace a process.
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
-    let instance = Instance::start(options, ports, |_| None).await.unwrap();
+    let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
     let mut seen = Seen { picture: Picture::default(), first: BTreeMap::new() };
     let mut mischief = Mischief::new(seed);
     loop {

@@ -95,6 +95,7 @@ impl World {
             metrics: crate::recorder::install()?,
             version: crate::VERSION,
             journal,
+            placement: None,
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
         Ok(Self { registry, service, events, etcd, directory, _registry_server: registry_server })

@@ -37,7 +37,7 @@ fn server(world: &World, limits: Limits) -> Server {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
     let router = router_before(world.router.clone(), Arc::new(Pages), Duration::from_secs(2));
-    let serving = tokio::spawn(serve(listener, router, limits, async move {
+    let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
         // Dropping the sender stops it too.
         let _ = stopped.await;
     }));

@@ -113,6 +113,7 @@ async fn start(site: &Site) -> (Service, Events) {
         metrics: Arc::new(String::new),
         version: "test",
         journal,
+        placement: None,
     };
     (Service::start(&config, options).await.unwrap(), events)
 }

@@ -1,0 +1,380 @@
+//! The `placement` section: the API and the scheduler of placement, with the keys of Krake's `api.yaml` and
+//! `scheduler.yaml`.
+//!
+//! Without the section there is neither. Keys of Krake that mean nothing here are taken and named in one warning, so
+//! that its files can be used as they are.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use madako_app_scheduler::{Candidates, SchedulerConfig};
+use madako_http::placement::{Authorization, Settings};
+use madako_messages::input::Problems;
+use madako_messages::placement::fit::Compared;
+use madako_messages::placement::free::JsonObject;
+use madako_store::Secret;
+
+use super::document::Fields;
+use super::embedded::ServerTls;
+use super::{access, duration};
+
+/// Where Krake's API listens when a listener of its own is asked for (issue 4, section 1).
+const DEFAULT_HOST: &str = "0.0.0.0";
+const DEFAULT_PORT: u16 = 8080;
+/// Greatest size of a request's body that can be set: etcd takes no larger request than 10 MiB where its operators
+/// raise its limit, and a body becomes one value.
+const MAX_BODY: u64 = 10 << 20;
+/// Greatest number of repeated transactions that can be set: each repeats all of a request's reading.
+const MAX_RETRIES: u64 = 100;
+/// The longest span in seconds that can be set: ten years.
+const MAX_SECONDS: f64 = 315_360_000.0;
+/// Greatest size of a TOSCA template in bytes: it goes into each cluster that is created, which is one value.
+const MAX_TOSCA: u64 = 1 << 20;
+
+/// Placement as configured.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// Whether this instance decides and collects garbage while it leads.
+    pub controllers: bool,
+    /// The API.
+    pub api: Api,
+    /// The scheduler.
+    pub scheduler: SchedulerConfig,
+    /// The metrics.
+    pub metrics: Metrics,
+}
+
+/// The API as configured.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// A listener of its own as `host:port`; `None`: it is served on the service's port.
+    pub listen: Option<String>,
+    /// Certificates of the listener that carries it.
+    pub tls: Option<ServerTls>,
+    /// How it behaves; the version is the program's to set.
+    pub settings: Settings,
+    /// Who finds out who asks.
+    pub authentication: Authentication,
+    /// Whether access without a login is meant on an address that others reach.
+    pub insecure: bool,
+}
+
+/// The strategies that are on; client certificates are whenever the listener asks for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Authentication {
+    /// Keystone's endpoint.
+    pub keystone: Option<String>,
+    /// Keycloak's endpoint and realm.
+    pub keycloak: Option<(String, String)>,
+    /// The one user that everybody is.
+    pub fixed: Option<String>,
+}
+
+/// How metrics are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metrics {
+    /// Time between rounds.
+    pub interval: Duration,
+}
+
+/// Time between rounds of metrics (issue 4, section 3).
+const METRICS_INTERVAL: Duration = Duration::from_secs(15);
+
+impl Api {
+    /// Whether everybody who reaches it may do something without showing who they are.
+    #[must_use]
+    pub fn open(&self) -> Option<&'static str> {
+        match self.settings.authorization {
+            Authorization::AlwaysAllow => Some("authorization: always-allow"),
+            Authorization::Rbac if self.settings.allow_anonymous => {
+                Some("authentication.allow_anonymous: true")
+            }
+            Authorization::Rbac | Authorization::AlwaysDeny => None,
+        }
+    }
+
+    /// Why the API must not be served on an address, if it must not: only loopback may let everybody in.
+    #[must_use]
+    pub fn refused_on(&self, address: SocketAddr) -> Option<String> {
+        let setting = self.open().filter(|_| !self.insecure && !address.ip().to_canonical().is_loopback())?;
+        Some(format!(
+            "the placement API would be open to everybody who reaches {address} (`placement.api.{setting}`): serve it \
+             on loopback, ask for a login, or say `placement.api.insecure: true`"
+        ))
+    }
+}
+
+/// Takes the whole section; with it the name of a field of it whose value is secret.
+pub(super) fn read(
+    mut section: Fields,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) -> (Placement, Option<String>) {
+    let mut ignored = Vec::new();
+    let controllers = section.flag("controllers", problems).unwrap_or(true);
+    let (api, secret) = match section.section("api", problems) {
+        Some(api) => read_api(api, problems, warnings, &mut ignored),
+        None => (default_api(), None),
+    };
+    let scheduler = match section.section("scheduler", problems) {
+        Some(scheduler) => read_scheduler(scheduler, problems, warnings, &mut ignored),
+        None => SchedulerConfig::default(),
+    };
+    let interval = section.text("metrics_interval", problems).map_or(METRICS_INTERVAL, |text| {
+        match duration::parse(&text) {
+            Ok(interval) if (1..=3_600).contains(&interval.as_secs()) => return interval,
+            Ok(_) => section.report("metrics_interval", format!("{text:?}"), "between 1s and 1h", problems),
+            Err(expected) => {
+                section.report("metrics_interval", format!("{text:?}"), expected.to_string(), problems);
+            }
+        }
+        METRICS_INTERVAL
+    });
+    section.finish(problems);
+    if !ignored.is_empty() {
+        warnings.push(format!("keys of Krake that have no effect here: {}", ignored.join(", ")));
+    }
+    (Placement { controllers, api, scheduler, metrics: Metrics { interval } }, secret)
+}
+
+fn default_api() -> Api {
+    Api {
+        listen: None,
+        tls: None,
+        settings: Settings::new(""),
+        authentication: Authentication::default(),
+        insecure: false,
+    }
+}
+
+fn read_api(
+    mut api: Fields,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+    ignored: &mut Vec<String>,
+) -> (Api, Option<String>) {
+    api.ignore(&["log", "default_roles", "default_role_bindings"], ignored);
+    let mut read = default_api();
+    let host = api.filled("host", problems);
+    let port = api.number("port", 1, u64::from(u16::MAX), problems);
+    if host.is_some() || port.is_some() {
+        let host = host.unwrap_or_else(|| DEFAULT_HOST.to_owned());
+        let host =
+            if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) { format!("[{host}]") } else { host };
+        read.listen = Some(format!("{host}:{}", port.unwrap_or(u64::from(DEFAULT_PORT))));
+    }
+    if let Some(mut etcd) = api.section("etcd", problems) {
+        etcd.ignore(&["host", "port"], ignored);
+        if let Some(retries) = etcd.number("retry_transactions", 0, MAX_RETRIES, problems) {
+            read.settings.retry_transactions = u32::try_from(retries).unwrap_or(u32::MAX);
+        }
+        etcd.finish(problems);
+    }
+    if let Some(bytes) = api.number("max_request_bytes", 1, MAX_BODY, problems) {
+        read.settings.body_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    read.insecure = api.flag("insecure", problems).unwrap_or(false);
+    let mut secret = None;
+    if let Some(mut tls) = api.section("tls", problems) {
+        (read.tls, secret) = read_tls(&mut tls, problems, warnings);
+        tls.finish(problems);
+    }
+    if let Some(mut docs) = api.section("docs", problems) {
+        if let Some(url) = docs.text("problem_base_url", problems) {
+            read.settings.problem_base_url = url;
+        }
+        docs.finish(problems);
+    }
+    if let Some(authentication) = api.section("authentication", problems) {
+        read_authentication(authentication, &mut read, problems);
+    }
+    if let Some(mode) = api.filled("authorization", problems) {
+        match mode.as_str() {
+            "RBAC" => read.settings.authorization = Authorization::Rbac,
+            "always-allow" => read.settings.authorization = Authorization::AlwaysAllow,
+            "always-deny" => read.settings.authorization = Authorization::AlwaysDeny,
+            other => {
+                let expected = "one of RBAC, always-allow, always-deny";
+                api.report("authorization", format!("{other:?}"), expected, problems);
+            }
+        }
+    }
+    api.finish(problems);
+    (read, secret)
+}
+
+/// Krake names files here; the forms with the text itself are those of our other sections.
+fn read_tls(
+    tls: &mut Fields,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) -> (Option<ServerTls>, Option<String>) {
+    let enabled = tls.flag("enabled", problems).unwrap_or(false);
+    if !enabled {
+        // What a file for a server without TLS names need not be there.
+        tls.ignore(&["cert", "key", "client_ca", access::PRIVATE_KEY, "tls-cert", "tls-ca"], &mut Vec::new());
+        return (None, None);
+    }
+    let secret = access::secret_among(tls, &[access::PRIVATE_KEY]);
+    let certificate = access::certificate(tls, ["cert", "tls-cert"], problems);
+    let key = access::private_key(tls, ["key", access::PRIVATE_KEY], problems, warnings);
+    let client_ca = access::certificate(tls, ["client_ca", "tls-ca"], problems);
+    for (missing, field, what) in [
+        (certificate.is_none(), "cert", "the file of the server's certificate, because TLS is enabled"),
+        (key.is_none(), "key", "the file of the server's private key, because TLS is enabled"),
+    ] {
+        if missing {
+            tls.report_missing(field, what, problems);
+        }
+    }
+    let (Some(certificate), Some(key)) = (certificate, key) else { return (None, secret) };
+    access::check_match(tls, &certificate, &key, problems);
+    let tls = ServerTls {
+        certificate: certificate.text,
+        key: Secret::new(key.text),
+        client_ca: client_ca.map(|ca| ca.text),
+    };
+    (Some(tls), secret)
+}
+
+fn read_authentication(mut authentication: Fields, api: &mut Api, problems: &mut Problems) {
+    api.settings.allow_anonymous = authentication.flag("allow_anonymous", problems).unwrap_or(false);
+    let dashed = authentication.filled("cors-origin", problems);
+    let origin = authentication.filled("cors_origin", problems);
+    if let (Some(dashed), Some(origin)) = (&dashed, &origin)
+        && dashed != origin
+    {
+        let got = format!("{origin:?}, and {dashed:?} in `cors-origin`");
+        authentication.report("cors_origin", got, "one of the two names", problems);
+    }
+    if let Some(origin) = origin.or(dashed) {
+        api.settings.cors_origin = origin;
+    }
+    if let Some(mut strategy) = authentication.section("strategy", problems) {
+        if let Some((true, mut keystone)) = enabled(&mut strategy, "keystone", problems) {
+            let endpoint = keystone.filled("endpoint", problems);
+            api.authentication.keystone =
+                Some(url(&mut keystone, endpoint, "http://localhost:5000/v3", problems));
+            keystone.finish(problems);
+        }
+        if let Some((true, mut keycloak)) = enabled(&mut strategy, "keycloak", problems) {
+            let endpoint = keycloak.filled("endpoint", problems);
+            let endpoint = url(&mut keycloak, endpoint, "http://localhost:9080", problems);
+            let realm = keycloak.filled("realm", problems).unwrap_or_else(|| "krake".to_owned());
+            api.authentication.keycloak = Some((endpoint, realm));
+            keycloak.finish(problems);
+        }
+        if let Some((true, mut fixed)) = enabled(&mut strategy, "static", problems) {
+            let name = fixed.filled("name", problems).unwrap_or_else(|| "system".to_owned());
+            api.authentication.fixed = Some(name);
+            fixed.finish(problems);
+        }
+        strategy.finish(problems);
+    }
+    authentication.finish(problems);
+}
+
+/// A strategy, and whether it is on. Of one that is off nothing else is looked at.
+fn enabled(strategy: &mut Fields, name: &'static str, problems: &mut Problems) -> Option<(bool, Fields)> {
+    let mut fields = strategy.section(name, problems)?;
+    let on = fields.flag("enabled", problems).unwrap_or(false);
+    Some((on, fields))
+}
+
+fn url(fields: &mut Fields, given: Option<String>, default: &str, problems: &mut Problems) -> String {
+    let given = given.unwrap_or_else(|| default.to_owned());
+    let plain = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://"));
+    if plain.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+        fields.report(
+            "endpoint",
+            format!("{given:?}"),
+            "an address that begins with http:// or https://",
+            problems,
+        );
+    }
+    given
+}
+
+fn read_scheduler(
+    mut fields: Fields,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+    ignored: &mut Vec<String>,
+) -> SchedulerConfig {
+    fields.ignore(&["api_endpoint", "worker_count", "tls", "log"], ignored);
+    let mut config = SchedulerConfig::default();
+    if let Some(seconds) = fields.decimal("reschedule_after", 0.0, MAX_SECONDS, problems) {
+        config.reschedule_after = Duration::from_secs_f64(seconds);
+    }
+    if let Some(weight) = fields.decimal("stickiness", 0.0, f64::MAX, problems) {
+        config.stickiness = weight;
+    }
+    if let Some(seconds) = fields.decimal("debounce", 0.0, MAX_SECONDS, problems) {
+        config.debounce = Duration::from_secs_f64(seconds);
+    }
+    match fields.filled("metric_constraints", problems).as_deref() {
+        None | Some("value") => config.metric_constraints = Compared::Value,
+        Some("weighted") => config.metric_constraints = Compared::Weighted,
+        Some(other) => {
+            fields.report("metric_constraints", format!("{other:?}"), "value or weighted", problems);
+        }
+    }
+    match fields.filled("clusters", problems).as_deref() {
+        None => {}
+        Some("all") => config.candidates = Candidates::All,
+        Some("namespace") => config.candidates = Candidates::Namespace,
+        Some(other) => fields.report("clusters", format!("{other:?}"), "all or namespace", problems),
+    }
+    if let Some(mut moves) = fields.section("max_moves", problems) {
+        if let Some(percent) = moves.number("percent", 0, 100, problems) {
+            config.max_moves.percent = percent;
+        }
+        if let Some(least) = moves.number("at_least", 1, 1_000_000, problems) {
+            config.max_moves.at_least = least;
+        }
+        moves.finish(problems);
+    }
+    if let Some(mut creation) = fields.section("automatic_cluster_creation", problems) {
+        if let Some(path) = creation.filled("tosca_file", problems) {
+            config.cluster_creation.tosca = read_tosca(&mut creation, &path, problems, warnings);
+        }
+        if let Some(seconds) = creation.decimal("deletion_retention", 0.0, MAX_SECONDS, problems) {
+            config.cluster_creation.deletion_retention = Duration::from_secs_f64(seconds);
+        }
+        creation.finish(problems);
+    }
+    fields.finish(problems);
+    config
+}
+
+/// The template at a path, which is YAML. Krake's own example names a file that may not be there, and it needs none until
+/// an application asks for a cluster.
+fn read_tosca(
+    fields: &mut Fields,
+    path: &str,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) -> Option<JsonObject> {
+    let text = match super::read_bounded(Path::new(path), MAX_TOSCA) {
+        Ok(text) => text,
+        Err(error) => {
+            let field = fields.path("tosca_file");
+            warnings.push(format!("no cluster is created automatically: `{field}` names {path}: {error}"));
+            return None;
+        }
+    };
+    let read = super::document::value(&text)
+        .and_then(|template| JsonObject::from_text(&template.to_string()).map_err(|error| error.to_string()));
+    match read {
+        Ok(template) => Some(template),
+        Err(why) => {
+            let expected = "the path of a TOSCA template in YAML";
+            fields.report("tosca_file", format!("{path:?}: {why}"), expected, problems);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

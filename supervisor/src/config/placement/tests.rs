@@ -1,0 +1,170 @@
+//! The section as text: what it means, and what is wrong with it.
+
+use std::path::Path;
+
+use super::super::{Config, ConfigError};
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("c.yml"), Some(0o100_600))
+}
+
+fn placement(text: &str) -> Placement {
+    parse(text).unwrap().placement.unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).map(|config| panic!("{text:?} gave {config:?}")).unwrap_err().to_string()
+}
+
+#[test]
+fn without_the_section_there_is_no_placement() {
+    assert!(parse("").unwrap().placement.is_none());
+}
+
+#[test]
+#[allow(clippy::float_cmp, reason = "a default is itself")]
+fn an_empty_section_means_the_defaults() {
+    let Placement { controllers, api, scheduler, metrics } = placement("placement:\n");
+    assert!(controllers && api.listen.is_none() && api.tls.is_none() && !api.insecure);
+    assert_eq!(api.settings.authorization, Authorization::Rbac);
+    assert!(!api.settings.allow_anonymous);
+    assert_eq!((api.settings.retry_transactions, api.settings.body_bytes), (1, 1 << 20));
+    assert_eq!(api.authentication, Authentication::default());
+    assert_eq!((scheduler.reschedule_after, scheduler.stickiness), (Duration::from_secs(60), 0.1));
+    assert_eq!(scheduler.debounce, Duration::ZERO);
+    assert_eq!(scheduler.cluster_creation.deletion_retention, Duration::from_secs(600));
+    assert_eq!(metrics.interval, Duration::from_secs(15));
+}
+
+#[test]
+#[allow(clippy::float_cmp, reason = "what was written is read")]
+fn files_of_krake_are_taken_as_they_are() {
+    let config = parse(
+        "placement:
+  api:
+    host: 127.0.0.1
+    port: 8443
+    etcd: {host: 10.0.0.1, port: 2379, retry_transactions: 3}
+    tls: {enabled: false, cert: /none, key: /none, client_ca: /none}
+    authentication:
+      allow_anonymous: true
+      strategy:
+        keystone: {enabled: false, endpoint: nowhere}
+        keycloak: {enabled: true, endpoint: 'http://127.0.0.1:9080', realm: test}
+        static: {enabled: true, name: system:admin}
+      cors-origin: 'http://localhost:9000'
+    authorization: always-allow
+    docs: {problem_base_url: 'http://problems'}
+    default_roles: []
+    default_role_bindings: []
+    log: {version: 1}
+  scheduler:
+    api_endpoint: localhost:8080
+    worker_count: 5
+    debounce: 1.0
+    reschedule_after: 90
+    stickiness: 0.5
+    tls: {enabled: false}
+    automatic_cluster_creation: {deletion_retention: 30}
+    log: {version: 1}
+",
+    )
+    .unwrap();
+    let Placement { api, scheduler, .. } = config.placement.unwrap();
+    assert_eq!(api.listen.as_deref(), Some("127.0.0.1:8443"));
+    assert_eq!((api.settings.retry_transactions, api.settings.allow_anonymous), (3, true));
+    assert_eq!(api.settings.cors_origin, "http://localhost:9000");
+    assert_eq!(api.settings.authorization, Authorization::AlwaysAllow);
+    assert_eq!(api.settings.problem_base_url, "http://problems");
+    let strategies = Authentication {
+        keystone: None,
+        keycloak: Some(("http://127.0.0.1:9080".to_owned(), "test".to_owned())),
+        fixed: Some("system:admin".to_owned()),
+    };
+    assert_eq!(api.authentication, strategies);
+    assert_eq!(scheduler.reschedule_after, Duration::from_secs(90));
+    assert_eq!((scheduler.stickiness, scheduler.debounce), (0.5, Duration::from_secs(1)));
+    let ignored: Vec<&String> =
+        config.warnings.iter().filter(|warning| warning.starts_with("keys of Krake")).collect();
+    assert_eq!(ignored.len(), 1, "{:?}", config.warnings);
+    for name in ["placement.api.etcd.host", "placement.api.log", "placement.scheduler.worker_count"] {
+        assert!(ignored[0].contains(&format!("`{name}`")), "{name} in {}", ignored[0]);
+    }
+}
+
+#[test]
+fn a_host_or_a_port_makes_a_listener_of_its_own() {
+    for (api, listen) in
+        [("host: 127.0.0.1", "127.0.0.1:8080"), ("port: 9000", "0.0.0.0:9000"), ("host: '::1'", "[::1]:8080")]
+    {
+        assert_eq!(placement(&format!("placement: {{api: {{{api}}}}}")).api.listen.as_deref(), Some(listen));
+    }
+}
+
+#[test]
+fn every_wrong_field_is_named() {
+    let message = refusal(
+        "placement:
+  controllers: maybe
+  metrics_interval: 1ms
+  api:
+    port: 70000
+    authorization: rbac
+    autorization: RBAC
+    tls: {enabled: true}
+    authentication: {cors_origin: a, cors-origin: b, strategy: {keystone: {enabled: true, endpoint: x}}}
+  scheduler: {stickiness: -1, reschedule_after: soon, clusters: some, max_moves: {percent: 101}}
+",
+    );
+    for field in [
+        "placement.controllers",
+        "placement.metrics_interval",
+        "placement.api.port",
+        "placement.api.authorization",
+        "placement.api.autorization",
+        "placement.api.tls.cert",
+        "placement.api.tls.key",
+        "placement.api.authentication.cors_origin",
+        "placement.api.authentication.strategy.keystone.endpoint",
+        "placement.scheduler.stickiness",
+        "placement.scheduler.reschedule_after",
+        "placement.scheduler.clusters",
+        "placement.scheduler.max_moves.percent",
+    ] {
+        assert!(message.contains(field), "{field} in\n{message}");
+    }
+}
+
+#[test]
+fn only_loopback_lets_everybody_in() {
+    let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
+    let outside: SocketAddr = "10.0.0.1:80".parse().unwrap();
+    let any: SocketAddr = "0.0.0.0:80".parse().unwrap();
+    let api = |text: &str| placement(&format!("placement: {{api: {{{text}}}}}")).api;
+    for open in ["authorization: always-allow", "authentication: {allow_anonymous: true}"] {
+        assert_eq!(api(open).refused_on(loopback), None);
+        for address in [outside, any] {
+            assert!(api(open).refused_on(address).unwrap().contains("placement.api.insecure: true"));
+            assert_eq!(api(&format!("{open}, insecure: true")).refused_on(address), None);
+        }
+    }
+    assert_eq!(api("authorization: always-deny").refused_on(outside), None);
+    assert_eq!(api("").refused_on(outside), None);
+}
+
+#[test]
+fn a_template_that_is_not_there_is_a_warning_and_a_wrong_one_an_error() {
+    let text = |path: &str| {
+        format!("placement: {{scheduler: {{automatic_cluster_creation: {{tosca_file: {path}}}}}}}")
+    };
+    let config = parse(&text("/nonexistent/cluster.yaml")).unwrap();
+    assert!(config.warnings[0].contains("/nonexistent/cluster.yaml"), "{:?}", config.warnings);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cluster.yaml");
+    std::fs::write(&path, "tosca_definitions_version: tosca_simple_yaml_1_0\n").unwrap();
+    let creation = placement(&text(path.to_str().unwrap())).scheduler.cluster_creation;
+    assert!(creation.tosca.unwrap().text().contains("tosca_simple_yaml_1_0"));
+    std::fs::write(&path, "- 1\n").unwrap();
+    assert!(refusal(&text(path.to_str().unwrap())).contains("tosca_file"));
+}

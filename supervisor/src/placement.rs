@@ -1,0 +1,115 @@
+//! Placement's half of the service: its API on the real adapters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use madako_http::placement::{
+    Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
+};
+use madako_http::tls::{Tls, TlsError};
+use madako_http::{BindError, Limits, Router};
+use madako_messages::placement::objects::Objects;
+use madako_messages::ports::{Clock, HttpTransport};
+
+use crate::config::{Api, Placement};
+use crate::http::{Bound, Served};
+
+/// Why placement was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacementError {
+    /// The listener of its own.
+    #[error("the placement API cannot be served")]
+    Bind(#[source] BindError),
+    /// Its certificates.
+    #[error("the placement API cannot be served with TLS")]
+    Tls(#[source] TlsError),
+    /// Others could use it without a login.
+    #[error("{0}")]
+    Exposed(String),
+}
+
+/// The API, ready to be served.
+pub(crate) struct ReadyApi {
+    /// What is served on the service's port.
+    pub(crate) shared: Option<Router>,
+    /// Certificates of the service's port, if the API is there and has some.
+    pub(crate) shared_tls: Option<Tls>,
+    /// What is served on a port of its own.
+    pub(crate) own: Option<Served>,
+}
+
+/// Builds the API; `service` is where the service listens.
+pub(crate) async fn api(
+    placement: &Placement,
+    ports: ApiPorts,
+    version: &str,
+    service: SocketAddr,
+    seed: u64,
+) -> Result<ReadyApi, PlacementError> {
+    let api = &placement.api;
+    let tls = match &api.tls {
+        None => None,
+        Some(tls) => Some(
+            Tls::new(&tls.certificate, tls.key.reveal(), tls.client_ca.as_deref())
+                .map_err(PlacementError::Tls)?,
+        ),
+    };
+    let router = router(PlacementApi {
+        authenticators: authenticators(api, tls.is_some(), &ports.transport),
+        objects: ports.objects,
+        clock: ports.clock,
+        uids: Uids::seeded(seed_of_uids(seed)),
+        settings: madako_http::placement::Settings { version: version.to_owned(), ..api.settings.clone() },
+    });
+    let Some(listen) = &api.listen else {
+        refuse_exposed(api, service)?;
+        return Ok(ReadyApi { shared: Some(router), shared_tls: tls, own: None });
+    };
+    let bound = Bound::new(listen).await.map_err(PlacementError::Bind)?;
+    refuse_exposed(api, bound.address())?;
+    let own = Served { bound, router, limits: Limits::PLACEMENT, tls };
+    Ok(ReadyApi { shared: None, shared_tls: None, own: Some(own) })
+}
+
+/// What the API needs from outside.
+pub(crate) struct ApiPorts {
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) transport: Arc<dyn HttpTransport>,
+}
+
+fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> {
+    api.refused_on(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
+}
+
+/// In Krake's order: tokens, the one user, certificates.
+fn authenticators(api: &Api, tls: bool, transport: &Arc<dyn HttpTransport>) -> Vec<Arc<dyn Authenticator>> {
+    let mut all: Vec<Arc<dyn Authenticator>> = Vec::new();
+    let strategies = &api.authentication;
+    if let Some(endpoint) = &strategies.keystone {
+        all.push(Arc::new(Keystone { transport: Arc::clone(transport), endpoint: endpoint.clone() }));
+    }
+    if let Some((endpoint, realm)) = &strategies.keycloak {
+        all.push(Arc::new(Keycloak {
+            transport: Arc::clone(transport),
+            endpoint: endpoint.clone(),
+            realm: realm.clone(),
+        }));
+    }
+    if let Some(name) = &strategies.fixed {
+        all.push(Arc::new(StaticUser(name.clone())));
+    }
+    if tls {
+        all.push(Arc::new(ByCertificate));
+    }
+    all
+}
+
+/// A generator of its own, so that identities do not depend on what else is drawn.
+fn seed_of_uids(seed: u64) -> [u8; 32] {
+    const PURPOSE: &[u8; 24] = b"identities of resources.";
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..].copy_from_slice(PURPOSE);
+    bytes
+}
