@@ -114,4 +114,6 @@ fn compared(condition: &Condition) -> &str {
 }
 
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
 mod tests;

@@ -1,1 +1,319 @@
+//! The gate of placement: its transactions, and the leader's life with the owner's key on paused time.
 
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use madako_messages::actors::{Committed, LeaderMessage, Mutation};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::gate;
+use madako_messages::latest;
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::fit::Compared;
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::limits::ADDED_BY_THE_GATE;
+use madako_messages::placement::object_value::Object;
+use madako_messages::ports::Clock;
+use madako_messages::store::{CampaignEvent, CampaignOptions};
+use ractor::{Actor, ActorRef};
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+use super::fake::{FakeObjects, FakeStore};
+use super::*;
+use crate::actor::{Leader, LeaderArguments, ReignControl};
+
+const CLUSTER: &str = r#"{"metadata": {"name": "c", "namespace": "n", "uid": "u", "labels": {"location": "DE"},
+    "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"},
+    "spec": {}, "status": {"state": "ONLINE"}}"#;
+
+fn application(bound: bool, location: &str) -> String {
+    let to = r#"{"api": "kubernetes", "kind": "Cluster", "namespace": "n", "name": "c"}"#;
+    format!(
+        r#"{{"metadata": {{"name": "a", "namespace": "n", "uid": "u",
+            "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"}},
+            "spec": {{"manifest": [], "constraints": {{"cluster": {{"labels": ["location is {location}"]}}}}}},
+            "status": {{"scheduled_to": {}}}}}"#,
+        if bound { to } else { "null" }
+    )
+}
+
+fn stored(kind: Kind, text: &str, revision: i64) -> Arc<Stored> {
+    let object = Object::from_stored(kind, text).unwrap();
+    let wire = Bytes::from(object.to_json());
+    Arc::new(Stored { key: object.key(), create_revision: 1, mod_revision: revision, object, wire })
+}
+
+fn evidence() -> BindingEvidence {
+    BindingEvidence {
+        application: stored(Kind::Application, &application(false, "DE"), 5),
+        cluster: stored(Kind::Cluster, CLUSTER, 4),
+        cloud: None,
+        metrics: None,
+        compared: Compared::Value,
+    }
+}
+
+fn unchanged(key: &str, revision: i64) -> Condition {
+    Condition::Unchanged { key: key.to_owned(), revision }
+}
+
+fn put(key: &str, value: impl Into<Bytes>, lease: i64) -> Write {
+    Write::Put { key: key.to_owned(), value: value.into(), lease }
+}
+
+const APPLICATION: &str = "/kubernetes/applications/n/a";
+const OURS: Ownership = Ownership::Ours { revision: 3 };
+
+fn made(
+    owner: &Ownership,
+    conditions: &[Condition],
+    writes: &[Write],
+    evidence: &[BindingEvidence],
+) -> Result<Transaction, CommitError> {
+    let epoch = Epoch { number: 7, key: "leader//1f".into(), lease: 0x1f };
+    transaction(&epoch, "/a/", owner, Proposed { conditions, writes, evidence }, &|_| None)
+}
+
+#[test]
+fn a_binding_compares_the_leader_the_owner_and_whatever_it_was_judged_by() {
+    let writes = [put(APPLICATION, application(true, "DE"), 0), put("/a/madako/placement/moves", "[]", 0)];
+    let made = made(&OURS, &[unchanged(APPLICATION, 5)], &writes, &[evidence()]).unwrap();
+    assert_eq!(
+        made.conditions,
+        [
+            Condition::Created { key: "/a/leader//1f".into(), revision: 7 },
+            unchanged(ownership::KEY, 3),
+            unchanged(APPLICATION, 5),
+            unchanged("/kubernetes/clusters/n/c", 4),
+        ]
+    );
+    assert_eq!(made.writes, writes);
+}
+
+#[test]
+fn what_may_not_be_committed_becomes_no_transaction() {
+    let good = [put(APPLICATION, application(true, "DE"), 0)];
+    let bad = [put(APPLICATION, application(true, "SK"), 0)];
+    let conflict = |keys: &[&str]| {
+        Err(CommitError::Conflict { keys: keys.iter().map(|key| (*key).to_owned()).collect() })
+    };
+    for owner in [Ownership::Unknown, Ownership::Theirs { prefix: "/b/".into() }] {
+        assert_eq!(made(&owner, &[], &good, &[evidence()]), conflict(&[ownership::KEY]));
+    }
+    let error = made(&OURS, &[], &bad, &[evidence()]).unwrap_err();
+    let CommitError::Invariant { violations } = error else { panic!("{error}") };
+    assert_eq!(
+        violations[0].to_string(),
+        "I11: Application n/a: it is bound to Cluster n/c: location is SK: the label is DE"
+    );
+    // It was decided on another revision than it is to be compared with.
+    assert_eq!(made(&OURS, &[unchanged(APPLICATION, 6)], &good, &[evidence()]), conflict(&[APPLICATION]));
+    // It was bound to begin with, and has changed since.
+    assert_eq!(made(&OURS, &[unchanged(APPLICATION, 6)], &good, &[]), conflict(&[APPLICATION]));
+    for key in ["madako/placement/moves", "/cke/cluster", "/a/cluster", ownership::KEY] {
+        let error = made(&OURS, &[], &[put(key, "", 0)], &[]).unwrap_err();
+        assert!(matches!(&error, CommitError::Encoding { why } if why.contains(key)), "{error}");
+    }
+}
+
+#[test]
+fn a_transaction_that_etcd_would_not_take_is_refused_before_it_is_sent() {
+    let key = |n: usize| format!("/core/roles/{n}");
+    let conditions = |count| (0..count).map(|n| unchanged(&key(n), 1)).collect::<Vec<_>>();
+    let writes = |count| (0..count).map(|n| put(&key(n), "{}", 0)).collect::<Vec<_>>();
+    let most = MOST_OPERATIONS - ADDED_BY_THE_GATE;
+    assert_eq!(made(&OURS, &conditions(most), &writes(1), &[]).unwrap().conditions.len(), MOST_OPERATIONS);
+    assert!(made(&OURS, &[], &writes(MOST_OPERATIONS), &[]).is_ok());
+    for (conditions, writes) in [(conditions(most + 1), writes(1)), (vec![], writes(MOST_OPERATIONS + 1))] {
+        let error = made(&OURS, &conditions, &writes, &[]).unwrap_err();
+        assert!(matches!(&error, CommitError::Encoding { why } if why.contains("etcd takes 128")), "{error}");
+    }
+}
+
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> OffsetDateTime {
+        datetime!(2026-01-01 12:00 UTC)
+    }
+}
+
+#[derive(Default)]
+struct Events(Mutex<Vec<String>>);
+
+impl EventSink for Events {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap().push(match event {
+            Event::PlacementHeld { owner } => format!("held by {owner}"),
+            Event::PlacementOwned => "owned".into(),
+            Event::CommitFailed { what, .. } => format!("failed: {what}"),
+            _ => return,
+        });
+    }
+}
+
+struct Reign(watch::Sender<Option<i64>>);
+
+impl ReignControl for Reign {
+    fn begin(&self, epoch: &Epoch) {
+        self.0.send_replace(Some(epoch.number));
+    }
+
+    fn end(&self, _: &Epoch) {
+        self.0.send_replace(None);
+    }
+}
+
+/// A leader of the prefix `/a/`.
+struct Led {
+    root: FakeStore,
+    leader: ActorRef<Letter<LeaderMessage>>,
+    name: String,
+    events: Arc<Events>,
+    reign: watch::Receiver<Option<i64>>,
+    ownership: watch::Receiver<Ownership>,
+}
+
+/// How long what must happen may take, on paused time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Led {
+    async fn start(name: &str, root: &FakeStore) -> Self {
+        let (ownership_sender, ownership) = watch::channel(Ownership::Unknown);
+        let (reign_sender, reign) = watch::channel(None);
+        let events = Arc::new(Events::default());
+        let (state, _) = latest::channel();
+        let arguments = LeaderArguments {
+            store: Arc::new(root.below("/a/")),
+            campaign: CampaignOptions { host: "host".into(), ttl: PATIENCE },
+            clock: Arc::new(Noon),
+            events: Arc::clone(&events) as Arc<dyn EventSink>,
+            state,
+            reign: Arc::new(Reign(reign_sender)),
+            placement: Some(PlacementGate {
+                root: Arc::new(root.clone()),
+                objects: Arc::new(FakeObjects::default()),
+                prefix: "/a/".into(),
+                ownership: ownership_sender,
+            }),
+        };
+        let (leader, _) = Actor::spawn(Some(name.to_owned()), Leader, arguments).await.unwrap();
+        let mut led = Self { root: root.clone(), leader, name: name.to_owned(), events, reign, ownership };
+        tokio::time::timeout(PATIENCE, led.reign.wait_for(Option::is_some)).await.unwrap().unwrap();
+        led
+    }
+
+    async fn until(&mut self, is: impl FnMut(&Ownership) -> bool) -> Ownership {
+        tokio::time::timeout(PATIENCE, self.ownership.wait_for(is)).await.unwrap().unwrap().clone()
+    }
+
+    async fn commit(&self) -> Result<Committed, CommitError> {
+        let epoch = self.reign.borrow().unwrap_or_default();
+        let mutation = Mutation::Placement {
+            what: "moves",
+            conditions: vec![],
+            writes: vec![put("/a/madako/placement/moves", "[]", 0)],
+            evidence: vec![],
+        };
+        gate::commit(&self.name, epoch, mutation).await
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.0.lock().unwrap().clone()
+    }
+
+    fn owner(&self) -> Option<(String, i64)> {
+        let entry = self.root.entry(ownership::KEY)?;
+        Some((String::from_utf8_lossy(&entry.value).into_owned(), entry.lease))
+    }
+}
+
+fn ours(ownership: &Ownership) -> bool {
+    matches!(ownership, Ownership::Ours { .. })
+}
+
+fn conflict(result: &Result<Committed, CommitError>) -> bool {
+    matches!(result, Err(CommitError::Conflict { keys }) if *keys == [ownership::KEY])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is_its_own() {
+    let root = FakeStore::default();
+    let mut led = Led::start("owns", &root).await;
+    assert!(ours(&led.ownership.borrow()), "settled before the reign begins");
+    assert_eq!(led.owner(), Some(("/a/".into(), 1)));
+    led.commit().await.unwrap();
+    assert_eq!(led.events(), ["owned"]);
+
+    // Somebody takes the key away: what was decided until the leader has it again is refused by the store itself.
+    let before = led.ownership.borrow().clone();
+    root.write(Write::Delete { key: ownership::KEY.into() }).await;
+    let decided = Transaction { conditions: before.condition().into_iter().collect(), writes: vec![] };
+    assert!(matches!(root.commit(decided).await, Ok(Outcome::Refused { .. })));
+    let again = led.until(|now| ours(now) && *now != before).await;
+    assert!(ours(&again));
+    led.commit().await.unwrap();
+
+    // It leads no longer.
+    let epoch = Epoch { number: led.reign.borrow().unwrap(), key: "leader//1".into(), lease: 1 };
+    root.tell(CampaignEvent::Lost { epoch, why: "test".into() }).await;
+    led.until(|now| *now == Ownership::Unknown).await;
+    assert!(matches!(led.commit().await, Err(CommitError::NotLeader { .. })));
+    led.leader.stop(None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_leads_all_the_same() {
+    let root = FakeStore::default();
+    root.write(put(ownership::KEY, "/b/", 77)).await;
+    let mut led = Led::start("held", &root).await;
+    assert_eq!(*led.ownership.borrow(), Ownership::Theirs { prefix: "/b/".into() });
+    assert!(conflict(&led.commit().await));
+    root.write(put(ownership::KEY, "/c/", 78)).await;
+    led.until(|now| *now == Ownership::Theirs { prefix: "/c/".into() }).await;
+    // Its lease ends.
+    root.write(Write::Delete { key: ownership::KEY.into() }).await;
+    led.until(ours).await;
+    led.commit().await.unwrap();
+    assert_eq!(led.events(), ["held by /b/", "held by /c/", "owned"]);
+    // Taken over by force: this one gives way.
+    root.write(put(ownership::KEY, "/b/", 79)).await;
+    led.until(|now| !ours(now)).await;
+    assert!(conflict(&led.commit().await));
+    led.leader.stop(None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_leader_of_the_prefix_owned_is_taken_over() {
+    let root = FakeStore::default();
+    root.write(put(ownership::KEY, "/a/", 77)).await;
+    let led = Led::start("takes-over", &root).await;
+    assert_eq!(led.owner(), Some(("/a/".into(), 1)), "on its own lease");
+    led.commit().await.unwrap();
+    led.leader.stop(None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_may_not_claim_leads_all_the_same_and_tries_again() {
+    let root = FakeStore::default();
+    root.deny(Some(ownership::KEY));
+    let mut led = Led::start("denied", &root).await;
+    assert_eq!(*led.ownership.borrow(), Ownership::Unknown);
+    assert!(conflict(&led.commit().await));
+    root.deny(None);
+    led.until(ours).await;
+    led.commit().await.unwrap();
+    let events = led.events();
+    assert!(events[0] == "failed: claim of placement" && events.last().unwrap() == "owned", "{events:?}");
+    led.leader.stop(None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_key_is_gone_is_refused_by_the_store() {
+    let root = FakeStore::default();
+    let led = Led::start("deposed", &root).await;
+    root.write(Write::Delete { key: "/a/leader//1".into() }).await;
+    assert!(matches!(led.commit().await, Err(CommitError::NotLeader { .. })));
+    led.leader.stop(None);
+}
