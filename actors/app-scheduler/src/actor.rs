@@ -44,6 +44,9 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 /// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
 const RELIST_PAUSE: Duration = Duration::from_millis(100);
 
+/// A pass that took longer is followed by a pause as long as it took: the API has half of the time at least.
+const QUICK: Duration = Duration::from_millis(10);
+
 /// Longest sleep of the timer: clocks may be set, and a look that finds nothing to do costs little.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
@@ -89,8 +92,12 @@ pub struct SchedulerState {
     /// Whether something changed since the last pass began.
     changed: bool,
     writing: Option<Writing>,
+    /// Revision of what is kept of moves; 0: there is nothing.
+    moves_revision: i64,
     /// Pause before the next try.
     retry: Option<Duration>,
+    /// When the next pass may begin, and what tells of it.
+    rests: Option<(Instant, Option<Task>)>,
     /// Changes are collected until then.
     debounce: Option<Task>,
     timer: Option<Task>,
@@ -134,7 +141,9 @@ impl Actor for Scheduler {
             written: 0,
             changed: false,
             writing: None,
+            moves_revision: 0,
             retry: None,
+            rests: None,
             debounce: None,
             timer: None,
             reading: None,
@@ -229,6 +238,7 @@ impl SchedulerState {
         self.reading = None;
         let mut memory = Memory::default();
         self.last.clear();
+        self.moves_revision = kept.entries.get(keys::PLACEMENT_MOVES).map_or(0, |entry| entry.mod_revision);
         for (key, entry) in &kept.entries {
             let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
                 serde_json::from_slice(&entry.value).map(|cluster| {
@@ -260,13 +270,20 @@ impl SchedulerState {
             // What was written is on its way.
             return Ok(());
         }
+        if let Some((until, timer)) = self.rests.as_mut().filter(|(until, _)| *until > Instant::now()) {
+            let rest = until.duration_since(Instant::now());
+            timer.get_or_insert_with(|| after(myself.clone(), rest));
+            return Ok(());
+        }
         self.changed = false;
         let now = self.given.clock.now();
         let began = Instant::now();
         let decided = pass(&self.input(snapshot, memory, now));
-        telemetry::pass(&decided, began.elapsed());
+        let took = began.elapsed();
+        telemetry::pass(&decided, took);
         let gone: Vec<ObjectKey> =
             self.last.keys().filter(|key| snapshot.get(key).is_none()).cloned().collect();
+        self.rests = (took > QUICK).then(|| (Instant::now() + took, None));
         self.wake(myself, &decided, now);
         let mut open = VecDeque::from(batches(&decided.units, &decided.kept, &gone)?);
         for key in gone {
@@ -307,7 +324,7 @@ impl SchedulerState {
         failed: bool,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(memory) = &self.memory {
-            count_moves(&mut batch, memory, &self.given.config, now)?;
+            count_moves(&mut batch, memory, self.moves_revision, &self.given.config, now)?;
         }
         let mutation = batch.mutation(&self.given.prefix, self.evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
@@ -357,6 +374,13 @@ impl SchedulerState {
                 match error {
                     // This reign is over.
                     CommitError::NotLeader { .. } => return Ok(()),
+                    // Somebody counted moves that this memory does not know of.
+                    CommitError::Conflict { keys }
+                        if keys.iter().any(|key| key.ends_with(keys::PLACEMENT_MOVES)) =>
+                    {
+                        rest.clear();
+                        self.read(myself);
+                    }
                     // What else was decided still holds; what changed is on its way.
                     CommitError::Conflict { .. }
                     | CommitError::Invariant { .. }
@@ -384,6 +408,9 @@ impl SchedulerState {
     fn committed(&mut self, batch: Batch, committed: Committed, now: OffsetDateTime) {
         if !batch.objects.is_empty() {
             self.written = self.written.max(committed.revision);
+        }
+        if batch.moves > 0 {
+            self.moves_revision = committed.revision;
         }
         if let Some(memory) = &mut self.memory {
             memory.note_moves(batch.moves, self.given.config.reschedule_after, now);

@@ -32,6 +32,8 @@ pub(crate) struct Batch {
     pub(crate) conditions: BTreeMap<ObjectKey, i64>,
     /// Resources that are written; `None`: deleted.
     pub(crate) objects: BTreeMap<ObjectKey, Option<Bytes>>,
+    /// What is kept of moves must still have this revision; 0: nothing may be kept.
+    pub(crate) moves_revision: Option<i64>,
     /// What is kept below the prefix, by relative keys; `None`: deleted.
     pub(crate) kept: BTreeMap<String, Option<Bytes>>,
     /// Applications, and the clusters that they are bound to by this.
@@ -48,10 +50,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Whether there is room for so much more. The last key is left for the count of moves.
+    /// Whether there is room for so much more. Room for the count of moves is left.
     fn takes(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
-            || (self.conditions.len() + conditions <= MOST_CONDITIONS
+            || (self.conditions.len() + conditions < MOST_CONDITIONS
                 && self.objects.len() + self.kept.len() + writes < MOST_OPERATIONS
                 && self.bytes + bytes <= PREFERRED_BYTES)
     }
@@ -67,6 +69,10 @@ impl Batch {
             .conditions
             .iter()
             .map(|(key, revision)| Condition::Unchanged { key: key.etcd_key(), revision: *revision });
+        let moves = self.moves_revision.map(|revision| {
+            let key = format!("{prefix}{}", keys::PLACEMENT_MOVES);
+            Condition::Unchanged { key, revision }
+        });
         let objects = self.objects.iter().map(|(key, value)| (key.etcd_key(), value));
         let kept = self.kept.iter().map(|(key, value)| (format!("{prefix}{key}"), value));
         let writes = objects.chain(kept).map(|(key, value)| match value {
@@ -75,7 +81,7 @@ impl Batch {
         });
         Mutation::Placement {
             what: "placement",
-            conditions: conditions.collect(),
+            conditions: conditions.chain(moves).collect(),
             writes: writes.collect(),
             evidence,
         }
@@ -161,18 +167,21 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
 }
 
 /// Adds to a transaction that moves applications how many moved when, with its own: who leads next goes on counting.
+/// `revision`: that of what is kept, as `memory` shows it; a count that others changed is never overwritten.
 ///
 /// # Errors
 /// It cannot be written as JSON.
 pub(crate) fn count_moves(
     batch: &mut Batch,
     memory: &Memory,
+    revision: i64,
     config: &SchedulerConfig,
     now: OffsetDateTime,
 ) -> Result<(), serde_json::Error> {
     if batch.moves > 0 {
         let mut after = memory.clone();
         after.note_moves(batch.moves, config.reschedule_after, now);
+        batch.moves_revision = Some(revision);
         batch.keep(keys::PLACEMENT_MOVES.to_owned(), Some(serde_json::to_vec(&after.moves)?.into()));
     }
     Ok(())

@@ -256,7 +256,12 @@ impl Actor for FakeLeader {
             match inner.commit(Transaction { conditions, writes }) {
                 Outcome::Committed { revision } => Ok(Committed { revision }),
                 Outcome::Refused { failed } => Err(CommitError::Conflict {
-                    keys: failed.iter().map(|condition| format!("{condition:?}")).collect(),
+                    keys: failed
+                        .into_iter()
+                        .map(|condition| match condition {
+                            Condition::Unchanged { key, .. } | Condition::Created { key, .. } => key,
+                        })
+                        .collect(),
                 }),
             }
         } else {
@@ -587,6 +592,44 @@ async fn how_many_moved_survives_a_restart() {
     assert_eq!(on(&world, "high"), 4);
     world.wait(120).await;
     assert_eq!(on(&world, "high"), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_that_nobody_knew_were_made_count() {
+    let config = SchedulerConfig {
+        max_moves: crate::MaxMoves { percent: 0, at_least: 1 },
+        ..SchedulerConfig::default()
+    };
+    let world = World::start(config).await;
+    world.scored("low");
+    world.score(&[("low", 0.1)]);
+    world.put(application("a"));
+    world.put(application("b"));
+    world.until("bound", |world| world.bound("a").is_some() && world.bound("b").is_some()).await;
+    world.wait(100).await;
+    // It is written, and the answer is lost.
+    world.store.lock().fails = [(true, lost())].into();
+    world.scored("high");
+    world.score(&[("low", 0.1), ("high", 0.9)]);
+    world.wait(50).await;
+    let high =
+        |world: &World| ["a", "b"].iter().filter(|a| world.bound(a).as_deref() == Some("high")).count();
+    assert_eq!(high(&world), 1);
+    world.wait(15).await;
+    assert_eq!(high(&world), 2);
+    // A count that somebody else changed is read again before it is changed.
+    world.wait(100).await;
+    world.store.lock().before = Some(Box::new(|inner| {
+        let key = format!("{PREFIX}{}", madako_messages::keys::PLACEMENT_MOVES);
+        let now = (begin() + Duration::from_secs(270)).format(&time::format_description::well_known::Rfc3339);
+        let value = format!(r#"[{{"at": "{}", "count": 1}}]"#, now.unwrap());
+        inner.write(&[Write::Put { key, value: value.into(), lease: 0 }]);
+    }));
+    world.score(&[("low", 0.9), ("high", 0.1)]);
+    world.wait(30).await;
+    assert_eq!(high(&world), 2);
+    world.wait(60).await;
+    assert_eq!(high(&world), 1);
 }
 
 #[tokio::test(start_paused = true)]
