@@ -223,7 +223,10 @@ mod tests {
             FetchError::NotFinite { got: why() },
         ];
         for error in &providers {
-            assert!(error.is_providers() && error.code() == ReasonCode::UnreachableMetricsProvider, "{error}");
+            assert!(
+                error.is_providers() && error.code() == ReasonCode::UnreachableMetricsProvider,
+                "{error}"
+            );
         }
         for error in &metrics {
             assert!(!error.is_providers() && error.code() == ReasonCode::InvalidMetric, "{error}");
