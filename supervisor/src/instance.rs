@@ -6,7 +6,9 @@
 //! ├─ leader
 //! └─ reign                   while this instance leads
 //!    ├─ sabakan-poller
-//!    └─ cluster-planner
+//!    ├─ cluster-planner
+//!    ├─ metrics-fetcher      where placement is on and this instance decides about it
+//!    └─ app-scheduler
 //! ```
 //!
 //! Guarantees: a reign exists only between [`ReignControl::begin`] and `end` of its epoch, and ends when
@@ -17,15 +19,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_app_scheduler::{Scheduler, SchedulerArguments, SchedulerConfig};
 use madako_cluster_planner::{Planner, PlannerArguments};
-use madako_leader::{Leader, LeaderArguments, ReignControl};
+use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
 use madako_messages::latest::{self, Subscriber};
 use madako_messages::mailbox::Letter;
+use madako_messages::placement::objects::Objects;
+use madako_messages::placement::ownership::Ownership;
+use madako_messages::placement::providers::MetricsProviders;
 use madako_messages::ports::{Clock, Registry};
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
+use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{ActorRef, registry};
 use tokio::sync::{mpsc, watch};
@@ -43,6 +50,10 @@ pub const REIGN: &str = "reign";
 pub const POLLER: &str = "sabakan-poller";
 /// The planner's id in the tree.
 pub const PLANNER: &str = "cluster-planner";
+/// The id in the tree of what fetches metrics.
+pub const FETCHER: &str = "metrics-fetcher";
+/// The scheduler's id in the tree.
+pub const SCHEDULER: &str = "app-scheduler";
 
 /// How often a reign that melted down is started anew before the instance gives up leadership.
 /// Three meltdowns take at least a minute with the tree's own backoff.
@@ -66,6 +77,25 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// Where events go.
     pub events: Arc<dyn EventSink>,
+    /// What deciding about placement needs; `None`: this instance decides nothing about it.
+    pub placement: Option<PlacementPorts>,
+}
+
+/// What deciding about placement needs.
+#[derive(Clone)]
+pub struct PlacementPorts {
+    /// The store at its root.
+    pub root: Arc<dyn Store>,
+    /// What the keys of this instance begin with, such as `/cke/`.
+    pub prefix: String,
+    /// Placement's resources.
+    pub objects: Arc<dyn Objects>,
+    /// Where values of metrics come from.
+    pub providers: Arc<dyn MetricsProviders>,
+    /// Time between rounds of metrics.
+    pub metrics_interval: Duration,
+    /// How the scheduler decides.
+    pub scheduler: Arc<SchedulerConfig>,
 }
 
 /// How an instance works.
@@ -107,6 +137,8 @@ pub struct InstanceView {
     pub reign: watch::Receiver<Option<Epoch>>,
     /// Whether its reign failed too often and has not begun again.
     pub melted: watch::Receiver<bool>,
+    /// Who decides about placement, as far as this instance needs to know.
+    pub placement: watch::Receiver<Ownership>,
 }
 
 /// A running instance. Dropping it without [`Instance::stop`] leaves its tree running.
@@ -129,6 +161,7 @@ impl Instance {
         let (wanted, reign) = watch::channel(None);
         let (state_sender, state) = latest::channel();
         let (melted_sender, melted) = watch::channel(false);
+        let (ownership, owner) = watch::channel(Ownership::Unknown);
         let (given_up, gave_up) = mpsc::channel(1);
         let wanted = Arc::new(Wanted(wanted));
 
@@ -139,11 +172,16 @@ impl Instance {
             events: Arc::clone(&ports.events),
             state: state_sender,
             reign: Arc::clone(&wanted) as Arc<dyn ReignControl>,
-            placement: None,
+            placement: ports.placement.as_ref().map(|placement| PlacementGate {
+                root: Arc::clone(&placement.root),
+                objects: Arc::clone(&placement.objects),
+                prefix: placement.prefix.clone(),
+                ownership,
+            }),
         };
         let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
-        let view = InstanceView { state: state.clone(), reign: reign.clone(), melted };
+        let view = InstanceView { state: state.clone(), reign: reign.clone(), melted, placement: owner };
         for http in http(&view) {
             root = root.child(http);
         }
@@ -313,6 +351,35 @@ impl Director {
         }
     }
 
+    fn placement(
+        &self,
+        placement: &PlacementPorts,
+        epoch: &Epoch,
+        seed: u64,
+    ) -> (FetcherArguments, SchedulerArguments) {
+        let (observed, metrics) = latest::channel();
+        let fetcher = FetcherArguments {
+            interval: placement.metrics_interval,
+            objects: Arc::clone(&placement.objects),
+            providers: Arc::clone(&placement.providers),
+            clock: Arc::clone(&self.ports.clock),
+            observed,
+        };
+        let scheduler = SchedulerArguments {
+            epoch: epoch.number,
+            leader: actor_name(&self.options.id, LEADER),
+            prefix: placement.prefix.clone(),
+            objects: Arc::clone(&placement.objects),
+            store: Arc::clone(&self.ports.store),
+            metrics,
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            seed,
+            config: Arc::clone(&placement.scheduler),
+        };
+        (fetcher, scheduler)
+    }
+
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
         let (begun, _) = watch::channel(false);
@@ -342,9 +409,15 @@ impl Director {
         // Each epoch draws its own jitter.
         let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
         let given_up = self.given_up.clone();
-        let spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
+        let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
             .child(ChildSpec::actor(id, POLLER, move || (Poller, poller.clone())))
             .child(ChildSpec::actor(id, PLANNER, move || (Planner, planner.clone())));
+        if let Some(placement) = &self.ports.placement {
+            let (fetcher, scheduler) = self.placement(placement, epoch, seed);
+            spec = spec
+                .child(ChildSpec::actor(id, FETCHER, move || (Fetcher, fetcher.clone())))
+                .child(ChildSpec::actor(id, SCHEDULER, move || (Scheduler, scheduler.clone())));
+        }
         ChildSpec::supervisor(spec).own_budget(
             REIGN_BUDGET,
             Exceeded::Report(Arc::new(move |exceeded| {

@@ -1,4 +1,4 @@
-//! Placement's half of the service: its API on the real adapters.
+//! Placement's half of the service: its API and what its actors need, on the real adapters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,9 +10,12 @@ use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
+use madako_metrics_providers::Providers;
+use madako_store::EtcdStore;
 
 use crate::config::{Api, Placement};
 use crate::http::{Bound, Served};
+use crate::instance::PlacementPorts;
 
 /// Why placement was not started.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,23 @@ pub(crate) struct ReadyApi {
     pub(crate) shared_tls: Option<Tls>,
     /// What is served on a port of its own.
     pub(crate) own: Option<Served>,
+}
+
+/// What deciding about placement needs.
+pub(crate) fn ports(
+    placement: &Placement,
+    store: &EtcdStore,
+    objects: &Arc<dyn Objects>,
+    transport: &Arc<dyn HttpTransport>,
+) -> PlacementPorts {
+    PlacementPorts {
+        root: Arc::new(store.at_root()),
+        prefix: store.prefix().to_owned(),
+        objects: Arc::clone(objects),
+        providers: Arc::new(Providers::new(Arc::clone(transport))),
+        metrics_interval: placement.metrics.interval,
+        scheduler: Arc::new(placement.scheduler.clone()),
+    }
 }
 
 /// Builds the API; `service` is where the service listens.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
+use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::Store;
 use madako_sabakan::{ReqwestTransport, SabakanRegistry, TransportError};
@@ -193,11 +194,12 @@ impl Service {
         let journal = options.journal;
         let transport: Arc<dyn HttpTransport> =
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
-        let ports = Ports {
+        let mut ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,
             registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             events: Arc::new(journal) as Arc<dyn EventSink>,
+            placement: None,
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
@@ -210,7 +212,10 @@ impl Service {
         let api = match &options.placement {
             None => None,
             Some(placement) => {
-                let objects = Arc::new(CachedObjects::start(&store));
+                let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
+                if placement.controllers {
+                    ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
+                }
                 let given = ApiPorts { objects, clock: Arc::clone(&ports.clock), transport };
                 let seed = options.instance.seed;
                 let ready = placement::api(placement, given, options.version, http, seed).await;

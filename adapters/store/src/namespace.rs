@@ -20,6 +20,10 @@ impl Namespace {
         Self(prefix.to_owned())
     }
 
+    pub(crate) fn prefix(&self) -> &str {
+        &self.0
+    }
+
     /// What etcd calls a relative key.
     pub(crate) fn absolute(&self, key: &str) -> String {
         format!("{}{key}", self.0)

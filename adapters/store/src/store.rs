@@ -96,6 +96,12 @@ impl EtcdStore {
         Self { namespace: Namespace::new(""), ..self.clone() }
     }
 
+    /// What every key of this store begins with in etcd.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.namespace.prefix()
+    }
+
     /// The revision that the store has now.
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
         Ok(revision(&self.lines).await?)

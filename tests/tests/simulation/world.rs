@@ -157,6 +157,7 @@ impl World {
                 counts: Arc::clone(&self.counts),
                 bomb: bomb.clone(),
             }),
+            placement: None,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.

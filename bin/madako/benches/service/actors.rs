@@ -120,6 +120,7 @@ impl Running {
             registry: Arc::new(SabakanRegistry::new(Arc::new(ReqwestTransport::new()?))),
             clock: Arc::new(SystemClock),
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
+            placement: None,
         };
         let options = InstanceOptions {
             id: format!("bench-{number}"),

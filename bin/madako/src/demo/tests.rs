@@ -68,6 +68,7 @@ async fn watch(seed: u64, length: Duration) -> Seen {
         registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory()))),
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
+        placement: None,
     };
     // Names of actors are one namespace a process.
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
