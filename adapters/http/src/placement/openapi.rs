@@ -21,13 +21,14 @@ const LABEL: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 const LABEL_KEY: &str =
     "^([A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?/)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 /// Requirements on labels, as [`super::selector`] reads them.
-const SELECTOR: &str = "^(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
-    (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*$";
+const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
+    (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*)?$";
 /// Points in time: of what is taken, what everybody writes.
 const TIME: &str = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
     ([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?$";
 /// What a number may be as a text.
 const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
+const WEIGHT: &str = r"^([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
 
 /// Whose view of a type is described.
@@ -322,6 +323,9 @@ impl Types {
                 Shape::Nullable(_) => json!({"anyOf": [name, {"type": "null"}]}),
                 _ => name,
             };
+        }
+        if side == Side::Request && field.name == "weight" {
+            return json!({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": WEIGHT}]});
         }
         if side == Side::Request && field.name == "labels" && matches!(field.shape, Shape::Map(_)) {
             let value = json!({"type": "string", "pattern": LABEL});

@@ -3,6 +3,7 @@
 mod access;
 mod crud;
 mod described;
+mod krake;
 mod parts;
 mod server;
 mod stream;
