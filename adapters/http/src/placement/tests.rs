@@ -5,6 +5,7 @@ mod crud;
 mod described;
 mod krake;
 mod parts;
+mod random;
 mod server;
 mod stream;
 

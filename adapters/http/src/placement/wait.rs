@@ -142,6 +142,7 @@ impl Wait {
         if let Object::Application(application) = &mut object {
             application.status.state = ApplicationState::Deleted;
         }
-        Some(Written { shown: Shown::New(Box::new(object)), ..last })
+        let wire = object.to_json().into();
+        Some(Written { shown: Shown::New(Box::new(object), wire), ..last })
     }
 }

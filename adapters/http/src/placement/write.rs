@@ -67,15 +67,15 @@ pub(super) struct Written {
 pub(super) enum Shown {
     /// What is stored.
     Stored(Arc<Stored>),
-    /// What was written.
-    New(Box<Object>),
+    /// What was written, and its JSON.
+    New(Box<Object>, Bytes),
 }
 
 impl Written {
     pub(super) fn object(&self) -> &Object {
         match &self.shown {
             Shown::Stored(stored) => &stored.object,
-            Shown::New(object) => object,
+            Shown::New(object, _) => object,
         }
     }
 
@@ -83,7 +83,7 @@ impl Written {
     pub(super) fn wire(&self) -> Bytes {
         match &self.shown {
             Shown::Stored(stored) => stored.wire.clone(),
-            Shown::New(object) => object.to_json().into(),
+            Shown::New(_, wire) => wire.clone(),
         }
     }
 }
@@ -96,12 +96,12 @@ impl Service {
         let value = Bytes::from(object.to_json());
         let transaction = Transaction {
             conditions: vec![Condition::Unchanged { key: path.clone(), revision: 0 }],
-            writes: vec![Write::Put { key: path, value, lease: 0 }],
+            writes: vec![Write::Put { key: path, value: value.clone(), lease: 0 }],
         };
         match self.commit(transaction).await? {
             Some(revision) => {
                 tracing::info!(%key, uid = object.metadata().uid, "created");
-                Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object)) })
+                Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object), value) })
             }
             None => Err(Problem::exists(&key)),
         }
@@ -146,27 +146,24 @@ impl Service {
             return Err(Problem::precondition(stored.mod_revision));
         }
         let path = key.etcd_key();
-        let (object, write, gone) = match change(&stored.object, &self.now())? {
+        let (object, gone) = match change(&stored.object, &self.now())? {
             Effect::Keep => {
-                let revision = stored.mod_revision;
-                return Ok(Some(Written {
-                    key: key.clone(),
-                    revision,
-                    gone: false,
-                    shown: Shown::Stored(stored),
-                }));
+                let (key, revision) = (key.clone(), stored.mod_revision);
+                return Ok(Some(Written { key, revision, gone: false, shown: Shown::Stored(stored) }));
             }
-            Effect::Put(object) => {
-                let value = Bytes::from(object.to_json());
-                (object, Write::Put { key: path.clone(), value, lease: 0 }, false)
-            }
-            Effect::Delete(object) => (object, Write::Delete { key: path.clone() }, true),
+            Effect::Put(object) => (object, false),
+            Effect::Delete(object) => (object, true),
+        };
+        let wire = Bytes::from(object.to_json());
+        let write = match gone {
+            false => Write::Put { key: path.clone(), value: wire.clone(), lease: 0 },
+            true => Write::Delete { key: path.clone() },
         };
         let conditions = vec![Condition::Unchanged { key: path, revision: stored.mod_revision }];
         let committed = self.commit(Transaction { conditions, writes: vec![write] }).await?;
         Ok(committed.map(|revision| {
             tracing::info!(%key, uid = object.metadata().uid, gone, "changed");
-            Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object)) }
+            Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object), wire) }
         }))
     }
 
