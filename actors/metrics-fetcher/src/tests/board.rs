@@ -156,6 +156,23 @@ fn what_is_new_is_asked_at_once_and_alone() {
 }
 
 #[test]
+fn a_round_that_begins_while_a_fetch_runs_asks_only_for_the_others() {
+    let mut bench = Bench::with(&["a"]);
+    let fetch = bench.one();
+    bench.seconds = 15;
+    assert_eq!(bench.round().len(), 0);
+    bench.answer(&fetch, |_| Ok(1.0));
+    assert_eq!(bench.start().len(), 0, "its answer is that of this round");
+
+    let fetch = bench.round().remove(0);
+    bench.put(vec![metric(&global("b"), "p", "b", 0.0, 10.0), cluster("n", "d", &[reference("b", false)])]);
+    bench.seconds = 30;
+    assert_eq!(bench.round().len(), 0);
+    bench.answer(&fetch, |_| Ok(1.0));
+    assert_eq!(names(&bench.one()), ["b"]);
+}
+
+#[test]
 fn a_changed_metric_or_provider_is_asked_at_once() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
