@@ -122,10 +122,12 @@ impl Case {
     }
 }
 
+type Spoil = fn(&mut Case);
+
 #[test]
 fn a_good_binding_is_allowed_and_each_spoilt_one_is_not() {
     assert_eq!(Case::good().judge(), Judged::default());
-    let table: [(&str, fn(&mut Case)); 10] = [
+    let table: [(&str, Spoil); 10] = [
         ("its state is OFFLINE", |case| case.spoil_cluster(|c| c.status.state = ClusterState::Offline)),
         ("it is being deleted", |case| {
             case.spoil_cluster(|c| c.metadata.deleted = Some(c.metadata.created.clone()));
