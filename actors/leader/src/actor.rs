@@ -1,5 +1,7 @@
 //! The leader's shell: its campaign, its watch, the transactions in flight, and the reign's life.
 
+mod owner;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use madako_messages::feed::{Task, handled};
 use madako_messages::keys;
 use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
-use madako_messages::placement::ownership::{self, Ownership, Step};
+use madako_messages::placement::ownership::{self, Ownership};
 use madako_messages::plan::Action;
 use madako_messages::ports::Clock;
 use madako_messages::state::{ClusterState, Fault};
@@ -24,7 +26,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::placement::{self, PlacementGate, Proposed, claim};
+use self::owner::{claimed, show_ownership};
+use crate::placement::{self, PlacementGate, Proposed};
 use crate::prepare::{Prepared, prepare};
 use crate::transaction::transaction;
 
@@ -33,10 +36,6 @@ const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Pause before the start of a reign is tried again after the store failed.
 const START_RETRY: Duration = Duration::from_millis(500);
-
-/// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
-/// that may not write at the root never may, and nothing else waits for it.
-const CLAIM_RETRY: Duration = Duration::from_secs(5);
 
 /// Starts and ends reigns. Calls must not block.
 pub trait ReignControl: Send + Sync + 'static {
@@ -277,80 +276,6 @@ impl LeaderState {
         }
     }
 
-    fn owner_seen(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: WatchEvent) {
-        match event {
-            WatchEvent::Listed(mut snapshot) => {
-                self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
-            }
-            WatchEvent::Changed { revision, changes } => {
-                // Keys that begin like the owner's are others.
-                let of_it = changes.into_iter().rfind(|change| change.key == ownership::KEY);
-                let Some(change) = of_it else { return };
-                self.owner = Some((revision, change.entry));
-            }
-            WatchEvent::Interrupted(_) => return,
-        }
-        self.settle(myself);
-    }
-
-    fn claimed(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: i64, placement: Ownership) {
-        if self.reigning && self.epoch.as_ref().is_some_and(|own| own.number == epoch) {
-            self.claiming = None;
-            if placement != Ownership::Unknown {
-                self.own(placement);
-            }
-            self.settle(myself);
-        }
-    }
-
-    /// Makes of the owner's key what should be made of it.
-    fn settle(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
-        let (Some(gate), Some(epoch)) =
-            (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
-        else {
-            return;
-        };
-        let Some((revision, owner)) = &self.owner else { return };
-        // The watch has not come to our own claim yet.
-        if matches!(self.ownership, Ownership::Ours { revision: ours } if ours > *revision) {
-            return;
-        }
-        match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
-            Step::Settled(settled) => self.own(settled),
-            Step::Claim(_) if self.claiming.is_some() => {}
-            Step::Claim(_) => {
-                let (given, gate, epoch) = (self.given.clone(), gate.clone(), epoch.clone());
-                let leader = myself.clone();
-                self.claiming = Some(Task::start(async move {
-                    let placement = claimed(&gate, &given, &epoch).await;
-                    if placement == Ownership::Unknown {
-                        tokio::time::sleep(CLAIM_RETRY).await;
-                    }
-                    // The leader is gone, and with it the claim.
-                    let _ = leader.cast(LeaderMessage::Claimed { epoch: epoch.number, placement }.into());
-                }));
-            }
-        }
-    }
-
-    fn own(&mut self, ownership: Ownership) {
-        let Some(gate) = &self.given.placement else { return };
-        if self.ownership == ownership {
-            return;
-        }
-        match &ownership {
-            Ownership::Theirs { prefix } => {
-                self.given.events.emit(Event::PlacementHeld { owner: prefix.clone() });
-            }
-            Ownership::Ours { .. } if !matches!(self.ownership, Ownership::Ours { .. }) => {
-                self.given.events.emit(Event::PlacementOwned);
-            }
-            Ownership::Ours { .. } | Ownership::Unknown => {}
-        }
-        show_ownership(gate, &ownership);
-        self.ownership = ownership;
-    }
-
     fn take_id(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -510,24 +435,6 @@ struct Sent {
     /// What it compares of the epoch.
     fence: Condition,
     transaction: Transaction,
-}
-
-/// Claims placement, and tells of a failure.
-async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
-    claim(gate, epoch).await.unwrap_or_else(|error| {
-        given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
-        Ownership::Unknown
-    })
-}
-
-fn show_ownership(gate: &PlacementGate, ownership: &Ownership) {
-    let ours = matches!(ownership, Ownership::Ours { .. });
-    gauge!("madako_placement_owner").set(if ours { 1.0 } else { 0.0 });
-    gate.ownership.send_if_modified(|known| {
-        let news = known != ownership;
-        known.clone_from(ownership);
-        news
-    });
 }
 
 /// What a refused transaction means.

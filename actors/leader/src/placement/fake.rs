@@ -50,6 +50,20 @@ impl FakeStore {
         self.keys.lock().unwrap().entries.get(&format!("{}{key}", self.prefix)).cloned()
     }
 
+    /// Goes back to a revision, in which a key was written last; everybody who watches lists everything again.
+    pub(super) fn restore(&self, key: &str, revision: i64) {
+        let mut keys = self.keys.lock().unwrap();
+        keys.revision = revision;
+        let entry = keys.entries.get_mut(key).expect("it is there");
+        (entry.create_revision, entry.mod_revision) = (revision, revision);
+        for (prefix, strip, watch) in &keys.watches {
+            let below = keys.entries.iter().filter(|(key, _)| key.starts_with(prefix));
+            let entries = below.map(|(key, entry)| (key[*strip..].to_owned(), entry.clone())).collect();
+            // Whoever watched is gone.
+            let _ = watch.try_send(WatchEvent::Listed(Snapshot { revision, entries }));
+        }
+    }
+
     /// Tells the leader that campaigned last something.
     pub(super) async fn tell(&self, event: CampaignEvent) {
         let campaign = self.keys.lock().unwrap().campaign.clone().expect("somebody campaigns");

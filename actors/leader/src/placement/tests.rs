@@ -285,6 +285,24 @@ async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_was_restored_to_a_time_before_the_claim_is_believed() {
+    let root = FakeStore::default();
+    let mut led = Led::start("restored", &root).await;
+    let before = led.ownership.borrow().clone();
+    for _ in 0..5 {
+        root.write(put("/x", "", 0)).await;
+    }
+    // It claims again, at a later revision, and then the store goes back.
+    root.write(Write::Delete { key: ownership::KEY.into() }).await;
+    let later = led.until(|now| ours(now) && *now != before).await;
+    let Ownership::Ours { revision } = before else { panic!() };
+    root.restore(ownership::KEY, revision);
+    assert_eq!(led.until(|now| *now != later).await, before);
+    led.commit().await.unwrap();
+    led.leader.stop(None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_an_earlier_leader_of_the_prefix_owned_is_taken_over() {
     let root = FakeStore::default();
     root.write(put(ownership::KEY, "/a/", 77)).await;

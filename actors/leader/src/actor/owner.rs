@@ -1,0 +1,142 @@
+//! The leader and the key of placement's owner: it claims the key when its reign begins, follows it, and claims it again
+//! when it may.
+
+use std::time::Duration;
+
+use madako_messages::actors::LeaderMessage;
+use madako_messages::event::Event;
+use madako_messages::feed::Task;
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::ownership::{self, Ownership, Step};
+use madako_messages::store::{Epoch, WatchEvent};
+use metrics::gauge;
+use ractor::ActorRef;
+use tokio::time::sleep;
+
+use super::{LeaderArguments, LeaderState, START_RETRY};
+use crate::placement::{PlacementGate, claim};
+
+/// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
+/// that may not write at the root never may, and nothing else waits for it.
+const CLAIM_RETRY: Duration = Duration::from_secs(5);
+
+impl LeaderState {
+    pub(super) fn owner_seen(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: WatchEvent) {
+        match event {
+            WatchEvent::Listed(mut snapshot) => {
+                self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
+                if self.ahead() {
+                    // It was read before our own claim, or the store was restored from a time before it.
+                    return self.claim(myself);
+                }
+            }
+            WatchEvent::Changed { revision, changes } => {
+                // Keys that begin like the owner's are others.
+                let of_it = changes.into_iter().rfind(|change| change.key == ownership::KEY);
+                let Some(change) = of_it else { return };
+                self.owner = Some((revision, change.entry));
+            }
+            WatchEvent::Interrupted(_) => return,
+        }
+        self.settle(myself);
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        myself: &ActorRef<Letter<LeaderMessage>>,
+        epoch: i64,
+        placement: Ownership,
+    ) {
+        if self.reigning && self.epoch.as_ref().is_some_and(|own| own.number == epoch) {
+            self.claiming = None;
+            if placement != Ownership::Unknown {
+                self.own(placement);
+            }
+            self.settle(myself);
+        }
+    }
+
+    /// Makes of the owner's key what should be made of it.
+    pub(super) fn settle(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
+        let (Some(gate), Some(epoch)) =
+            (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
+        else {
+            return;
+        };
+        let Some((_, owner)) = &self.owner else { return };
+        if self.ahead() {
+            return;
+        }
+        match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
+            Step::Settled(settled) => self.own(settled),
+            Step::Claim(_) => self.claim(myself),
+        }
+    }
+
+    /// Whether the watch has not come to our own claim yet.
+    fn ahead(&self) -> bool {
+        let seen = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
+        matches!(self.ownership, Ownership::Ours { revision } if revision > seen)
+    }
+
+    /// Looks at the key as it is now, and claims it if it can be.
+    fn claim(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
+        let (Some(gate), Some(epoch)) =
+            (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
+        else {
+            return;
+        };
+        if self.claiming.is_some() {
+            return;
+        }
+        let (given, gate, epoch) = (self.given.clone(), gate.clone(), epoch.clone());
+        let leader = myself.clone();
+        self.claiming = Some(Task::start(async move {
+            let placement = claimed(&gate, &given, &epoch).await;
+            match placement {
+                Ownership::Ours { .. } => {}
+                // The watch tells of it as well, and when that ends; until then nothing is to be done.
+                Ownership::Theirs { .. } => sleep(START_RETRY).await,
+                Ownership::Unknown => sleep(CLAIM_RETRY).await,
+            }
+            // The leader is gone, and with it the claim.
+            let _ = leader.cast(LeaderMessage::Claimed { epoch: epoch.number, placement }.into());
+        }));
+    }
+
+    pub(super) fn own(&mut self, ownership: Ownership) {
+        let Some(gate) = &self.given.placement else { return };
+        if self.ownership == ownership {
+            return;
+        }
+        match &ownership {
+            Ownership::Theirs { prefix } => {
+                self.given.events.emit(Event::PlacementHeld { owner: prefix.clone() });
+            }
+            Ownership::Ours { .. } if !matches!(self.ownership, Ownership::Ours { .. }) => {
+                self.given.events.emit(Event::PlacementOwned);
+            }
+            Ownership::Ours { .. } | Ownership::Unknown => {}
+        }
+        show_ownership(gate, &ownership);
+        self.ownership = ownership;
+    }
+}
+
+/// Claims placement, and tells of a failure.
+pub(super) async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
+    claim(gate, epoch).await.unwrap_or_else(|error| {
+        given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });
+        Ownership::Unknown
+    })
+}
+
+pub(super) fn show_ownership(gate: &PlacementGate, ownership: &Ownership) {
+    let ours = matches!(ownership, Ownership::Ours { .. });
+    gauge!("madako_placement_owner").set(if ours { 1.0 } else { 0.0 });
+    gate.ownership.send_if_modified(|known| {
+        let news = known != ownership;
+        known.clone_from(ownership);
+        news
+    });
+}
