@@ -100,7 +100,7 @@ impl Service {
         };
         match self.commit(transaction).await? {
             Some(revision) => {
-                tracing::info!(%key, uid = object.metadata().uid, "created");
+                tracing::debug!(%key, uid = object.metadata().uid, "created");
                 Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object), value) })
             }
             None => Err(Problem::exists(&key)),
@@ -162,7 +162,12 @@ impl Service {
         let conditions = vec![Condition::Unchanged { key: path, revision: stored.mod_revision }];
         let committed = self.commit(Transaction { conditions, writes: vec![write] }).await?;
         Ok(committed.map(|revision| {
-            tracing::info!(%key, uid = object.metadata().uid, gone, "changed");
+            let uid = &object.metadata().uid;
+            match gone {
+                // What cannot be looked at any more is worth a line.
+                true => tracing::info!(%key, uid, "deleted"),
+                false => tracing::debug!(%key, uid, "changed"),
+            }
             Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object), wire) }
         }))
     }

@@ -142,3 +142,45 @@ async fn a_body_that_never_comes_is_given_up() {
     let answer = until(&mut io, "no answer in time").await;
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("application/problem+json"), "{answer}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_away_gives_its_watch_back() {
+    let settings = Settings { streams: 1, ..settings(Authorization::AlwaysAllow) };
+    let world = world_with(settings, vec![Arc::new(StaticUser("alice".into()))]);
+    let server = server(&world, Limits::PLACEMENT);
+    let mut io = server.open("GET", "/core/roles?watch&heartbeat=0", "").await;
+    until(&mut io, "\r\n\r\n").await;
+    let refused = server.ask("GET", "/core/roles?watch", "").await;
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    drop(io);
+    // Until the server has seen it.
+    let mut io = loop {
+        let mut io = server.open("GET", "/core/roles?watch", "").await;
+        if until(&mut io, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+            break io;
+        }
+        tokio::task::yield_now().await;
+    };
+    world.created(Kind::Role, "r").await;
+    until(&mut io, "\"ADDED\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_watchers_see_every_change() {
+    let world = world();
+    let server = server(&world, Limits::PLACEMENT);
+    let mut watchers = Vec::new();
+    for _ in 0..100 {
+        let mut io = server.open("GET", "/core/roles?watch&heartbeat=0", "").await;
+        until(&mut io, "\r\n\r\n").await;
+        watchers.push(io);
+    }
+    for number in 0..5 {
+        world.created(Kind::Role, &format!("r{number}")).await;
+    }
+    for io in &mut watchers {
+        for number in 0..5 {
+            until(io, &format!("\"name\": \"r{number}\"")).await;
+        }
+    }
+}
