@@ -4,19 +4,24 @@
 //! A pass is made over one snapshot, and the next one only when the transactions of the last have ended and the snapshot
 //! shows what they wrote: nothing is decided twice.
 
+mod follow;
+mod kept;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::{BindingEvidence, CommitError, Committed, SchedulerMessage};
 use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward, handled};
+use madako_messages::feed::{Task, forward};
 use madako_messages::gate::commit;
 use madako_messages::keys;
 use madako_messages::latest::Subscriber;
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::decision::{Decision, ExplainError, Explanation, WhatIf};
-use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::Cluster;
 use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
@@ -27,6 +32,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::follow::{after, follow};
+use self::kept::{Remembered, remembered};
 use crate::batch::{Batch, batches, count_moves};
 use crate::config::SchedulerConfig;
 use crate::explain::explain;
@@ -40,9 +47,6 @@ const RETRY_FIRST: Duration = Duration::from_millis(500);
 
 /// Longest pause between tries. Any change tries anyway.
 const RETRY_MOST: Duration = Duration::from_secs(30);
-
-/// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
-const RELIST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A pass that took longer is followed by a pause as long as it took: the API has half of the time at least.
 const QUICK: Duration = Duration::from_millis(10);
@@ -236,28 +240,10 @@ impl SchedulerState {
 
     fn remember(&mut self, kept: &Kept) {
         self.reading = None;
-        let mut memory = Memory::default();
-        self.last.clear();
-        self.moves_revision = kept.entries.get(keys::PLACEMENT_MOVES).map_or(0, |entry| entry.mod_revision);
-        for (key, entry) in &kept.entries {
-            let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
-                serde_json::from_slice(&entry.value).map(|cluster| {
-                    memory.clusters.extend(of(Kind::Cluster, name).map(|key| (key, cluster)));
-                })
-            } else if let Some(name) = key.strip_prefix(keys::PLACEMENT_DECISIONS) {
-                serde_json::from_slice(&entry.value).map(|decision| {
-                    self.last.extend(of(Kind::Application, name).map(|key| (key, decision)));
-                })
-            } else if key == keys::PLACEMENT_MOVES {
-                serde_json::from_slice(&entry.value).map(|moves| memory.moves = moves)
-            } else {
-                Ok(())
-            };
-            if let Err(error) = read {
-                tracing::warn!(key, %error, "what was kept of placement cannot be read, and begins afresh");
-            }
-        }
+        let Remembered { memory, last, moves_revision } = remembered(kept);
         self.memory = Some(memory);
+        self.last = last;
+        self.moves_revision = moves_revision;
         self.changed = true;
     }
 
@@ -435,51 +421,3 @@ impl SchedulerState {
         explain(&input, application, what_if, self.last.get(application).cloned())
     }
 }
-
-/// The resource that something is kept of.
-fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
-    let (namespace, name) = name.split_once('/')?;
-    Some(ObjectKey::new(kind, Some(namespace), name))
-}
-
-/// Tells the actor to look after a while.
-fn after(actor: ActorRef<Letter<SchedulerMessage>>, pause: Duration) -> Task {
-    Task::start(async move {
-        tokio::time::sleep(pause).await;
-        // The actor is gone: nobody is left to look.
-        let _ = actor.cast(SchedulerMessage::Look.into());
-    })
-}
-
-/// Brings everything that is stored, and then each change, one message at a time.
-async fn follow(objects: Arc<dyn Objects>, actor: ActorRef<Letter<SchedulerMessage>>) {
-    loop {
-        let (revision, all, mut follower) = objects.follow_all();
-        let (mark, done) = handled();
-        let listed = SchedulerMessage::Listed { revision, objects: all, handled: mark };
-        if actor.cast(listed.into()).is_err() {
-            return;
-        }
-        // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
-        let _ = done.await;
-        loop {
-            match follower.next().await {
-                Ok(changes) => {
-                    let (mark, done) = handled();
-                    if actor.cast(SchedulerMessage::Changed(changes, mark).into()).is_err() {
-                        return;
-                    }
-                    let _ = done.await;
-                }
-                Err(gap) => {
-                    tracing::info!(%gap, "resources are listed again");
-                    break;
-                }
-            }
-        }
-        tokio::time::sleep(RELIST_PAUSE).await;
-    }
-}
-
-#[cfg(test)]
-mod tests;

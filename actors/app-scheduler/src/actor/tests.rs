@@ -40,6 +40,7 @@ const EPOCH: i64 = 7;
 const PATIENCE: Duration = Duration::from_secs(3_000);
 
 type Followed = Result<Vec<Arc<Change>>, Gap>;
+type Meanwhile = Box<dyn FnOnce(&mut Inner) + Send>;
 
 /// An etcd: keys, revisions, and who follows them.
 #[derive(Default)]
@@ -53,7 +54,7 @@ struct Inner {
     /// How the next ones fail, though they may be written.
     fails: VecDeque<(bool, CommitError)>,
     /// Done by somebody else just before the next transaction.
-    before: Option<Box<dyn FnOnce(&mut Inner) + Send>>,
+    before: Option<Meanwhile>,
 }
 
 impl Inner {

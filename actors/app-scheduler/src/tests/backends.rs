@@ -267,6 +267,22 @@ fn an_application_whose_created_cluster_was_deleted_gets_another_one() {
 }
 
 #[test]
+fn a_created_cluster_that_is_waited_for_stays() {
+    let mut world = creating();
+    world.application("a", auto);
+    world.run();
+    let name = created(&world).remove(0).name;
+    // It was online, and its metrics are failing since: the application waits on.
+    world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::FailingMetrics);
+    world.lose("cloudy");
+    world.settle();
+    world.wait(100_000);
+    world.settle();
+    assert!(world.get::<Cluster>(&name).metadata.deleted.is_none());
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForCluster { .. }));
+}
+
+#[test]
 fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
     let mut world = creating();
     world.application("a", auto);

@@ -4,6 +4,8 @@ use madako_messages::placement::kubernetes::{Application, ApplicationState, Clus
 use madako_messages::placement::metadata::{CASCADE_DELETION, Metadata, ResourceRef};
 use madako_messages::placement::timestamp::Timestamp;
 
+use proptest::prelude::*;
+
 use crate::testing::{NAMESPACE, World, begin, cloud};
 
 fn cluster(name: &str) -> ObjectKey {
@@ -138,4 +140,69 @@ fn what_was_deleted_without_a_finalizer_goes() {
     world.application("a", |application| application.metadata.deleted = Some(Timestamp::new(begin())));
     world.settle();
     assert!(there(&world).is_empty());
+}
+
+/// What goes along with some of these that depend on each other, and is in no circle.
+fn goes(owners: &[Vec<usize>], roots: &[bool]) -> Vec<bool> {
+    let count = owners.len();
+    // `reaches[a][b]`: a is one of the owners of b, or of its owners.
+    let mut reaches = vec![vec![false; count]; count];
+    for (dependent, owners) in owners.iter().enumerate() {
+        for owner in owners {
+            reaches[*owner][dependent] = true;
+        }
+    }
+    for through in 0..count {
+        for from in 0..count {
+            for to in 0..count {
+                reaches[from][to] |= reaches[from][through] && reaches[through][to];
+            }
+        }
+    }
+    let circular = |at: usize| reaches[at][at];
+    // Nothing goes whose dependents stay, and what is in a circle stays.
+    (0..count)
+        .map(|at| {
+            let gone_along = (0..count).any(|root| roots[root] && (root == at || reaches[root][at]));
+            gone_along && !circular(at) && !(0..count).any(|other| circular(other) && reaches[at][other])
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn what_goes_goes_and_everything_else_stays(
+        edges in prop::collection::vec((0..7_usize, 0..7_usize), 0..9),
+        roots in prop::collection::vec(prop::bool::weighted(0.4), 7),
+    ) {
+        let mut world = World::new();
+        let mut owners = vec![Vec::new(); 7];
+        for (owner, dependent) in edges {
+            owners[dependent].push(owner);
+        }
+        for (number, owners) in owners.iter().enumerate() {
+            world.cluster(&format!("c{number}"), |one| {
+                one.metadata.owners =
+                    owners.iter().map(|owner| ResourceRef::to(&cluster(&format!("c{owner}")))).collect();
+                if roots[number] {
+                    deleted(&mut one.metadata);
+                }
+            });
+        }
+        world.settle();
+        let left = there(&world);
+        // Between a circle and what goes there may be more that stays: only what must go, and what must stay.
+        let circles = goes(&owners, &[true; 7]);
+        for (number, goes) in goes(&owners, &roots).into_iter().enumerate() {
+            let name = format!("c{number}");
+            let is_there = left.contains(&name.as_str());
+            if circles.iter().all(|free| *free) {
+                prop_assert_eq!(is_there, !goes, "{}", name);
+            } else if !is_there {
+                prop_assert!(goes, "{} is gone", name);
+            }
+        }
+    }
 }

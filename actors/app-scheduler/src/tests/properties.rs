@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
 use madako_messages::placement::decision::Outcome;
+use madako_messages::placement::entries::Labels;
+use madako_messages::placement::free::JsonObject;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_messages::placement::metadata::{MetricRef, ResourceRef};
@@ -9,7 +11,7 @@ use madako_messages::placement::timestamp::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::testing::{World, begin, metric};
+use crate::testing::{World, begin, cloud, global_cloud, metric};
 use crate::{MaxMoves, Pass};
 
 const METRICS: [&str; 4] = ["m0", "m1", "m2", "m3"];
@@ -65,6 +67,7 @@ struct SomeApplication {
     limit: i64,
     migration: bool,
     update: bool,
+    creates: bool,
 }
 
 fn some_application() -> impl Strategy<Value = SomeApplication> {
@@ -78,14 +81,16 @@ fn some_application() -> impl Strategy<Value = SomeApplication> {
         select(vec![-1_i64, 0, 1, 2]),
         prop::bool::weighted(0.8),
         any::<bool>(),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(labels, metrics, bound, limit, migration, update)| SomeApplication {
+        .prop_map(|(labels, metrics, bound, limit, migration, update, creates)| SomeApplication {
             labels,
             metrics,
             bound,
             limit,
             migration,
             update,
+            creates,
         })
 }
 
@@ -99,6 +104,7 @@ prop_compose! {
         seed in any::<u64>(),
         stickiness in select(vec![0.0, 0.1, 1.0]),
         observed in prop::bool::weighted(0.9),
+        clouds in prop::collection::vec((select(METRICS.to_vec()), select(vec!["x", "y"]), any::<bool>()), 0..3),
     ) -> World {
         let mut world = World::new();
         world.seed = seed;
@@ -129,6 +135,20 @@ prop_compose! {
                 }
             });
         }
+        world.config.cluster_creation.tosca = JsonObject::from_text("{}").ok();
+        for (number, (metric, label, global)) in clouds.into_iter().enumerate() {
+            let (name, metrics) = (format!("o{number}"), [(metric, 1.0)]);
+            let label = |labels: &mut Labels| labels.insert("l", label.to_owned());
+            if global {
+                let mut cloud = global_cloud(&name, &metrics);
+                label(&mut cloud.metadata.labels);
+                world.put(cloud);
+            } else {
+                let mut cloud = cloud(&name, &metrics);
+                label(&mut cloud.metadata.labels);
+                world.put(cloud);
+            }
+        }
         world.wait(500);
         let now = world.now;
         for (number, some) in applications.into_iter().enumerate() {
@@ -139,6 +159,7 @@ prop_compose! {
                 wants.metrics = Some(some.metrics.iter().map(|text| text.parse().unwrap()).collect());
                 application.spec.backoff_limit = some.limit;
                 application.spec.constraints.migration = some.migration;
+                application.spec.auto_cluster_create = some.creates;
                 if let Some((cluster, ago)) = some.bound {
                     let key = ObjectKey::new(
                         madako_messages::placement::kind::Kind::Cluster,

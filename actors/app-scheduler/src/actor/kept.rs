@@ -1,0 +1,55 @@
+//! What an earlier scheduler kept, read again.
+//!
+//! Guarantees: what cannot be read begins afresh, and is said; it keeps nothing else from being read.
+
+use std::collections::BTreeMap;
+
+use madako_messages::keys;
+use madako_messages::placement::decision::Decision;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::store::Snapshot;
+
+use crate::memory::Memory;
+
+/// What was kept.
+#[derive(Default)]
+pub(super) struct Remembered {
+    /// What decisions need.
+    pub(super) memory: Memory,
+    /// The last decision on each application that led to something.
+    pub(super) last: BTreeMap<ObjectKey, Decision>,
+    /// Revision of what is kept of moves; 0: there is nothing.
+    pub(super) moves_revision: i64,
+}
+
+/// Reads everything below [`keys::PLACEMENT`].
+pub(super) fn remembered(kept: &Snapshot) -> Remembered {
+    let mut remembered = Remembered::default();
+    let Remembered { memory, last, moves_revision } = &mut remembered;
+    for (key, entry) in &kept.entries {
+        let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
+            serde_json::from_slice(&entry.value).map(|cluster| {
+                memory.clusters.extend(of(Kind::Cluster, name).map(|key| (key, cluster)));
+            })
+        } else if let Some(name) = key.strip_prefix(keys::PLACEMENT_DECISIONS) {
+            serde_json::from_slice(&entry.value).map(|decision| {
+                last.extend(of(Kind::Application, name).map(|key| (key, decision)));
+            })
+        } else if key == keys::PLACEMENT_MOVES {
+            *moves_revision = entry.mod_revision;
+            serde_json::from_slice(&entry.value).map(|moves| memory.moves = moves)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = read {
+            tracing::warn!(key, %error, "what was kept of placement cannot be read, and begins afresh");
+        }
+    }
+    remembered
+}
+
+/// The resource that something is kept of.
+fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
+    let (namespace, name) = name.split_once('/')?;
+    Some(ObjectKey::new(kind, Some(namespace), name))
+}

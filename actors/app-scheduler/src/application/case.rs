@@ -1,0 +1,412 @@
+//! One application before its verdict.
+
+use std::rc::Rc;
+
+use madako_messages::placement::decision::{Decision, Gain, MAX_METRICS_NAMED, Move, Outcome, Ranked, Stay};
+use madako_messages::placement::fit::Wants;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use time::OffsetDateTime;
+
+use super::{Act, Clouds, Court, Verdict};
+use crate::config::later;
+use crate::draw::Draw;
+use crate::failure::attempt;
+use crate::scope::{Class, Rank, Scope};
+use crate::snapshot::Seen;
+use crate::target::{Takes, Target};
+
+/// One application before its verdict.
+pub(super) struct Case<'p, 's, 'a> {
+    pub(super) court: Court<'p>,
+    pub(super) seen: Seen<'a, Application>,
+    pub(super) wants: Wants<'a>,
+    pub(super) class: Rc<Class>,
+    pub(super) clusters: &'s Scope<'a>,
+}
+
+impl<'a> Case<'_, '_, 'a> {
+    pub(super) fn judge(self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+        let current = self.current();
+        let mut forget = false;
+        if let Some(created) = self.created() {
+            match self.for_created(&created, current.as_ref()) {
+                Some(verdict) => return verdict,
+                None => forget = true,
+            }
+        }
+        let Some(current) = current else { return self.first(clouds) };
+        let well = current.stand == Stand::Fits;
+        let stay = |why: Stay| Outcome::Stays { on: current.key.clone(), why };
+        let keep = Act::Keep { well, forget };
+        if let Some(pin) = self.pin() {
+            return self.verdict(stay(pin), keep).of_own(&self, &current);
+        }
+        match current.stand {
+            Stand::Fits => self.better(&current, clouds, forget),
+            Stand::Waits => self.stay_waiting(&current, current.at.into_iter().collect()),
+            Stand::Failing => self.verdict(stay(Stay::FailingMetrics), keep),
+            Stand::Grace { until } => self.verdict(stay(Stay::NotOnline { until }), keep).again_at(until),
+            Stand::NotOnline => self.leave(&current, Move::NotOnline, clouds),
+            Stand::Misfit => self.leave(&current, Move::Misfit, clouds),
+            Stand::Gone => self.leave(&current, Move::Gone, clouds),
+        }
+    }
+
+    fn current(&self) -> Option<Current> {
+        let reference = self.seen.value.status.scheduled_to.as_ref()?;
+        let key = reference.key().unwrap_or_else(|| {
+            ObjectKey::new(Kind::Cluster, reference.namespace.as_deref(), &reference.name)
+        });
+        let at = self.clusters.place(&key);
+        let stand = match at.map(|at| (at, self.clusters.target(at))) {
+            None if self.court.snapshot.get(&key).is_some() => Stand::Misfit,
+            None => Stand::Gone,
+            Some((_, target)) if target.takes == Takes::Deleted => Stand::Gone,
+            Some((at, target)) => self.stand(&key, at, target),
+        };
+        Some(Current { key, at, stand })
+    }
+
+    fn stand(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> Stand {
+        let lasting = Wants { metrics: &[], ..self.wants };
+        if !lasting.met_by(&target.offer) {
+            return Stand::Misfit;
+        }
+        match target.takes {
+            Takes::Yes if self.class.fit.has(at) => Stand::Fits,
+            Takes::Yes => Stand::Misfit,
+            Takes::Waits => Stand::Waits,
+            Takes::FailingMetrics => Stand::Failing,
+            Takes::Deleted => Stand::Gone,
+            Takes::NotOnline => {
+                let since = self.court.memory.clusters.get(key).and_then(|kept| kept.not_online_since);
+                let until = later(since.unwrap_or(self.court.now), self.court.config.reschedule_after);
+                if until > self.court.now { Stand::Grace { until } } else { Stand::NotOnline }
+            }
+        }
+    }
+
+    /// The cluster that was created for it, if it waits for one that is still there.
+    fn created(&self) -> Option<ObjectKey> {
+        let name = self.seen.value.status.auto_cluster_create_started.as_deref()?;
+        Some(ObjectKey::new(Kind::Cluster, self.seen.stored.key.namespace.as_deref(), name))
+    }
+
+    /// `None`: that cluster does not count any more.
+    fn for_created(&self, created: &ObjectKey, current: Option<&Current>) -> Option<Verdict<'a>> {
+        let cluster = self.court.snapshot.seen::<Cluster>(created)?;
+        if cluster.value.metadata.deleted.is_some() || current.is_some_and(|current| current.key == *created)
+        {
+            return None;
+        }
+        let at = self.clusters.place(created)?;
+        let waiting = || {
+            let outcome = Outcome::WaitsForCluster { cluster: created.clone() };
+            let keep = Act::Keep { well: false, forget: false };
+            self.verdict(outcome, if current.is_some() { keep } else { Act::Nothing })
+        };
+        if current.is_some() && self.pin().is_some() {
+            return Some(waiting());
+        }
+        if cluster.value.status.state != ClusterState::Online || self.class.waits.has(at) {
+            return Some(waiting());
+        }
+        if !self.class.fit.has(at) {
+            // Its metrics may come back; what does not fit for another reason never will by itself.
+            return (self.clusters.target(at).takes == Takes::FailingMetrics).then(waiting);
+        }
+        let to = self.clusters.target(at);
+        let rank = self.rank(at);
+        let outcome = match current {
+            None => Outcome::Bound { to: created.clone() },
+            Some(current) => {
+                Outcome::Moved { from: current.key.clone(), to: created.clone(), why: Move::Created }
+            }
+        };
+        let act = Act::Bind { to: Rc::clone(to), moves: current.map(|_| Move::Created) };
+        let mut verdict = self.verdict(outcome, act);
+        verdict.decision.best = Some(self.ranked(at, rank));
+        Some(verdict)
+    }
+
+    /// Whether it is not to be moved, whatever its cluster is like.
+    fn pin(&self) -> Option<Stay> {
+        let application = self.seen.value;
+        if !application.spec.constraints.migration {
+            return Some(Stay::MigrationDisabled);
+        }
+        let until = OffsetDateTime::from_unix_timestamp(application.status.migration_timeout);
+        match until {
+            Ok(until) => (until > self.court.now).then_some(Stay::MigrationTimeout { until }),
+            // Beyond the calendar: for ever, or never.
+            Err(_) => (application.status.migration_timeout > 0)
+                .then_some(Stay::MigrationTimeout { until: later(self.court.now, std::time::Duration::MAX) }),
+        }
+    }
+
+    /// It is not bound yet.
+    fn first(&self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+        let waits: Vec<usize> = self.class.waits.iter().collect();
+        if !waits.is_empty() {
+            return self.wait(self.waits_of(&waits));
+        }
+        let best = self.class.best(&[]).map(|(rank, members)| (rank, self.draw(&members)));
+        match self.cloud(clouds, best.map(|(rank, _)| rank)) {
+            Cloud::Waits(metrics) => self.wait(Some(metrics)),
+            Cloud::Better(cloud, rank) => self.create(&cloud, rank),
+            Cloud::None => match best {
+                None => self.fail(),
+                Some((rank, at)) => {
+                    let to = self.clusters.target(at);
+                    let outcome = Outcome::Bound { to: to.key().clone() };
+                    let act = Act::Bind { to: Rc::clone(to), moves: None };
+                    let mut verdict = self.verdict(outcome, act);
+                    verdict.decision.best = Some(self.ranked(at, rank));
+                    verdict.decision.runner_up = self.runner_up(&[at]);
+                    verdict
+                }
+            },
+        }
+    }
+
+    /// Its cluster fits: is there a better one?
+    fn better(&self, current: &Current, clouds: Option<Clouds<'_, 'a>>, forget: bool) -> Verdict<'a> {
+        let Some(at) = current.at else { return self.leave(current, Move::Gone, clouds) };
+        let stays = |why: Stay| {
+            let outcome = Outcome::Stays { on: current.key.clone(), why };
+            self.verdict(outcome, Act::Keep { well: true, forget }).of_own(self, current)
+        };
+        let scheduled = self.seen.value.status.scheduled.as_ref();
+        if let Some(scheduled) = scheduled {
+            let until = later(scheduled.instant(), self.court.config.reschedule_after);
+            if until > self.court.now {
+                return stays(Stay::Recent { until }).again_at(until);
+            }
+        }
+        let waits: Vec<usize> = self.class.waits.iter().collect();
+        if !waits.is_empty() {
+            return self.stay_waiting(current, waits);
+        }
+        let own = self.own_rank(at);
+        let other = self.class.best(&[at]).filter(|(rank, _)| rank.beats(&own));
+        let best = other.as_ref().map_or(own, |(rank, _)| *rank);
+        match (self.cloud(clouds, Some(best)), other) {
+            (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank),
+            (Cloud::None, None) => stays(Stay::Best),
+            (Cloud::None, Some((rank, members))) => {
+                let to = self.draw(&members);
+                self.go(current, to, rank, Move::Better)
+            }
+        }
+    }
+
+    /// Its cluster takes it no longer.
+    fn leave(&self, current: &Current, why: Move, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+        let waits: Vec<usize> = self.class.waits.iter().collect();
+        if !waits.is_empty() {
+            return self.stay_waiting(current, waits);
+        }
+        let best = self.class.best(&[]);
+        match (self.cloud(clouds, best.as_ref().map(|(rank, _)| *rank)), best) {
+            (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
+            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank),
+            (Cloud::None, None) => self.fail(),
+            (Cloud::None, Some((rank, members))) => {
+                let to = self.draw(&members);
+                self.go(current, to, rank, why)
+            }
+        }
+    }
+
+    fn go(&self, current: &Current, at: usize, rank: Rank, why: Move) -> Verdict<'a> {
+        let to = self.clusters.target(at);
+        let outcome = Outcome::Moved { from: current.key.clone(), to: to.key().clone(), why: why.clone() };
+        let act = Act::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
+        let mut verdict = self.verdict(outcome, act);
+        verdict.decision.best = Some(self.ranked(at, rank));
+        let own = current.at.filter(|_| !why.forced());
+        let without: Vec<usize> = [Some(at), own].into_iter().flatten().collect();
+        verdict.decision.runner_up = self.runner_up(&without);
+        if let Some(own) = own {
+            verdict.decision.gain = Some(self.gain(own, rank));
+            let own = self.ranked(own, self.own_rank(own));
+            if verdict.decision.runner_up.as_ref().is_none_or(|other| beats(&own, other)) {
+                verdict.decision.runner_up = Some(own);
+            }
+        }
+        verdict
+    }
+
+    /// The best cloud, if it scores above the best cluster, or there is none.
+    fn cloud(&self, clouds: Option<Clouds<'_, 'a>>, best: Option<Rank>) -> Cloud<'a> {
+        let Some(clouds) = clouds else { return Cloud::None };
+        let mut found: Option<(Rank, Rc<Target<'a>>)> = None;
+        for scope in clouds {
+            let class = scope.class(&self.wants);
+            let waits = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
+            if let Some(waits) = named(waits) {
+                return Cloud::Waits(waits);
+            }
+            if let Some((rank, members)) = class.best(&[])
+                && found.as_ref().is_none_or(|(known, _)| rank.beats(known))
+            {
+                found = Some((rank, Rc::clone(scope.target(self.draw(&members)))));
+            }
+        }
+        match found {
+            Some((rank, cloud)) if best.is_none_or(|best| rank.score > best.score) => {
+                Cloud::Better(cloud, rank)
+            }
+            _ => Cloud::None,
+        }
+    }
+
+    fn create(&self, cloud: &Rc<Target<'a>>, rank: Rank) -> Verdict<'a> {
+        // The cluster gets its name when it is created.
+        let outcome = Outcome::Creates { cluster: cloud.key().clone(), cloud: cloud.key().clone() };
+        let mut verdict = self.verdict(outcome, Act::Create { cloud: Rc::clone(cloud) });
+        let Rank { has_metrics, score } = rank;
+        verdict.decision.best = Some(Ranked { target: cloud.key().clone(), score, has_metrics });
+        verdict.decision.runner_up = self.runner_up(&[]);
+        verdict
+    }
+
+    fn fail(&self) -> Verdict<'a> {
+        let attempt = attempt(self.seen.value, self.court.now);
+        let again = attempt.again;
+        let verdict = self.verdict(attempt.outcome.clone(), Act::Fail(attempt));
+        Verdict { again, ..verdict }
+    }
+
+    fn wait(&self, waits: Option<(Vec<String>, OffsetDateTime)>) -> Verdict<'a> {
+        let (metrics, until) = waits.unwrap_or((Vec::new(), self.court.now));
+        self.verdict(Outcome::WaitsForMetric { metrics, until }, Act::Nothing).again_at(until)
+    }
+
+    fn stay_waiting(&self, current: &Current, waits: Vec<usize>) -> Verdict<'a> {
+        self.waiting_stay(current, self.waits_of(&waits).unwrap_or((Vec::new(), self.court.now)))
+    }
+
+    fn waiting_stay(&self, current: &Current, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
+        let (metrics, until) = waits;
+        let why = Stay::WaitsForMetric { metrics, until };
+        self.verdict(Outcome::Stays { on: current.key.clone(), why }, Act::Nothing).again_at(until)
+    }
+
+    fn waits_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
+        named(places.iter().flat_map(|at| self.clusters.target(*at).waits().collect::<Vec<_>>()))
+    }
+
+    pub(super) fn verdict(&self, outcome: Outcome, act: Act<'a>) -> Verdict<'a> {
+        let clusters = self.class.counts;
+        let decision =
+            Decision { at: self.court.now, outcome, best: None, runner_up: None, gain: None, clusters };
+        Verdict { decision, act, again: None }
+    }
+
+    fn draw(&self, members: &[usize]) -> usize {
+        match members {
+            [only] => *only,
+            _ => {
+                let chosen = Draw::new(self.court.seed, &self.seen.value.metadata.uid).below(members.len());
+                members.get(chosen).copied().unwrap_or_default()
+            }
+        }
+    }
+
+    fn rank(&self, at: usize) -> Rank {
+        let base = &self.clusters.target(at).base;
+        Rank { has_metrics: base.has_metrics, score: base.score() }
+    }
+
+    fn own_rank(&self, at: usize) -> Rank {
+        let base = &self.clusters.target(at).base;
+        Rank { has_metrics: base.has_metrics, score: base.with(self.court.config.stickiness) }
+    }
+
+    fn ranked(&self, at: usize, rank: Rank) -> Ranked {
+        let target = self.clusters.target(at).key().clone();
+        Ranked { target, score: rank.score, has_metrics: rank.has_metrics }
+    }
+
+    /// The best of those that are not among some.
+    fn runner_up(&self, without: &[usize]) -> Option<Ranked> {
+        let (rank, members) = self.class.best(without)?;
+        Some(self.ranked(self.draw(&members), rank))
+    }
+
+    fn gain(&self, own: usize, other: Rank) -> Gain {
+        let base = self.rank(own).score;
+        Gain { gain: other.score - base, stickiness: self.own_rank(own).score - base }
+    }
+}
+
+/// How the cluster that an application is bound to stands to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    Fits,
+    /// It would, as far as can be told while metrics are waited for.
+    Waits,
+    Failing,
+    /// Not online, but not for long enough.
+    Grace {
+        until: OffsetDateTime,
+    },
+    NotOnline,
+    Misfit,
+    Gone,
+}
+
+/// The cluster that an application is bound to.
+struct Current {
+    key: ObjectKey,
+    at: Option<usize>,
+    stand: Stand,
+}
+
+impl<'a> Verdict<'a> {
+    fn again_at(self, time: OffsetDateTime) -> Self {
+        Self { again: Some(time), ..self }
+    }
+
+    /// Shows the own cluster, and the best other one, of an application that stays where it fits.
+    fn of_own(mut self, case: &Case<'_, '_, 'a>, current: &Current) -> Self {
+        if let Some(own) = current.at.filter(|own| case.class.fit.has(*own)) {
+            self.decision.best = Some(case.ranked(own, case.own_rank(own)));
+            let other = case.class.best(&[own]);
+            self.decision.gain = other.as_ref().map(|(rank, _)| case.gain(own, *rank));
+            self.decision.runner_up = other.map(|(rank, members)| case.ranked(case.draw(&members), rank));
+        }
+        self
+    }
+}
+
+/// The best cloud, as far as it matters.
+enum Cloud<'a> {
+    /// Clusters do, or there is none.
+    None,
+    /// It is better.
+    Better(Rc<Target<'a>>, Rank),
+    /// That cannot be told yet.
+    Waits((Vec<String>, OffsetDateTime)),
+}
+
+fn beats(one: &Ranked, other: &Ranked) -> bool {
+    let rank = |ranked: &Ranked| Rank { has_metrics: ranked.has_metrics, score: ranked.score };
+    rank(one).beats(&rank(other))
+}
+
+/// The first few metrics that are waited for, and until when for all.
+fn named(waits: impl Iterator<Item = (String, OffsetDateTime)>) -> Option<(Vec<String>, OffsetDateTime)> {
+    let mut metrics: Vec<String> = Vec::new();
+    let mut last = None;
+    for (metric, until) in waits {
+        last = last.max(Some(until));
+        if metrics.len() < MAX_METRICS_NAMED && !metrics.contains(&metric) {
+            metrics.push(metric);
+        }
+    }
+    last.map(|last| (metrics, last))
+}
