@@ -61,7 +61,7 @@ pub(crate) enum Seen {
         /// What changed and is of interest. There may be nothing.
         changes: Vec<Dated>,
     },
-    /// The stream is gone. Told once an interruption, and not before the first list.
+    /// There is no stream. Told once an interruption.
     Interrupted(StoreError),
     /// The stream is there again and goes on where it was; after a list this is not said.
     Resumed,
@@ -175,9 +175,9 @@ impl<E: Send + 'static> Watcher<E> {
                     if began {
                         telemetry::interrupted(&self.prefix);
                     }
-                    // Told once an interruption, and not before there was anything to interrupt.
+                    // Told once an interruption. The port does not tell it before there was anything to interrupt.
                     if began
-                        && cause_is_told(&self.told, cause)
+                        && (cause_is_told(&self.told, cause) || self.interest != Interest::All)
                         && self.send(Seen::Interrupted(error)).await.is_err()
                     {
                         return;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use madako_messages::placement::kind::Kind;
 use madako_messages::state::Fault;
-use madako_messages::store::Snapshot;
+use madako_messages::store::{Snapshot, StoreErrorKind};
 use tokio::task::yield_now;
 
 use super::decode::decode;
@@ -39,10 +39,18 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                 gauges.show(&shared);
             }
             Seen::Interrupted(error) => {
-                tracing::info!(%error, "the view of placement's resources is not fed");
+                if error.kind == StoreErrorKind::Denied {
+                    tracing::error!(%error, "placement needs a user that may read the whole key space of the store");
+                } else {
+                    tracing::info!(%error, "the view of placement's resources is not fed");
+                }
+                *shared.trouble() = Some(error);
                 shared.position.send_modify(|position| position.attached = false);
             }
-            Seen::Resumed => shared.position.send_modify(|position| position.attached = true),
+            Seen::Resumed => {
+                shared.trouble().take();
+                shared.position.send_modify(|position| position.attached = true);
+            }
         }
     }
 }
@@ -67,6 +75,7 @@ async fn listed(shared: &Shared, snapshot: Snapshot, cause: &'static str) {
         (view.generation(), faults, replaced)
     };
     drop(replaced);
+    shared.trouble().take();
     shared.position.send_modify(|position| {
         position.generation = generation;
         position.revision = snapshot.revision;

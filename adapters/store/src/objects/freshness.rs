@@ -99,7 +99,7 @@ pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) ->
     let began = Instant::now();
     let mut wanted = None;
     let reached = timeout_at(began + deadline, reached(asker, shared, &mut wanted)).await;
-    let result = reached.unwrap_or_else(|_| Err(late(*shared.position.borrow(), wanted, deadline)));
+    let result = reached.unwrap_or_else(|_| Err(late(shared, wanted, deadline)));
     telemetry::fresh(result.is_ok(), began.elapsed());
     result
 }
@@ -136,7 +136,9 @@ fn ended() -> StoreError {
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
 }
 
-fn late(now: Position, wanted: Option<i64>, deadline: Duration) -> StoreError {
+fn late(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError {
+    let now = *shared.position.borrow();
+    let trouble = if now.attached { None } else { shared.trouble().clone() };
     let why = match wanted {
         None => format!("the store did not tell its revision within {deadline:?}"),
         Some(_) if now.generation == 0 => format!("the store could not be read within {deadline:?}"),
@@ -145,5 +147,10 @@ fn late(now: Position, wanted: Option<i64>, deadline: Duration) -> StoreError {
             format!("the view is at revision {} and did not reach {wanted} within {deadline:?}", now.revision)
         }
     };
-    StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Deadline, why }
+    let operation = OPERATION.to_owned();
+    match trouble {
+        // What keeps the watch from the store says more than that it took too long.
+        Some(trouble) => StoreError { operation, kind: trouble.kind, why: format!("{why}: {trouble}") },
+        None => StoreError { operation, kind: StoreErrorKind::Deadline, why },
+    }
 }

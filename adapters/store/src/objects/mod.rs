@@ -29,7 +29,7 @@ mod source;
 mod telemetry;
 mod view;
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use async_trait::async_trait;
 use madako_messages::feed::Task;
@@ -74,13 +74,19 @@ struct Shared {
     position: watch::Sender<Position>,
     /// Told after followers have something to take.
     news: watch::Sender<()>,
+    /// Why the watch does not follow the store now.
+    trouble: Mutex<Option<StoreError>>,
 }
 
 impl Shared {
     fn new() -> Arc<Self> {
         let (view, position, news) =
             (RwLock::default(), watch::Sender::new(Position::default()), watch::Sender::new(()));
-        Arc::new(Self { view, position, news })
+        Arc::new(Self { view, position, news, trouble: Mutex::default() })
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, View> {

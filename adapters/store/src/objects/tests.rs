@@ -219,6 +219,14 @@ async fn a_read_ends_with_the_deadline() {
     assert_eq!((error.kind, began.elapsed()), (StoreErrorKind::Deadline, DEADLINE));
     assert!(error.why.contains("could not be read"), "{error}");
 
+    // What is known of the cause is told.
+    told.interrupt().await;
+    let read = told.read();
+    told.question().await.send(Ok(5)).unwrap();
+    let error = read.await.unwrap().unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
+    assert!(error.why.ends_with("watch of every key failed: the connection is gone"), "{error}");
+
     told.list(5, &[], "start").await;
     let read = told.read();
     told.question().await.send(Ok(6)).unwrap();
