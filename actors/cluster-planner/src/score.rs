@@ -23,7 +23,10 @@ fn lifetime_days(machine: &Machine, now: OffsetDateTime) -> i64 {
 
 /// Points for the time until a machine's retire date.
 pub(crate) fn lifetime_points(machine: &Machine, now: OffsetDateTime) -> i64 {
-    let days = lifetime_days(machine, now);
+    points_for(lifetime_days(machine, now))
+}
+
+fn points_for(days: i64) -> i64 {
     LIFETIME_DAYS
         .iter()
         .map(|limit| match days {
@@ -49,14 +52,15 @@ pub(crate) fn rack_points(nodes: u64) -> i64 {
 /// What a machine's score is made of, of which `points` are not its rack's.
 pub(crate) fn parts(machine: &Machine, now: OffsetDateTime, score: i64, points: i64) -> Score {
     let small = |number: i64| i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
-    let lifetime_points = lifetime_points(machine, now);
+    let days = lifetime_days(machine, now);
+    let lifetime_points = points_for(days);
     let rack_points = score - points;
     let in_rack = RACK_CAPACITY - rack_points / POINTS_PER_NODE;
     Score {
         health_points: small(points - lifetime_points),
         in_rack: u32::try_from(in_rack).unwrap_or(u32::MAX),
         rack_points: small(rack_points),
-        days: small(lifetime_days(machine, now)),
+        days: small(days),
         lifetime_points: small(lifetime_points),
     }
 }
