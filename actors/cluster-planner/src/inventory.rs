@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use madako_messages::cluster::Cluster;
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::plan::DuplicateAddress;
+use time::OffsetDateTime;
 
 use crate::node::ANNOTATION_SERIAL;
 
@@ -31,6 +32,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) state: MachineState,
     pub(crate) rack: i64,
     pub(crate) role: RoleId,
+    pub(crate) retire_date: OffsetDateTime,
     /// Whether other machines claim the address too.
     pub(crate) shared: bool,
     /// Whether labels can be made of all that the machine brings, where that is known from the start.
@@ -94,6 +96,7 @@ impl<'a> Inventory<'a> {
                 state: machine.status.state,
                 rack: machine.spec.rack,
                 role: roles.id(&machine.spec.role),
+                retire_date: machine.spec.retire_date,
                 shared: false,
                 // The first plan asks this of every healthy machine, and here they lie in memory as they come.
                 good_labels: (current.is_none() && machine.status.state == MachineState::Healthy)
