@@ -138,7 +138,7 @@ impl Planner<'_> {
 
     /// What the score of a pick is made of.
     pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_messages::plan::Score {
-        score::parts(self.inventory.machine(pick.id), self.input.now, pick.score, pick.points)
+        score::parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }
 
     /// Takes workers away; what was prepared for picking new ones is no longer true then.
@@ -209,7 +209,7 @@ impl Planner<'_> {
 
     fn candidate(&self, id: Id) -> Candidate {
         let entry = self.inventory.entry(id);
-        Candidate { rack: entry.rack, points: Reverse(lifetime_points(entry.machine, self.input.now)), id }
+        Candidate { rack: entry.rack, points: Reverse(lifetime_points(entry, self.input.now)), id }
     }
 
     /// The key of a taint that a control plane node must not have, if the node has one.

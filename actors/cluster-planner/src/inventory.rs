@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use madako_messages::cluster::Cluster;
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::plan::DuplicateAddress;
+use time::OffsetDateTime;
 
 use crate::node::ANNOTATION_SERIAL;
 
@@ -31,8 +32,11 @@ pub(crate) struct Entry<'a> {
     pub(crate) state: MachineState,
     pub(crate) rack: i64,
     pub(crate) role: RoleId,
+    pub(crate) retire_date: OffsetDateTime,
     /// Whether other machines claim the address too.
     pub(crate) shared: bool,
+    /// Whether labels can be made of all that the machine brings, where that is known from the start.
+    good_labels: Option<bool>,
 }
 
 impl Entry<'_> {
@@ -92,7 +96,11 @@ impl<'a> Inventory<'a> {
                 state: machine.status.state,
                 rack: machine.spec.rack,
                 role: roles.id(&machine.spec.role),
+                retire_date: machine.spec.retire_date,
                 shared: false,
+                // The first plan asks this of every healthy machine, and here they lie in memory as they come.
+                good_labels: (current.is_none() && machine.status.state == MachineState::Healthy)
+                    .then(|| machine.has_good_labels()),
             });
         }
         numbered.sort_unstable();
@@ -115,7 +123,7 @@ impl<'a> Inventory<'a> {
         for group in odd.chunk_by(|a, b| a.0 == b.0) {
             inventory.push(group.iter().map(|(_, index)| listed[*index]), &mut serials_in_use);
         }
-        inventory.good_labels = vec![Cell::new(None); inventory.entries.len()];
+        inventory.good_labels = inventory.entries.iter().map(|entry| Cell::new(entry.good_labels)).collect();
         inventory
     }
 

@@ -105,24 +105,26 @@ impl<'a> Planner<'a> {
         filled?;
         let control_plane = NodeMaker::new(self.input.template.control_plane());
         let workers: Vec<NodeMaker<'_>> = self.templates.nodes().map(NodeMaker::new).collect();
-        let makers = self
-            .draft
-            .control_plane()
-            .iter()
-            .map(|id| (*id, Some(&control_plane)))
-            // Every worker has a template: the roles were checked.
-            .chain(self.draft.workers().iter().map(|id| (*id, self.worker_maker(*id, &workers))));
-        let mut nodes = Vec::with_capacity(self.draft.control_plane().len() + self.draft.workers().len());
+        // Every worker has a template: the roles were checked.
+        let workers =
+            self.draft.workers().iter().filter_map(|id| Some((*id, self.worker_maker(*id, &workers)?)));
+        let makers = self.draft.control_plane().iter().map(|id| (*id, &control_plane)).chain(workers);
+        // Made in the order in which the machines lie in memory, a hundred thousand nodes take two thirds of the time.
+        let mut makers: Vec<_> = makers.enumerate().collect();
+        makers.sort_unstable_by_key(|(_, (id, _))| std::ptr::from_ref(self.inventory.machine(*id)));
+        let mut nodes = Vec::new();
+        nodes.resize_with(makers.len(), Node::default);
         let mut left_out = Vec::new();
-        nodes.extend(makers.filter_map(|(id, maker)| {
+        for (place, (id, maker)) in makers {
             let entry = self.inventory.entry(id);
             let good_labels = self.inventory.has_good_labels(id);
             if !good_labels {
-                left_out.push(id);
+                left_out.push((place, id));
             }
-            Some(maker?.node(entry.machine, entry.address, good_labels))
-        }));
-        for id in left_out {
+            nodes[place] = maker.node(entry.machine, entry.address, good_labels);
+        }
+        left_out.sort_unstable();
+        for (_, id) in left_out {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
             self.fired_about(rule, Why::LabelsLeftOut(bad), id);
         }

@@ -83,12 +83,8 @@ impl Planner<'_> {
         self.refuse_empty_control_plane(rule)?;
 
         let candidates = self.draft.control_plane().iter().map(|id| {
-            let machine = self.inventory.machine(*id);
-            Candidate {
-                rack: machine.spec.rack,
-                points: Reverse(staying_points(machine, self.input.now)),
-                id: *id,
-            }
+            let entry = self.inventory.entry(*id);
+            Candidate { rack: entry.rack, points: Reverse(staying_points(entry, self.input.now)), id: *id }
         });
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
         let mut picker = Picker::leaving(candidates.collect(), |rack| racks.get(&rack).copied().unwrap_or(0));

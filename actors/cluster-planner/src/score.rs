@@ -3,9 +3,11 @@
 //! A score has a part that a machine keeps while a plan is made, and one that its rack has: each node
 //! of the same kind in a rack makes the rack less welcome by [`POINTS_PER_NODE`].
 
-use madako_messages::machine::{Machine, MachineState};
+use madako_messages::machine::MachineState;
 use madako_messages::plan::Score;
 use time::OffsetDateTime;
+
+use crate::inventory::Entry;
 
 /// Nodes in a rack at which its points reach 0; more give negative points (seed 000).
 const RACK_CAPACITY: i64 = 100;
@@ -17,13 +19,16 @@ const HEALTHY_POINTS: i64 = 1_000;
 const LIFETIME_DAYS: [i64; 3] = [250, 500, 1_000];
 
 /// The time until a machine's retire date, in whole days cut towards zero.
-fn lifetime_days(machine: &Machine, now: OffsetDateTime) -> i64 {
-    (machine.spec.retire_date - now).whole_days()
+fn lifetime_days(entry: &Entry<'_>, now: OffsetDateTime) -> i64 {
+    (entry.retire_date - now).whole_days()
 }
 
 /// Points for the time until a machine's retire date.
-pub(crate) fn lifetime_points(machine: &Machine, now: OffsetDateTime) -> i64 {
-    let days = lifetime_days(machine, now);
+pub(crate) fn lifetime_points(entry: &Entry<'_>, now: OffsetDateTime) -> i64 {
+    points_for(lifetime_days(entry, now))
+}
+
+fn points_for(days: i64) -> i64 {
     LIFETIME_DAYS
         .iter()
         .map(|limit| match days {
@@ -35,9 +40,9 @@ pub(crate) fn lifetime_points(machine: &Machine, now: OffsetDateTime) -> i64 {
 }
 
 /// Points that a machine keeps while control plane nodes are chosen to be ones no more.
-pub(crate) fn staying_points(machine: &Machine, now: OffsetDateTime) -> i64 {
-    let health = if machine.status.state == MachineState::Healthy { HEALTHY_POINTS } else { 0 };
-    health + lifetime_points(machine, now)
+pub(crate) fn staying_points(entry: &Entry<'_>, now: OffsetDateTime) -> i64 {
+    let health = if entry.state == MachineState::Healthy { HEALTHY_POINTS } else { 0 };
+    health + lifetime_points(entry, now)
 }
 
 /// Points of a rack with so many nodes of the kind.
@@ -47,16 +52,17 @@ pub(crate) fn rack_points(nodes: u64) -> i64 {
 }
 
 /// What a machine's score is made of, of which `points` are not its rack's.
-pub(crate) fn parts(machine: &Machine, now: OffsetDateTime, score: i64, points: i64) -> Score {
+pub(crate) fn parts(entry: &Entry<'_>, now: OffsetDateTime, score: i64, points: i64) -> Score {
     let small = |number: i64| i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
-    let lifetime_points = lifetime_points(machine, now);
+    let days = lifetime_days(entry, now);
+    let lifetime_points = points_for(days);
     let rack_points = score - points;
     let in_rack = RACK_CAPACITY - rack_points / POINTS_PER_NODE;
     Score {
         health_points: small(points - lifetime_points),
         in_rack: u32::try_from(in_rack).unwrap_or(u32::MAX),
         rack_points: small(rack_points),
-        days: small(lifetime_days(machine, now)),
+        days: small(days),
         lifetime_points: small(lifetime_points),
     }
 }

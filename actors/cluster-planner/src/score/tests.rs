@@ -1,6 +1,7 @@
 use time::Duration;
 
 use super::*;
+use crate::inventory::Inventory;
 use crate::testing::{MachineWith as _, machine, now};
 
 #[test]
@@ -27,11 +28,9 @@ fn lifetime_counts_whole_days_cut_towards_zero() {
         (day * -700_000, -3),
     ];
     for (lifetime, points) in cases {
-        assert_eq!(
-            lifetime_points(&machine("10.0.0.1", 0, "a").due_in(lifetime), now()),
-            points,
-            "{lifetime}"
-        );
+        let machines = [machine("10.0.0.1", 0, "a").due_in(lifetime)];
+        let inventory = Inventory::new(&machines, None);
+        assert_eq!(lifetime_points(inventory.entry(0), now()), points, "{lifetime}");
     }
 }
 

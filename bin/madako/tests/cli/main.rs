@@ -9,6 +9,7 @@
 )]
 
 mod configuration;
+mod demo;
 mod operate;
 mod planning;
 mod program;

@@ -1,0 +1,31 @@
+//! `demo` without a terminal: it ends by itself, and tells everything once.
+
+use crate::program::madako;
+
+/// Every address is one that is free, so that demos can run beside each other.
+const ANYWHERE: [&str; 6] = ["demo", "--for=3s", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
+
+#[tokio::test]
+async fn its_summary_is_all_that_a_program_gets() {
+    let answer = madako(&[&ANYWHERE[..], &["--seed", "7", "-o", "json"]].concat()).await;
+    let summary = answer.json();
+    answer.calm();
+    assert_eq!((summary["seed"].as_u64(), summary["machines"].as_u64()), (Some(7), Some(60)), "{summary}");
+    assert_eq!(summary["plans"]["initialize"], 1, "{summary}");
+    assert_eq!(summary["invariant_violations"], 0, "{summary}");
+    assert_eq!(summary["cluster"]["control_plane"], 3, "{summary}");
+    for count in ["seconds", "commits", "leader_changes", "actor_restarts"] {
+        assert!(summary[count].is_u64(), "{count}: {summary}");
+    }
+    assert!(summary["cluster"]["workers"].as_u64() >= Some(30), "{summary}");
+}
+
+#[tokio::test]
+async fn for_people_it_prints_a_line_for_each_thing_that_happens() {
+    let lines = madako(&ANYWHERE).await.calm();
+    for line in [" leads (epoch ", " planned initialize in ", " committed cluster at revision "] {
+        assert_eq!(lines.matches(line).count(), 1, "{line:?} in\n{lines}");
+    }
+    assert!(lines.matches("the registry has not answered yet").count() <= 1, "{lines}");
+    assert!(lines.lines().last().is_some_and(|last| last.contains("0 violations of invariants")), "{lines}");
+}
