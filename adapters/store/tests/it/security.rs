@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Permission};
+use madako_messages::placement::objects::Objects as _;
 use madako_messages::store::{CampaignEvent, CampaignOptions, Store as _, StoreErrorKind, WatchEvent};
-use madako_store::{EtcdStore, Secret, StoreConfig};
+use madako_store::{CachedObjects, EtcdStore, Secret, StoreConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::time::timeout;
 
-use crate::etcd::{Etcd, config_at, put, within, write};
+use crate::etcd::{Etcd, config_at, eventually, put, within, write};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -133,6 +134,25 @@ async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
     let told = timeout(Duration::from_secs(6), campaign.events.recv()).await;
     assert!(told.is_err(), "{told:?}");
     assert!(store.holds_until(&epoch).is_some());
+}
+
+#[tokio::test]
+async fn the_cache_of_placement_needs_a_user_of_the_whole_key_space_and_says_so() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    switch_authentication_on(&etcd).await;
+    let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
+    let objects = CachedObjects::start(&store);
+    assert_eq!(objects.fresh().await.unwrap_err().kind, StoreErrorKind::Denied);
+    // Now it may ask for the store's revision, and still not watch the store.
+    let options = ConnectOptions::new().with_user("root", "toor");
+    let mut root = Client::connect([etcd.endpoint()], Some(options)).await.unwrap();
+    let ours = Permission::read("/madako/").with_prefix();
+    root.role_grant_permission("cke", ours).await.unwrap();
+    let error = objects.fresh().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied);
+    assert!(error.why.contains("watch of every key failed"), "{error}");
+    root.role_grant_permission("cke", Permission::read_write("").with_all_keys()).await.unwrap();
+    eventually("it may do everything now", async || objects.fresh().await.ok()).await;
 }
 
 #[tokio::test]
