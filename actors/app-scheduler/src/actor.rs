@@ -26,6 +26,7 @@ use madako_messages::placement::kubernetes::Cluster;
 use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
+use madako_messages::placement::ownership;
 use madako_messages::ports::Clock;
 use madako_messages::store::{Snapshot as Kept, Store};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -366,6 +367,10 @@ impl SchedulerState {
                     {
                         rest.clear();
                         self.read(myself);
+                    }
+                    // Nothing is decided here for now: the rest would be refused as well.
+                    CommitError::Conflict { keys } if keys.iter().any(|key| key == ownership::KEY) => {
+                        rest.clear()
                     }
                     // What else was decided still holds; what changed is on its way.
                     CommitError::Conflict { .. }
