@@ -2,43 +2,18 @@
 //!
 //! Streams stand in the descriptions only: a program that tries out every parameter would wait for their end.
 
-use std::collections::BTreeMap;
+mod types;
 
 use axum::http::Method;
-use madako_messages::placement::infrastructure::CloudBinding;
-use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
-use madako_messages::placement::kubernetes::{ApplicationComplete, ApplicationShutdown, ClusterBinding};
-use madako_messages::placement::openstack::MagnumClusterBinding;
-use madako_messages::placement::schema::{Access, FieldSchema, Schema, Shape};
+use madako_messages::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
+use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
 use super::route::{Target, parts};
 
-/// Names of resources and namespaces.
-const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
-/// Values of labels, and their keys.
-const LABEL: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
-const LABEL_KEY: &str =
-    "^([A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?/)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 /// Requirements on labels, as [`super::selector`] reads them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
     (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*)?$";
-/// Points in time: of what is taken, what everybody writes.
-const TIME: &str = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
-    ([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?$";
-/// What a number may be as a text.
-const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
-const WEIGHT: &str = r"^([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
-const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
-
-/// Whose view of a type is described.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Side {
-    /// What a request brings: fields of ours may be there and count for nothing, others may not.
-    Request,
-    /// What an answer has: every field, and such that another version left.
-    Answer,
-}
 
 /// The document.
 pub(super) fn document(version: &str) -> Value {
@@ -247,199 +222,6 @@ fn problem_schema() -> Value {
             }},
         },
     })
-}
-
-/// A reference to a resource of one kind.
-fn target_of(kind: &Kind) -> Value {
-    let name = json!({"type": "string"});
-    let (namespace, required) = match kind.namespaced() {
-        true => (name.clone(), json!(["api", "kind", "name", "namespace"])),
-        false => (json!({"type": "null"}), json!(["api", "kind", "name"])),
-    };
-    let (api, known) = (json!({"const": kind.api().name()}), json!({"const": kind.name()}));
-    let properties = json!({"api": api, "kind": known, "name": name, "namespace": namespace});
-    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
-}
-
-fn reference(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
-}
-
-/// The types that were described, by name.
-#[derive(Default)]
-struct Types {
-    named: BTreeMap<String, Value>,
-}
-
-impl Types {
-    /// A reference to an object's description.
-    fn object(&mut self, schema: &'static Schema, side: Side) -> Value {
-        let name = match side {
-            Side::Request => format!("{}Request", schema.name),
-            Side::Answer => schema.name.to_owned(),
-        };
-        if !self.named.contains_key(&name) {
-            // Its place, for types that contain themselves.
-            self.named.insert(name.clone(), Value::Null);
-            let described = self.describe(schema, side);
-            self.named.insert(name.clone(), described);
-        }
-        reference(&name)
-    }
-
-    fn describe(&mut self, schema: &'static Schema, side: Side) -> Value {
-        let mut properties = Map::new();
-        let mut required = Vec::new();
-        for (name, value) in schema.constants {
-            properties.insert((*name).to_owned(), json!({"const": value}));
-            if side == Side::Answer {
-                required.push(*name);
-            }
-        }
-        for field in schema.fields {
-            properties.insert(field.name.to_owned(), self.field(field, side));
-            let given = matches!(field.access, Access::Required | Access::Immutable);
-            if side == Side::Answer || given {
-                required.push(field.name);
-            }
-        }
-        if side == Side::Answer {
-            return json!({"type": "object", "required": required, "properties": properties});
-        }
-        for name in schema.tolerated {
-            properties.insert((*name).to_owned(), json!({"description": "Passed over."}));
-        }
-        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
-    }
-
-    fn field(&mut self, field: &'static FieldSchema, side: Side) -> Value {
-        if side == Side::Request && field.access.is_ours() {
-            return json!({"description": "Passed over.", "readOnly": true});
-        }
-        if side == Side::Request && matches!(field.name, "name" | "namespace") && field.access.is_immutable()
-        {
-            let name = json!({"type": "string", "pattern": NAME});
-            return match field.shape {
-                Shape::Nullable(_) => json!({"anyOf": [name, {"type": "null"}]}),
-                _ => name,
-            };
-        }
-        if side == Side::Request && field.name == "weight" {
-            return json!({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": WEIGHT}]});
-        }
-        if side == Side::Request && field.name == "labels" && matches!(field.shape, Shape::Map(_)) {
-            let value = json!({"type": "string", "pattern": LABEL});
-            return json!({"type": "object", "propertyNames": {"pattern": LABEL_KEY}, "additionalProperties": value});
-        }
-        self.shape(&field.shape, side)
-    }
-
-    fn shape(&mut self, shape: &'static Shape, side: Side) -> Value {
-        let or_text = |number: Value, pattern: &str| match side {
-            Side::Answer => number,
-            Side::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
-        };
-        match shape {
-            // What is stored already may be a constraint that no request may bring any more.
-            Shape::LabelConstraint | Shape::MetricConstraint if side == Side::Request => {
-                let pattern = shape.pattern().map(|pattern| format!("^(?:{pattern})$"));
-                json!({"type": "string", "pattern": pattern})
-            }
-            Shape::Time if side == Side::Request => json!({"type": "string", "pattern": TIME}),
-            Shape::Text | Shape::Secret | Shape::Time | Shape::LabelConstraint | Shape::MetricConstraint => {
-                json!({"type": "string"})
-            }
-            Shape::Bool => json!({"type": "boolean"}),
-            Shape::Integer => {
-                let number =
-                    json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX, "format": "int64"});
-                or_text(number, INTEGER)
-            }
-            Shape::Number => or_text(json!({"type": "number"}), NUMBER),
-            Shape::Choice(names) => json!({"enum": names}),
-            Shape::List(item) => json!({"type": "array", "items": self.shape(item, side)}),
-            Shape::Map(entry) => json!({"type": "object", "additionalProperties": self.shape(entry, side)}),
-            Shape::Nullable(shape) => json!({"anyOf": [self.shape(shape, side), {"type": "null"}]}),
-            Shape::Object(schema) => self.object(schema, side),
-            Shape::Tagged(variants) => {
-                let variants: Vec<Value> = variants
-                    .iter()
-                    .map(|(name, content)| {
-                        let properties = json!({"type": {"const": name}, *name: self.shape(content, side)});
-                        let mut variant =
-                            json!({"type": "object", "required": ["type", name], "properties": properties});
-                        if side == Side::Request {
-                            variant["additionalProperties"] = json!(false);
-                        }
-                        variant
-                    })
-                    .collect();
-                json!({"oneOf": variants})
-            }
-            Shape::FreeForm | Shape::SecretFreeForm => json!({"type": "object"}),
-            Shape::TextOrFreeForm => json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
-        }
-    }
-
-    /// What a request for a part brings; `None` for nothing.
-    fn part(&mut self, kind: Kind, part: Subresource) -> Option<Value> {
-        let schema = match (part, kind) {
-            (Subresource::Retry, _) => return None,
-            (Subresource::Status, _) => return Some(self.status(kind)),
-            (Subresource::Complete, _) => &ApplicationComplete::SCHEMA,
-            (Subresource::Shutdown, _) => &ApplicationShutdown::SCHEMA,
-            (Subresource::Binding, Kind::Cluster) => &CloudBinding::SCHEMA,
-            (Subresource::Binding, Kind::MagnumCluster) => &MagnumClusterBinding::SCHEMA,
-            (Subresource::Binding, _) => &ClusterBinding::SCHEMA,
-        };
-        let described = self.object(schema, Side::Request);
-        let targets: &[Kind] = match (part, kind) {
-            (Subresource::Binding, Kind::Cluster) => &[Kind::Cloud, Kind::GlobalCloud],
-            (Subresource::Binding, Kind::MagnumCluster) => &[Kind::Project],
-            (Subresource::Binding, _) => &[Kind::Cluster],
-            _ => return Some(described),
-        };
-        // What it is bound to is always the first field.
-        if let Some(field) = schema.fields.first() {
-            let described = self.named.entry(format!("{}Request", schema.name)).or_default();
-            described["properties"][field.name] =
-                json!({"oneOf": targets.iter().map(target_of).collect::<Vec<_>>()});
-        }
-        Some(described)
-    }
-
-    /// A whole resource of which only the status counts.
-    fn status(&mut self, kind: Kind) -> Value {
-        let schema = kind.schema();
-        let mut properties = Map::new();
-        for (name, value) in schema.constants {
-            properties.insert((*name).to_owned(), json!({"const": value}));
-        }
-        for field in schema.fields {
-            let described = match field.name {
-                "status" => self.shape(&field.shape, Side::Request),
-                _ => json!({"type": "object", "description": "Passed over."}),
-            };
-            properties.insert(field.name.to_owned(), described);
-        }
-        let required: Vec<_> = schema.fields.iter().map(|field| field.name).collect();
-        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
-    }
-
-    fn list(&mut self, kind: Kind, item: &Value) -> Value {
-        let name = format!("{}List", kind.name());
-        let metadata = json!({"type": "object", "properties": {"continue": {"type": "string"}}});
-        let described = json!({
-            "type": "object",
-            "required": ["api", "kind", "metadata", "items"],
-            "properties": {
-                "api": {"const": kind.api().name()}, "kind": {"const": name},
-                "metadata": metadata, "items": {"type": "array", "items": item},
-            },
-        });
-        self.named.insert(name.clone(), described);
-        reference(&name)
-    }
 }
 
 /// The template of a target's path in the document.

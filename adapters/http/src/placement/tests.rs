@@ -1,6 +1,7 @@
 //! The API over resources in memory, with real requests.
 
 mod access;
+mod conflict;
 mod crud;
 mod described;
 mod krake;

@@ -17,7 +17,8 @@ impl Uids {
     }
 
     /// The next identity.
-    pub(super) fn draw(&self) -> String {
+    #[must_use]
+    pub fn draw(&self) -> String {
         let mut bytes = [0; 16];
         // Nothing panics while the generator is locked, and half a draw would do no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
