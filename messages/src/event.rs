@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::guard::GuardState;
 use crate::invariants::Violation;
+use crate::placement::decision::Decision;
+use crate::placement::kind::ObjectKey;
 use crate::plan::{Action, Plan, PlanError};
 
 /// Why nothing is planned at the moment.
@@ -199,6 +201,13 @@ pub enum Event {
     },
     /// This instance decides about placement from now on.
     PlacementOwned,
+    /// A decision about placement that led to something was committed.
+    Decided {
+        /// What was decided about.
+        application: ObjectKey,
+        /// What, and why.
+        decision: Box<Decision>,
+    },
     /// An actor failed and is restarted after a pause.
     ActorFailed {
         /// Its name without the instance.

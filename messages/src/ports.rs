@@ -22,6 +22,8 @@ pub enum HttpMethod {
     Get,
     /// POST.
     Post,
+    /// PUT.
+    Put,
 }
 
 /// A bounded HTTP request.

@@ -73,6 +73,8 @@ fn log(instance: &str, event: &Event) {
             warn!(instance, owner, "another prefix owns placement: nothing is decided about it here");
         }
         Event::PlacementOwned => info!(instance, "decides about placement"),
+        // The scheduler logs it, with its fields.
+        Event::Decided { .. } => {}
         Event::Observed { machines, left_out } => {
             debug!(instance, machines, left_out, "the registry answered");
         }

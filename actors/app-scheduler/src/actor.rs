@@ -414,6 +414,10 @@ impl SchedulerState {
         }
         for (application, decision) in batch.decisions {
             telemetry::decided(&application, &decision);
+            self.given.events.emit(Event::Decided {
+                application: application.clone(),
+                decision: Box::new(decision.clone()),
+            });
             self.last.insert(application, decision);
         }
     }

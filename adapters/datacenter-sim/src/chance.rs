@@ -35,6 +35,7 @@ pub(crate) enum Kind {
     OutageAfter = 19,
     OutageTakes = 20,
     PowerOnTakes = 21,
+    MetricTurn = 22,
 }
 
 /// The source of all choices of one data center.

@@ -2,7 +2,7 @@
 //!
 //! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state, moved by the time that it
 //! is given; [`SimulatedRegistry`] serves it, over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] makes
-//! it fail in every way that a registry can.
+//! it fail in every way that a registry can. Beside it, [`SimulatedPrometheus`] has metrics that wander.
 //!
 //! Guarantees: a history depends on its configuration (the seed within), the operator's actions and their
 //! times, and on nothing else; states change by sabakan's rules; searches choose machines as sabakan does.
@@ -21,6 +21,7 @@ mod faults;
 mod filter;
 mod life;
 mod memory;
+mod prometheus;
 mod schema;
 mod server;
 mod service;
@@ -35,6 +36,7 @@ pub use datacenter::{BOOT_ROLE, Datacenter, Happening, MAX_JOURNAL, What};
 pub use faults::{Fault, FaultSwitch};
 pub use filter::chooses;
 pub use memory::InMemoryHttp;
+pub use prometheus::{SimulatedPrometheus, Wandering};
 pub use server::GRAPHQL_PATH;
 pub use service::SimulatedRegistry;
 pub use transitions::{SetStateError, permitted};

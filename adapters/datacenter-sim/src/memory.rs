@@ -21,7 +21,7 @@ use crate::service::SimulatedRegistry;
 /// Bytes that one side of the pipe may be ahead of the other, about what a socket holds.
 const PIPE: usize = 64 * 1024;
 
-/// An HTTP transport whose every request goes to one simulated registry, whatever host its URL names.
+/// An HTTP transport whose every request goes to one server, such as a simulated registry, whatever host its URL names.
 #[derive(Debug, Clone)]
 pub struct InMemoryHttp {
     router: Router,
@@ -38,6 +38,12 @@ impl SimulatedRegistry {
 }
 
 impl InMemoryHttp {
+    /// A transport whose every request goes to one router.
+    #[must_use]
+    pub fn to(router: Router) -> Self {
+        Self { router, registry: FaultSwitch::new(), link: FaultSwitch::new() }
+    }
+
     /// Faults of this transport's own way to the registry, beside those of the registry: refusal, hanging and
     /// slowness. Other faults have no effect here.
     #[must_use]
@@ -143,6 +149,7 @@ fn to_hyper(request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
     let method = match request.method {
         HttpMethod::Get => "GET",
         HttpMethod::Post => "POST",
+        HttpMethod::Put => "PUT",
     };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut builder = Request::builder().method(method).uri(target);

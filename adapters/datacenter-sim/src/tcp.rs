@@ -1,4 +1,4 @@
-//! The registry on a TCP socket.
+//! The simulated servers on a TCP socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,20 +41,28 @@ impl SimulatedRegistry {
 
     async fn serve_while_open(&self, listener: TcpListener) {
         let router = self.router();
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                biased;
-                () = self.faults().until_refusing(true) => return,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                    Ok((stream, _)) => { connections.spawn(serve_one(stream, router.clone())); }
-                    Err(error) => {
-                        tracing::debug!(%error, "the simulated registry cannot take a connection");
-                        tokio::time::sleep(RETRY_PAUSE).await;
-                    }
-                },
-            }
+        tokio::select! {
+            biased;
+            () = self.faults().until_refusing(true) => {}
+            () = serve(&listener, &router) => {}
+        }
+    }
+}
+
+/// Answers connections until the future is dropped, and with it every connection.
+pub(crate) async fn serve(listener: &TcpListener, router: &axum::Router) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _)) => { connections.spawn(serve_one(stream, router.clone())); }
+                Err(error) => {
+                    tracing::debug!(%error, "a simulated server cannot take a connection");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            },
         }
     }
 }
@@ -66,7 +74,7 @@ async fn serve_one(stream: TcpStream, router: axum::Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the simulated registry ended early");
+        tracing::debug!(%error, "a connection to a simulated server ended early");
     }
 }
 

@@ -91,6 +91,7 @@ impl ReqwestTransport {
         let method = match request.method {
             HttpMethod::Get => Method::GET,
             HttpMethod::Post => Method::POST,
+            HttpMethod::Put => Method::PUT,
         };
         let headers = header_map(&request.headers).map_err(invalid)?;
         let limit = request.max_response_bytes;

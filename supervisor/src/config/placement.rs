@@ -81,6 +81,18 @@ pub struct Metrics {
 /// Time between rounds of metrics (issue 4, section 3).
 const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
+impl Default for Placement {
+    /// What an empty section means.
+    fn default() -> Self {
+        Self {
+            controllers: true,
+            api: default_api(),
+            scheduler: SchedulerConfig::default(),
+            metrics: Metrics { interval: METRICS_INTERVAL },
+        }
+    }
+}
+
 impl Api {
     /// Whether everybody who reaches it may do something without showing who they are.
     #[must_use]

@@ -6,6 +6,7 @@
 
 mod mischief;
 mod picture;
+mod placement;
 mod summary;
 mod tell;
 #[cfg(test)]

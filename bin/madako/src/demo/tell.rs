@@ -5,6 +5,8 @@ use std::time::Duration;
 use madako_messages::event::Event;
 use madako_messages::plan::{Change, ChangeKind};
 
+use super::placement;
+
 /// Changes that one line names.
 const NAMED: usize = 6;
 
@@ -25,6 +27,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
         Event::PlacementHeld { owner } => format!("decides nothing about placement: {owner} does"),
         Event::PlacementOwned => "decides about placement".to_owned(),
+        Event::Decided { application, decision } => return placement::tell::tell(application, decision),
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),
             None => "no address is claimed twice any more".to_owned(),

@@ -1,0 +1,257 @@
+//! A simulated Prometheus whose metrics wander: what clusters would tell of themselves.
+//!
+//! For: the demo. Its values are answered over HTTP, so that whoever asks goes the way of a real one.
+//!
+//! Guarantees: a value depends on the seed, the metric's place in the list and the time since the start, and on nothing
+//! else: not on who asks, nor on how often. It changes steadily and stays within its bounds.
+//!
+//! Does not: keep samples. Of Prometheus' API only instant queries by GET are there, and of its language only what
+//! chooses metrics by their names.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use madako_messages::ports::Clock;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+
+use crate::chance::{Chance, Kind};
+use crate::tcp;
+
+/// The path of instant queries.
+const QUERY_PATH: &str = "/api/v1/query";
+/// Steps between the bounds of a value: as fine as anybody looks at.
+const STEPS: u64 = 10_000;
+
+/// A metric that wanders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wandering {
+    /// Its name.
+    pub name: String,
+    /// Its least value.
+    pub least: f64,
+    /// Its greatest value.
+    pub greatest: f64,
+    /// Time from one turn, at most, to the next; longer than nothing.
+    pub pace: Duration,
+}
+
+/// A simulated Prometheus. Clones are the same one.
+#[derive(Clone)]
+pub struct SimulatedPrometheus(Arc<Inside>);
+
+struct Inside {
+    chance: Chance,
+    clock: Arc<dyn Clock>,
+    began: OffsetDateTime,
+    metrics: BTreeMap<String, (u32, Wandering)>,
+    answered: Mutex<BTreeMap<String, f64>>,
+}
+
+impl SimulatedPrometheus {
+    /// Metrics that begin to wander now.
+    #[must_use]
+    pub fn new(seed: u64, clock: Arc<dyn Clock>, metrics: impl IntoIterator<Item = Wandering>) -> Self {
+        let metrics = (0..).zip(metrics).map(|(place, metric)| (metric.name.clone(), (place, metric)));
+        Self(Arc::new(Inside {
+            chance: Chance::new(seed),
+            began: clock.now(),
+            clock,
+            metrics: metrics.collect(),
+            answered: Mutex::default(),
+        }))
+    }
+
+    /// The value that each metric had when somebody asked for it last: what is known of it outside.
+    #[must_use]
+    pub fn answered(&self) -> BTreeMap<String, f64> {
+        self.0.answered().clone()
+    }
+
+    /// The HTTP service.
+    pub fn router(&self) -> Router {
+        Router::new().route(QUERY_PATH, get(query)).with_state(self.clone())
+    }
+
+    /// Serves on a listener until the future is dropped.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub async fn serve_tcp(self, listener: TcpListener) -> io::Result<()> {
+        listener.local_addr()?;
+        tcp::serve(&listener, &self.router()).await;
+        Ok(())
+    }
+}
+
+impl Inside {
+    // Nothing panics while it holds the lock.
+    fn answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value of a metric some time after the start, in steps of a tenth.
+    fn value(&self, place: u32, metric: &Wandering, after: Duration) -> f64 {
+        let turns = after.as_secs_f64() / metric.pace.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (turn, part) = (turns.floor().clamp(0.0, f64::from(u32::MAX - 1)), turns.fract());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
+        let turn = turn as u32;
+        let (from, to) = (self.turn(place, metric, turn), self.turn(place, metric, turn + 1));
+        // Without a jolt at the turns.
+        let eased = part * part * (3.0 - 2.0 * part);
+        ((from + (to - from) * eased) * 10.0).round() / 10.0
+    }
+
+    /// Where a metric turns.
+    fn turn(&self, place: u32, metric: &Wandering, nth: u32) -> f64 {
+        let step = self.chance.below(Kind::MetricTurn, place, nth, STEPS + 1);
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let part = step as f64 / STEPS as f64;
+        metric.least + (metric.greatest - metric.least) * part
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    query: String,
+}
+
+async fn query(State(prometheus): State<SimulatedPrometheus>, Query(asked): Query<Asked>) -> Response {
+    let inside = &prometheus.0;
+    let Some(names) = chosen(&asked.query) else {
+        let error =
+            "only metrics chosen by their names are here: name, {__name__=\"name\"} or {__name__=~\"a|b\"}";
+        let body = json!({"status": "error", "errorType": "bad_data", "error": error});
+        return answer(StatusCode::BAD_REQUEST, &body);
+    };
+    let now = inside.clock.now();
+    let after = Duration::try_from(now - inside.began).unwrap_or_default();
+    let mut result = Vec::new();
+    let mut answered = inside.answered();
+    for name in names {
+        if let Some((place, metric)) = inside.metrics.get(&name) {
+            let value = inside.value(*place, metric, after);
+            let stamp = Value::from(now.unix_timestamp());
+            result.push(json!({"metric": {"__name__": name}, "value": [stamp, value.to_string()]}));
+            answered.insert(name, value);
+        }
+    }
+    drop(answered);
+    answer(StatusCode::OK, &json!({"status": "success", "data": {"resultType": "vector", "result": result}}))
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// The names that a query chooses; `None` if it is anything else.
+fn chosen(query: &str) -> Option<Vec<String>> {
+    let query = query.trim();
+    let is_name = |text: &str| {
+        !text.is_empty() && text.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '_' | ':'))
+    };
+    if is_name(query) {
+        return Some(vec![query.to_owned()]);
+    }
+    let inside = query.strip_prefix('{')?.strip_suffix('}')?.trim().strip_prefix("__name__")?;
+    let (pattern, quoted) = match inside.strip_prefix("=~") {
+        Some(quoted) => (true, quoted),
+        None => (false, inside.strip_prefix('=')?),
+    };
+    let text = unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?)?;
+    if !pattern {
+        return Some(vec![text]);
+    }
+    // A point or the like that is meant as such has a backslash before it; any other is more than a name.
+    text.split('|').map(|name| unescaped(name).filter(|_| plain(name))).collect()
+}
+
+/// A text without the backslashes of its escapes.
+fn unescaped(text: &str) -> Option<String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        plain.push(if character == '\\' { characters.next()? } else { character });
+    }
+    Some(plain)
+}
+
+/// Whether a pattern has no sign with a meaning.
+fn plain(pattern: &str) -> bool {
+    let mut escaped = false;
+    pattern.chars().all(|character| {
+        let meant = escaped || !r".+*?()[]{}^$".contains(character);
+        escaped = character == '\\' && !escaped;
+        meant
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct At(OffsetDateTime);
+
+    impl Clock for At {
+        fn now(&self) -> OffsetDateTime {
+            self.0
+        }
+    }
+
+    fn wandering(seed: u64) -> SimulatedPrometheus {
+        let metric = |name: &str| Wandering {
+            name: name.to_owned(),
+            least: 10.0,
+            greatest: 90.0,
+            pace: Duration::from_secs(30),
+        };
+        let clock = Arc::new(At(OffsetDateTime::UNIX_EPOCH));
+        SimulatedPrometheus::new(seed, clock, [metric("a"), metric("b")])
+    }
+
+    fn history(of: &SimulatedPrometheus, name: &str) -> Vec<f64> {
+        let (place, metric) = &of.0.metrics[name];
+        (0..600).map(|second| of.0.value(*place, metric, Duration::from_secs(second))).collect()
+    }
+
+    #[test]
+    fn a_value_wanders_steadily_within_its_bounds_and_repeats_with_the_seed() {
+        let values = history(&wandering(1), "a");
+        assert_eq!(values, history(&wandering(1), "a"));
+        assert_ne!(values, history(&wandering(2), "a"));
+        assert_ne!(values, history(&wandering(1), "b"));
+        assert!(values.iter().all(|value| (10.0..=90.0).contains(value)), "{values:?}");
+        // The steepest is one and a half of the whole way, within a pace.
+        let jolt = values.windows(2).find(|pair| (pair[0] - pair[1]).abs() > 80.0 * 1.5 / 30.0 + 0.1);
+        assert_eq!(jolt, None);
+        let (least, greatest) =
+            (values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max));
+        assert!(greatest.unwrap() - least.unwrap() > 40.0, "it hardly moves: {least:?} to {greatest:?}");
+    }
+
+    #[test]
+    fn only_names_are_understood() {
+        let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        for (query, expected) in [
+            ("free_oslo", some(&["free_oslo"])),
+            (r#"{__name__="free.oslo"}"#, some(&["free.oslo"])),
+            (r#"{__name__=~"a|b\\.c"}"#, some(&["a", "b.c"])),
+            (r#"{__name__=~"a.*"}"#, None),
+            (r#"{__name__=~"a\"}"#, None),
+            ("rate(a[5m])", None),
+            ("{", None),
+            ("", None),
+        ] {
+            assert_eq!(chosen(query), expected, "{query}");
+        }
+    }
+}

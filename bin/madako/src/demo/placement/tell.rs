@@ -1,0 +1,63 @@
+//! Decisions about placement as lines for people.
+
+use std::time::Duration;
+
+use madako_messages::placement::decision::{Decision, Hold, LeftAlone, Move, Outcome};
+use madako_messages::placement::kind::ObjectKey;
+
+/// How a decision is told; `None` for what changes nothing that one would see.
+pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<String> {
+    let name = &application.name;
+    let fit = format!("{} of {} clusters fit", decision.clusters.fit, decision.clusters.considered);
+    let score = decision.best.as_ref().map_or_else(String::new, |best| format!("score {:.2}, ", best.score));
+    Some(match &decision.outcome {
+        Outcome::Bound { to } => format!("{name} is bound to {} ({score}{fit})", to.name),
+        Outcome::Moved { from, to, why } => {
+            format!("{name} moves from {} to {}: {} ({score}{fit})", from.name, to.name, because(why, decision))
+        }
+        Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, .. } } => format!(
+            "{name} stays on {} though {} would be its place: {}; {limit} moves in a while are enough",
+            on.name,
+            to.name,
+            because(why, decision)
+        ),
+        Outcome::Degraded { .. } => format!("no cluster fits {name} any more: it is tried again"),
+        Outcome::Failed => format!("no cluster fits {name}, and it is not tried again"),
+        Outcome::Creates { cluster, cloud } => {
+            format!("{} is created on {} for {name}", cluster.name, cloud.name)
+        }
+        Outcome::WaitsForCluster { cluster } => format!("{name} waits for {} to be online", cluster.name),
+        Outcome::WaitsForMetric { metrics, .. } => {
+            format!("{name} waits for the first value of {}", metrics.join(", "))
+        }
+        Outcome::LeftAlone { why: LeftAlone::Failed } => format!("{name} failed and is left alone"),
+        Outcome::Stays { .. }
+        | Outcome::LeftAlone { why: LeftAlone::Deleted | LeftAlone::DeletedWithOwner } => return None,
+    })
+}
+
+fn because(why: &Move, decision: &Decision) -> String {
+    match (why, decision.gain) {
+        (Move::Better, Some(gain)) => {
+            format!("better by {:.2}, more than the stickiness of {:.2}", gain.gain, gain.stickiness)
+        }
+        (Move::Better, None) => "it is better there".to_owned(),
+        (Move::NotOnline, _) => "its cluster was not online for too long".to_owned(),
+        (Move::Misfit, _) => "its cluster does not meet its constraints any more".to_owned(),
+        (Move::Gone, _) => "its cluster is gone".to_owned(),
+        (Move::Created, _) => "its own cluster is online".to_owned(),
+    }
+}
+
+/// That the demo takes a cluster away.
+pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
+    format!(
+        "the demo takes {cluster} offline: what runs there has to leave if it stays so for {} s",
+        stays.as_secs()
+    )
+}
+
+/// That the demo brings a cluster back.
+pub(crate) fn online(cluster: &str) -> String {
+    format!("the demo brings {cluster} back online")
+}
