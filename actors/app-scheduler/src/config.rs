@@ -49,11 +49,11 @@ pub struct ClusterCreation {
 /// Which clusters an application may go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Candidates {
-    /// Those of its namespace, as in Krake's code: a namespace is a tenant's.
+    /// Every one: "the application handler considers every Kubernetes cluster" (seed 004).
     #[default]
-    Namespace,
-    /// Those of every namespace.
     All,
+    /// Those of its namespace, as Krake's code has it: for those to whom a namespace is a tenant's.
+    Namespace,
 }
 
 impl Default for SchedulerConfig {
@@ -67,7 +67,7 @@ impl Default for SchedulerConfig {
             max_moves: MaxMoves { percent: 10, at_least: 10 },
             cluster_creation: ClusterCreation { tosca: None, deletion_retention: Duration::from_secs(600) },
             metric_wait: Duration::from_secs(12),
-            candidates: Candidates::Namespace,
+            candidates: Candidates::All,
         }
     }
 }

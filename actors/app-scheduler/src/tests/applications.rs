@@ -6,7 +6,7 @@ use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode, Resour
 use madako_messages::placement::timestamp::Timestamp;
 
 use crate::testing::{NAMESPACE, World, begin, cluster, metric};
-use crate::{MaxMoves, Memory, What};
+use crate::{Candidates, MaxMoves, Memory, SchedulerConfig, What};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Cluster, Some(NAMESPACE), name)
@@ -583,14 +583,18 @@ fn a_deleted_application_is_left_alone() {
 }
 
 #[test]
-fn clusters_of_other_namespaces_are_other_tenants() {
-    let mut world = World::new();
-    let mut other = cluster("other");
-    other.metadata.namespace = Some("else".to_owned());
-    world.put(other);
-    world.application("a", |_| {});
-    world.run();
-    assert_eq!(world.bound("a"), None);
+fn clusters_of_other_namespaces_are_other_tenants_where_that_is_set() {
+    for (candidates, bound) in [(Candidates::All, true), (Candidates::Namespace, false)] {
+        let mut world = World::new();
+        world.config.candidates = candidates;
+        let mut other = cluster("other");
+        other.metadata.namespace = Some("else".to_owned());
+        world.put(other);
+        world.application("a", |_| {});
+        world.run();
+        assert_eq!(world.get::<Application>("a").status.scheduled_to.is_some(), bound, "{candidates:?}");
+    }
+    assert_eq!(SchedulerConfig::default().candidates, Candidates::All);
 }
 
 #[test]
