@@ -177,7 +177,8 @@ impl Fields {
     /// Takes what has no effect here, and notes what was there.
     pub(super) fn ignore(&mut self, names: &[&'static str], ignored: &mut Vec<String>) {
         for name in names {
-            if self.take(name).is_some() {
+            // No hint names what has no effect.
+            if self.fields.remove(*name).is_some() {
                 ignored.push(format!("`{}`", self.path(name)));
             }
         }

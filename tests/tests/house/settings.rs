@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::time::Duration;
 
 use madako_messages::constraints::Constraints;
 use madako_messages::event::Blocked;
 use madako_messages::machine::QueryVariables;
 use madako_messages::template::Template;
-use madako_supervisor::config::{Config, ConfigError, StoreChoice};
+use madako_supervisor::config::{Config, ConfigError, Placement, StoreChoice};
 
 use crate::repository::{text, texts};
 use crate::{nothing, one};
@@ -23,22 +24,61 @@ fn load(config: &str) -> Result<Config, ConfigError> {
     Config::load(Some(file.path()))
 }
 
-/// Every setting that the service knows, by asking for one that it does not.
+/// The sections of the file, each with an unknown setting in it; what is switched on has more settings then.
+const SECTIONS: &str = "
+no-such-setting: 1
+embedded: {no-such-setting: 1}
+placement:
+  no-such-setting: 1
+  api:
+    no-such-setting: 1
+    etcd: {no-such-setting: 1}
+    tls: {enabled: true, no-such-setting: 1}
+    docs: {no-such-setting: 1}
+    authentication:
+      no-such-setting: 1
+      strategy:
+        no-such-setting: 1
+        keystone: {enabled: true, no-such-setting: 1}
+        keycloak: {enabled: true, no-such-setting: 1}
+        static: {enabled: true, no-such-setting: 1}
+  scheduler:
+    no-such-setting: 1
+    max_moves: {no-such-setting: 1}
+    automatic_cluster_creation: {no-such-setting: 1}
+";
+
+/// Every setting that the service knows, by asking for one that it does not in each section.
 fn known_settings() -> BTreeSet<String> {
     let unknown = "no-such-setting";
-    let Err(ConfigError::Invalid(error)) = load(&format!("{unknown}: 1\nembedded: {{{unknown}: 1}}\n"))
-    else {
+    let Err(ConfigError::Invalid(error)) = load(SECTIONS) else {
         panic!("an unknown setting was accepted");
     };
     let mut known = BTreeSet::new();
+    let mut sections = BTreeSet::new();
     for problem in error.problems {
-        let section = problem.field.strip_suffix(unknown).expect("nothing else is wrong");
+        // The others miss what a section needs that is switched on.
+        let Some(section) = problem.field.strip_suffix(unknown) else { continue };
         let names = problem.expected.strip_prefix("one of ").expect("the message lists the names");
         known.extend(names.split(", ").map(|name| format!("{section}{name}")));
+        sections.insert(section.trim_end_matches('.').to_owned());
     }
-    known.remove("embedded");
+    let not_asked: Vec<&String> = known
+        .iter()
+        .filter(|name| SECTIONS.contains(&format!(" {}:", last(name))) && !sections.contains(*name))
+        .collect();
+    assert!(
+        not_asked.iter().all(|name| last(name) == "enabled"),
+        "sections that were not asked: {not_asked:?}"
+    );
+    known.retain(|name| !sections.contains(name));
     assert!(known.contains("endpoints") && known.contains("embedded.listen"), "{known:?}");
+    assert!(known.contains("placement.scheduler.stickiness"), "{known:?}");
     known
+}
+
+fn last(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 /// The defaults that a service without any settings has.
@@ -51,6 +91,38 @@ fn defaults() -> BTreeMap<String, String> {
         ("embedded.data-dir".to_owned(), embedded.data_dir.display().to_string()),
         ("embedded.listen".to_owned(), embedded.listen.to_string()),
     ])
+    .into_iter()
+    .chain(placement_defaults())
+    .collect()
+}
+
+/// The defaults of placement.
+fn placement_defaults() -> BTreeMap<String, String> {
+    let Placement { controllers, api, scheduler, metrics } =
+        load("placement: {}").expect("nothing has to be set").placement.expect("it has a section");
+    let seconds = |duration: Duration| duration.as_secs_f64().to_string();
+    [
+        ("controllers", controllers.to_string()),
+        ("metrics_interval", format!("{}s", metrics.interval.as_secs())),
+        ("api.max_request_bytes", api.settings.body_bytes.to_string()),
+        ("api.etcd.retry_transactions", api.settings.retry_transactions.to_string()),
+        ("api.docs.problem_base_url", api.settings.problem_base_url.clone()),
+        ("api.authentication.allow_anonymous", api.settings.allow_anonymous.to_string()),
+        ("api.authentication.cors_origin", api.settings.cors_origin.clone()),
+        ("api.insecure", api.insecure.to_string()),
+        ("scheduler.reschedule_after", seconds(scheduler.reschedule_after)),
+        ("scheduler.stickiness", scheduler.stickiness.to_string()),
+        ("scheduler.debounce", seconds(scheduler.debounce)),
+        ("scheduler.max_moves.percent", scheduler.max_moves.percent.to_string()),
+        ("scheduler.max_moves.at_least", scheduler.max_moves.at_least.to_string()),
+        (
+            "scheduler.automatic_cluster_creation.deletion_retention",
+            seconds(scheduler.cluster_creation.deletion_retention),
+        ),
+    ]
+    .into_iter()
+    .map(|(name, default)| (format!("placement.{name}"), default))
+    .collect()
 }
 
 /// First and second cells of the table below the heading `## title`, without the marks of code.
