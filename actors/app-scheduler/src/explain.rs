@@ -17,6 +17,7 @@ use madako_messages::placement::object_value::Object;
 use time::OffsetDateTime;
 
 use crate::book::{Book, Known};
+use crate::config::Candidates;
 use crate::gc;
 use crate::pass::{PassInput, Scopes, pass};
 use crate::scope::{Class, Scope};
@@ -235,12 +236,26 @@ fn left_out(
         .without
         .iter()
         .map(|name| {
-            let key = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name.as_str());
-            let seen = input.snapshot.seen::<Cluster>(&key);
-            seen.map(|seen| seen.stored.key.clone()).ok_or_else(|| ExplainError::UnknownCluster {
+            find(input, application, name).ok_or_else(|| ExplainError::UnknownCluster {
                 cluster: name.clone(),
                 application: application.clone(),
             })
         })
         .collect()
+}
+
+/// A cluster by its name, or `<namespace>/<name>`: one of the application's namespace before others, where those are
+/// candidates.
+fn find(input: &PassInput<'_>, application: &ObjectKey, name: &str) -> Option<ObjectKey> {
+    let all = input.config.candidates == Candidates::All;
+    let own = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name);
+    let mut clusters = input.snapshot.of::<Cluster>().map(|seen| &seen.stored.key);
+    if input.snapshot.get(&own).is_some() {
+        return Some(own);
+    }
+    let named = |key: &&ObjectKey| match name.split_once('/') {
+        Some((namespace, name)) => key.namespace.as_deref() == Some(namespace) && key.name == name,
+        None => key.name == name,
+    };
+    clusters.find(named).filter(|key| all || key.namespace == application.namespace).cloned()
 }

@@ -111,3 +111,18 @@ fn what_cannot_be_asked_is_refused() {
     world.remove(&ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"));
     assert!(matches!(asked(&world, &WhatIf::default()), Err(ExplainError::Unknown { .. })));
 }
+
+#[test]
+fn a_cluster_of_another_namespace_can_be_left_out_where_it_is_a_candidate() {
+    let mut world = world();
+    let mut other = crate::testing::cluster("far");
+    other.metadata.namespace = Some("else".to_owned());
+    world.put(other);
+    for (candidates, known) in [(crate::Candidates::All, true), (crate::Candidates::Namespace, false)] {
+        world.config.candidates = candidates;
+        for name in ["far", "else/far"] {
+            let without = WhatIf { without: vec![name.to_owned()], ..WhatIf::default() };
+            assert_eq!(asked(&world, &without).is_ok(), known, "{name} {candidates:?}");
+        }
+    }
+}
