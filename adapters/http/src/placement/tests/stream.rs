@@ -280,3 +280,22 @@ async fn a_watch_by_labels_tells_when_they_begin_and_cease_to_match() {
         world.ask("GET", &format!("/core/roles?watch&{pages}")).await.with(422);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_state_from_before_the_write_is_not_what_was_waited_for() {
+    let world = world();
+    let (path, mut value) = world.created(Kind::Application, "echo").await;
+    world.objects.rival(|objects| {
+        let key = stored(Kind::Application, "echo");
+        let mut value = objects.value(&key).unwrap();
+        for state in ["RUNNING", "PENDING"] {
+            value["status"]["state"] = json!(state);
+            objects.put(&key, &value.to_string());
+        }
+    });
+    value["metadata"]["labels"] = json!({"a": "b"});
+    let begun = Instant::now();
+    let updated = world.say("PUT", &format!("{path}?blocking=running"), &value).await.with(200).json();
+    assert_eq!(updated["status"]["state"], "PENDING");
+    assert_eq!(begun.elapsed(), BLOCKING);
+}
