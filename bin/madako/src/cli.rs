@@ -1,6 +1,6 @@
 //! The command line: words and options of every command. What they do is in the modules they are from.
 //!
-//! The words are ckecli's, and `serve` has the flags of `cke`. As with those programs, the last one counts
+//! The words are ckecli's, for placement krakectl's, and `serve` has the flags of `cke`. As with those programs, the last one counts
 //! when an option is given twice.
 
 use std::ffi::OsString;
@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{cluster, completion, constraints, history, leader, sabakan, status};
+use crate::commands::{
+    bootstrap, cluster, completion, constraints, history, leader, placement, sabakan, status,
+};
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
 use crate::log::LogArgs;
@@ -23,7 +25,7 @@ use crate::serve_args::ServeArgs;
 ///
 /// `madako serve` is the service. The other commands are the operator's: they reach the service through
 /// its store (etcd, or the embedded one), which the configuration file names, and read and write what
-/// ckecli does.
+/// ckecli does. Those of placement (kube, infra, os, core) are krakectl's, and reach it through its API.
 #[derive(Debug, Parser)]
 #[command(
     name = "madako",
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     Leader(leader::Args),
     Status(status::Args),
     History(history::Args),
+    #[command(flatten)]
+    Placement(placement::Command),
+    Bootstrap(bootstrap::Args),
     Completion(completion::Args),
 }
 

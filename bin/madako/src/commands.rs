@@ -1,9 +1,11 @@
-//! The operator's commands: ckecli's words, outputs and stored bytes.
+//! The operator's commands: ckecli's words, outputs and stored bytes; for placement, krakectl's words.
 
+pub(crate) mod bootstrap;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod leader;
+pub(crate) mod placement;
 pub(crate) mod sabakan;
 pub(crate) mod status;

@@ -10,7 +10,10 @@ use madako_supervisor::config::ConfigError;
 /// The exit codes of every command, as the help and the reference tell them.
 pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (0, "done"),
-    (1, "failed: the store or the registry cannot be reached, or what is asked for is not there"),
+    (
+        1,
+        "failed: the store, the registry or the API cannot be reached or refuses, or what is asked for is not there",
+    ),
     (2, "bad input: the command line, the configuration file or a file that was handed over"),
     (3, "a plan cannot be made (plan, what-if)"),
     (4, "there is no status (status)"),

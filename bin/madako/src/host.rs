@@ -11,9 +11,14 @@ pub(crate) fn name() -> String {
 
 /// A seed for this process: every random choice of the service comes from it.
 pub(crate) fn seed() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
+    Ok(u64::from_le_bytes(chance()?))
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn chance<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .context("no random seed can be read from /dev/urandom")?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }

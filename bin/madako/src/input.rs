@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 use anyhow::Context as _;
 use madako_messages::strict::MAX_TEXT_BYTES;
+use serde_json::Value;
 
 use crate::failure::Failure;
 
@@ -40,4 +42,92 @@ fn bounded(source: impl Read) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
     }
     Ok(bytes)
+}
+
+/// Levels of nesting of a document: as many as the API takes.
+const MAX_DEPTH: usize = madako_messages::placement::json::MAX_DEPTH;
+/// Parser events of a file: a hundred manifests of a thousand values each have fewer.
+const MAX_EVENTS: usize = 1_000_000;
+/// Events that aliases may bring in altogether; an alias bomb needs millions.
+const MAX_REPLAYED_EVENTS: usize = 100_000;
+
+/// The YAML (or JSON) documents of a file, those left out that hold nothing. Scalars are told apart as YAML 1.1 does,
+/// and as Krake's programs do but for `y` and `n`: those are booleans here.
+///
+/// # Errors
+/// It cannot be read, or is no YAML: the error says where, and never what stood there.
+pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
+    documents(&read_text(name)?)
+        .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", shown(name))))
+}
+
+/// What a file is called in messages.
+pub(crate) fn shown(name: &str) -> &str {
+    if name == STDIN { "standard input" } else { name }
+}
+
+/// Bytes of a file of settings; real ones have some hundred.
+pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
+
+/// The text of a file that is not longer than that.
+///
+/// # Errors
+/// It cannot be read, is longer, or is not UTF-8.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {most} bytes")));
+    }
+    Ok(text)
+}
+
+/// The documents of a text; the error says where and why.
+///
+/// # Errors
+/// It is no YAML.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS, max_nodes: MAX_EVENTS },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED_EVENTS },
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let reason = error.without_snippet().to_string();
+        reason.lines().next().unwrap_or("not readable").to_owned()
+    })?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_that_hold_nothing_are_left_out() {
+        let text = "# a comment\n---\na: 1\n---\n\n# nothing\n---\n- yes\n- 0644\n- '1'\n---\n";
+        assert_eq!(documents(text).unwrap(), [json!({"a": 1}), json!([true, 420, "1"])]);
+        assert_eq!(documents("").unwrap(), Vec::<Value>::new());
+        assert_eq!(documents(r#"{"a": {"b": null}}"#).unwrap(), [json!({"a": {"b": null}})]);
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_with_its_place_and_without_its_content() {
+        for text in ["a: 'hunter2", "a: hunter2: b", "a: 1\na: 2", "a: *hunter2", "a: [hunter2"] {
+            let why = documents(text).unwrap_err();
+            assert!(why.contains("line") && !why.contains('\n'), "{text}: {why}");
+        }
+        let bomb = format!("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n{}", bomb());
+        documents(&bomb).unwrap_err();
+        documents(&"[".repeat(200_000)).unwrap_err();
+    }
+
+    fn bomb() -> String {
+        let level =
+            |name: char, of: char| format!("{name}: &{name} [{}]\n", vec![format!("*{of}"); 9].join(", "));
+        ('b'..='i').zip('a'..).map(|(name, of)| level(name, of)).collect()
+    }
 }

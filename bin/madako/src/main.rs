@@ -22,7 +22,9 @@ use std::sync::Arc;
 use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
-use crate::commands::{cluster, completion, constraints, history, leader, sabakan, status};
+use crate::commands::{
+    bootstrap, cluster, completion, constraints, history, leader, placement, sabakan, status,
+};
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
 
@@ -105,6 +107,10 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,
+        Command::Placement(command) => Box::pin(placement::run(command, global.config.as_deref())).await,
+        Command::Bootstrap(args) => {
+            bootstrap::run(&args, &SystemClock, || Ok(access::open(global)?.at_root())).await
+        }
         Command::Completion(args) => completion::run(&args),
     }
 }

@@ -91,6 +91,17 @@ impl Table {
         Self { rows: vec![heading.map(str::to_owned).to_vec()] }
     }
 
+    /// A table with a heading of any width.
+    pub(crate) fn of(heading: Vec<String>) -> Self {
+        Self { rows: vec![heading] }
+    }
+
+    /// Adds a row with as many cells as the heading.
+    pub(crate) fn add(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.rows[0].len(), "a row is as wide as its heading");
+        self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
+    }
+
     /// Adds a row.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| printable(&cell)).to_vec());

@@ -8,8 +8,10 @@
     reason = "tests: clippy.toml's exceptions do not reach their helpers"
 )]
 
+mod bootstrap;
 mod configuration;
 mod demo;
+mod krakectl;
 mod operate;
 mod planning;
 mod program;

@@ -191,6 +191,12 @@ impl Etcd {
         Some(String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
+    /// What a key at the root of etcd holds: where placement's resources stand.
+    pub(crate) async fn get_at_root(&self, key: &str) -> Option<String> {
+        let entry = self.store.at_root().list(key).await.unwrap().entries.remove(key)?;
+        Some(String::from_utf8(entry.value.to_vec()).unwrap())
+    }
+
     /// The revision at which a key was changed last.
     pub(crate) async fn revision_of(&self, key: &str) -> i64 {
         self.store.list(key).await.unwrap().entries[key].mod_revision

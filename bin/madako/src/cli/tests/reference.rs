@@ -16,7 +16,9 @@ const INTRODUCTION: &str = "\
 
 `madako serve` is the service and `madako demo` shows it. Everything else is for operators: those commands reach the
 service through its store, with the same configuration file as the service, and speak ckecli's words. What ckecli
-writes they read, and the reverse.
+writes they read, and the reverse. Those of placement (`kube`, `infra`, `os`, `core`) are krakectl's: they reach the
+service through its API, which `krakectl.yaml` names, and know krakectl's other words, too (`kubernetes`,
+`application`, `gip`, `mp`, ...). No proxy of the environment is used.
 
 This page is made from the program's own help (`madako help COMMAND`); a test compares the two.
 
@@ -73,9 +75,7 @@ fn is_built_in(arg: &Arg) -> bool {
 }
 
 fn name(arg: &Arg) -> String {
-    arg.get_value_names()
-        .and_then(|names| names.first())
-        .map_or_else(|| arg.get_id().to_string(), ToString::to_string)
+    arg.get_value_names().map_or_else(|| arg.get_id().to_string(), |names| names.join(" "))
 }
 
 /// A table of arguments.

@@ -1,0 +1,380 @@
+//! `madako bootstrap`: loads what placement needs before anybody can use its API, straight into the store.
+//!
+//! Guarantees: every document is checked whole before anything is dialled; everything is stored in one transaction or
+//! nothing is; what is stored has the form that Krake's own program gives it.
+//! Does not: authorize (who may write the store may do this), or merge with what is stored.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use madako_http::placement::Uids;
+use madako_messages::input::{InputError, Problem};
+use madako_messages::placement::document::RequestError;
+use madako_messages::placement::kind::{Api, Kind, ObjectKey};
+use madako_messages::placement::object_value::Object;
+use madako_messages::placement::timestamp::Timestamp;
+use madako_messages::ports::Clock;
+use madako_messages::store::{Condition, Outcome, Store, StoreErrorKind, Transaction, Write};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::access::{get, unchanged};
+use crate::failure::Failure;
+use crate::host;
+use crate::input::{STDIN, read_documents, shown};
+use crate::output::{Format, Table, show, warn};
+
+/// Resources that are stored at once: etcd's own limit on the operations of a transaction (`--max-txn-ops`).
+const MAX_RESOURCES: usize = 128;
+/// How often is looked again what is to be replaced when somebody changes it in the same moment.
+const MAX_TRIES: usize = 5;
+/// Characters of what stood somewhere that a message shows.
+const MAX_SHOWN: usize = 60;
+
+/// Loads roles, role bindings, metrics and metrics providers straight into the store.
+///
+/// FILE holds YAML documents of the kinds Role, RoleBinding, Metric, GlobalMetric, MetricsProvider and
+/// GlobalMetricsProvider, each with its api and kind. All of them are checked first; they are stored in one
+/// transaction, at most 128 at once, or none is. A uid and times that are given are kept, others are set.
+///
+/// Nobody can use an API that demands roles before there are some: that is what this command is for. It needs
+/// neither the API nor the service, only the store that the configuration file names.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  madako bootstrap base_roles.yaml\n  madako bootstrap --force metrics.yaml providers.yaml"
+)]
+pub(crate) struct Args {
+    /// YAML with one document or more; - reads standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// Replaces resources that are there already
+    #[arg(short, long)]
+    force: bool,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// A resource that was stored.
+#[derive(Debug, Serialize)]
+struct Loaded {
+    /// `added` or `replaced`.
+    action: &'static str,
+    kind: &'static str,
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+}
+
+/// Runs the command. What the files hold is judged before `store` is opened.
+pub(crate) async fn run<S: Store>(
+    args: &Args,
+    clock: &dyn Clock,
+    store: impl FnOnce() -> Result<S, Failure>,
+) -> Result<(), Failure> {
+    if args.files.iter().filter(|file| *file == STDIN).count() > 1 {
+        return Err(Failure::bad_input("only one file can come from standard input"));
+    }
+    let files = args.files.iter().map(|file| Ok((shown(file), read_documents(file)?)));
+    let files = files.collect::<Result<Vec<_>, Failure>>()?;
+    let uids = Uids::seeded(host::chance().map_err(Failure::Failed)?);
+    let objects = judged(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
+    let loaded = load(&objects, args.force, &store()?).await?;
+    show(args.output, &loaded, |loaded| table(loaded))
+}
+
+fn table(loaded: &[Loaded]) -> String {
+    let mut table = Table::new(["ACTION", "KIND", "NAMESPACE", "NAME", "UID"]);
+    for one in loaded {
+        let namespace = one.namespace.clone().unwrap_or_default();
+        table.row([one.action.to_owned(), one.kind.to_owned(), namespace, one.name.clone(), one.uid.clone()]);
+    }
+    table.text()
+}
+
+/// The kinds that may be loaded: those of Krake's program.
+fn loadable() -> impl Iterator<Item = Kind> + Clone {
+    Kind::ALL.iter().copied().filter(|kind| kind.api() == Api::Core)
+}
+
+/// The resources of all files, in their order.
+///
+/// # Errors
+/// Names every wrong field of every document.
+fn judged(
+    files: &[(&str, Vec<Value>)],
+    now: &Timestamp,
+    draw_uid: &dyn Fn() -> String,
+) -> Result<Vec<Object>, Failure> {
+    let mut problems = Vec::new();
+    let mut objects = Vec::new();
+    let mut places: BTreeMap<ObjectKey, String> = BTreeMap::new();
+    for (file, documents) in files {
+        if documents.is_empty() {
+            warn(format_args!("{file} holds no document"));
+        }
+        for (number, document) in documents.iter().enumerate() {
+            let place = format!("{file}, document {}", number + 1);
+            match resource(document, now, draw_uid) {
+                Err(found) => problems.extend(found.into_iter().map(|problem| {
+                    let field =
+                        if problem.field.is_empty() { String::new() } else { format!(", {}", problem.field) };
+                    Problem { field: format!("{place}{field}"), ..problem }
+                })),
+                Ok(object) => {
+                    let key = object.key();
+                    if let Some(first) = places.get(&key) {
+                        let expected = format!("each resource once: {first} holds it, too");
+                        problems.push(Problem { field: place, got: key.to_string(), expected });
+                    } else {
+                        places.insert(key, place);
+                        objects.push(object);
+                    }
+                }
+            }
+        }
+    }
+    if !problems.is_empty() {
+        return Err(InputError { subject: "what is to be loaded".to_owned(), problems }.into());
+    }
+    match objects.len() {
+        0 => Err(Failure::bad_input("there is nothing to load")),
+        1..=MAX_RESOURCES => Ok(objects),
+        many => Err(Failure::bad_input(format_args!(
+            "{many} resources were given, and at most {MAX_RESOURCES} can be stored in one transaction: load them in \
+             parts"
+        ))),
+    }
+}
+
+/// The resource of a document.
+fn resource(
+    document: &Value,
+    now: &Timestamp,
+    draw_uid: &dyn Fn() -> String,
+) -> Result<Object, Vec<Problem>> {
+    let kind = kind_of(document)?;
+    let mut problems = Vec::new();
+    let kept = Kept::read(document, kind, &mut problems);
+    match Object::from_request(kind, &document.to_string()) {
+        Ok(requested) if problems.is_empty() => {
+            let mut object = requested.value;
+            let metadata = object.metadata_mut();
+            metadata.uid = kept.uid.unwrap_or_else(draw_uid);
+            metadata.created = kept.created.unwrap_or_else(|| now.clone());
+            metadata.modified = kept.modified.unwrap_or_else(|| now.clone());
+            Ok(object)
+        }
+        Ok(_) => Err(problems),
+        Err(RequestError::Invalid(error)) => Err([error.problems, problems].concat()),
+        Err(RequestError::NotJson(why)) => Err(vec![wrong("", why, "a resource")]),
+    }
+}
+
+fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Problem {
+    Problem { field: field.to_owned(), got: got.into(), expected: expected.into() }
+}
+
+/// What a wrong value was, in few words.
+fn got(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        scalar => scalar.to_string().chars().take(MAX_SHOWN).collect(),
+    }
+}
+
+/// The kind that a document says it is of.
+fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
+    if !document.is_object() {
+        return Err(vec![wrong("", got(document), "an object with api, kind and metadata")]);
+    }
+    let (api, kind) = (&document["api"], &document["kind"]);
+    let found = loadable().find(|known| kind == known.name());
+    let mut problems = Vec::new();
+    if api != Api::Core.name() {
+        problems.push(wrong("api", got(api), format!("{:?}", Api::Core.name())));
+    }
+    if found.is_none() {
+        let names: Vec<_> = loadable().map(Kind::name).collect();
+        problems.push(wrong("kind", got(kind), format!("one of {}", names.join(", "))));
+    }
+    found.filter(|_| problems.is_empty()).ok_or(problems)
+}
+
+/// What a request could not set and this command keeps.
+struct Kept {
+    uid: Option<String>,
+    created: Option<Timestamp>,
+    modified: Option<Timestamp>,
+}
+
+impl Kept {
+    fn read(document: &Value, kind: Kind, problems: &mut Vec<Problem>) -> Self {
+        let metadata = &document["metadata"];
+        let namespace = &metadata["namespace"];
+        if kind.namespaced() && namespace.is_null() {
+            problems.push(wrong("metadata.namespace", "", "a namespace"));
+        }
+        if !kind.namespaced() && !namespace.is_null() {
+            let expected = format!("none: a {kind} is in no namespace");
+            problems.push(wrong("metadata.namespace", got(namespace), expected));
+        }
+        if !metadata["deleted"].is_null() {
+            let expected = "none: what is being deleted is not loaded";
+            problems.push(wrong("metadata.deleted", got(&metadata["deleted"]), expected));
+        }
+        let mut time = |name: &str| {
+            let value = &metadata[name];
+            let time = value.as_str().and_then(Timestamp::parse);
+            if time.is_none() && !value.is_null() {
+                problems.push(wrong(&format!("metadata.{name}"), got(value), "a time in ISO 8601"));
+            }
+            time
+        };
+        let (created, modified) = (time("created"), time("modified"));
+        let uid = match &metadata["uid"] {
+            Value::Null => None,
+            Value::String(uid) if !uid.is_empty() => Some(uid.clone()),
+            other => {
+                problems.push(wrong("metadata.uid", got(other), "a text, such as a UUID"));
+                None
+            }
+        };
+        Self { uid, created, modified }
+    }
+}
+
+/// Stores all of them, or none.
+async fn load(objects: &[Object], force: bool, store: &dyn Store) -> Result<Vec<Loaded>, Failure> {
+    for _ in 0..MAX_TRIES {
+        let mut conditions = Vec::new();
+        let mut writes = Vec::new();
+        let mut loaded = Vec::new();
+        for object in objects {
+            let key = object.key();
+            let etcd_key = key.etcd_key();
+            let stored = if force { get(store, &etcd_key).await? } else { None };
+            conditions.push(unchanged(&etcd_key, stored.as_ref()));
+            writes.push(Write::Put { key: etcd_key, value: Bytes::from(object.to_json()), lease: 0 });
+            loaded.push(Loaded {
+                action: if stored.is_some() { "replaced" } else { "added" },
+                kind: key.kind.name(),
+                namespace: key.namespace,
+                name: key.name,
+                uid: object.metadata().uid.clone(),
+            });
+        }
+        match store.commit(Transaction { conditions, writes }).await {
+            Ok(Outcome::Committed { .. }) => return Ok(loaded),
+            Ok(Outcome::Refused { failed }) if !force => return Err(there_already(&failed)),
+            Ok(Outcome::Refused { .. }) => {}
+            Err(error) => {
+                let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
+                let failure = Failure::from(error);
+                return Err(match failure.message() {
+                    Some(said) if unsure => Failure::failed(format_args!(
+                        "{said}; all of them may have been stored or none: look before trying again"
+                    )),
+                    _ => failure,
+                });
+            }
+        }
+    }
+    Err(Failure::failed("somebody else changes these resources all the time; nothing was stored"))
+}
+
+fn there_already(failed: &[Condition]) -> Failure {
+    let names: Vec<_> = failed
+        .iter()
+        .map(|condition| match condition {
+            Condition::Unchanged { key, .. } | Condition::Created { key, .. } => {
+                ObjectKey::from_etcd_key(key).map_or_else(|| key.clone(), |key| key.to_string())
+            }
+        })
+        .collect();
+    Failure::failed(format_args!(
+        "there already: {}; nothing was stored (--force replaces what is there)",
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn judge(documents: &[Value]) -> Result<Vec<Object>, Failure> {
+        let now = Timestamp::new(datetime!(2026-11-21 12:00 UTC));
+        judged(&[("roles.yaml", documents.to_vec())], &now, &|| "drawn".to_owned())
+    }
+
+    fn role(metadata: Value) -> Value {
+        json!({"api": "core", "kind": "Role", "metadata": metadata,
+               "rules": [{"api": "", "namespaces": [""], "resources": [""], "verbs": ["get"]}]})
+    }
+
+    #[test]
+    fn what_is_given_is_kept_and_the_rest_is_set() {
+        let given =
+            json!({"name": "a", "uid": "its own", "created": "2020-01-02 03:04:05", "modified": null});
+        let objects = judge(&[role(given), role(json!({"name": "b"}))]).unwrap();
+        let metadata = objects[0].metadata();
+        assert_eq!((&*metadata.uid, metadata.created.text()), ("its own", "2020-01-02 03:04:05"));
+        assert_eq!(metadata.modified.text(), "2026-11-21T12:00:00.000000+00:00");
+        let metadata = objects[1].metadata();
+        assert_eq!((&*metadata.uid, &metadata.created), ("drawn", &metadata.modified));
+    }
+
+    #[test]
+    fn every_wrong_field_of_every_document_is_named() {
+        let mut verbs =
+            role(json!({"name": "it", "uid": 7, "created": "soon", "deleted": "2020-01-01T00:00:00"}));
+        verbs["rules"][0]["verbs"] = json!(["read"]);
+        let metric = json!({"api": "core", "kind": "Metric", "metadata": {"name": "heat"},
+                            "spec": {"min": "x", "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": "m"}}});
+        let documents = [
+            verbs,
+            metric,
+            json!({"api": "kubernetes", "kind": "Cluster"}),
+            json!(["it"]),
+            role(json!({"name": "a", "namespace": "n"})),
+            role(json!({"name": "twice"})),
+            role(json!({"name": "twice"})),
+        ];
+        let message = judge(&documents).unwrap_err().message().unwrap();
+        let fields: Vec<&str> =
+            message.lines().skip(1).map(|line| line.trim().split(": ").next().unwrap_or_default()).collect();
+        assert_eq!(
+            fields,
+            [
+                "roles.yaml, document 1, rules[0].verbs[0]",
+                "roles.yaml, document 1, metadata.deleted",
+                "roles.yaml, document 1, metadata.created",
+                "roles.yaml, document 1, metadata.uid",
+                "roles.yaml, document 2, spec.min",
+                "roles.yaml, document 2, metadata.namespace",
+                "roles.yaml, document 3, api",
+                "roles.yaml, document 3, kind",
+                "roles.yaml, document 4",
+                "roles.yaml, document 5, metadata.namespace",
+                "roles.yaml, document 7",
+            ],
+            "{message}"
+        );
+        assert!(message.contains("each resource once: roles.yaml, document 6 holds it, too"), "{message}");
+    }
+
+    #[test]
+    fn as_many_as_one_transaction_takes_are_loaded() {
+        let roles =
+            |count: usize| (0..count).map(|n| role(json!({"name": format!("r{n}")}))).collect::<Vec<_>>();
+        assert_eq!(judge(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);
+        let message = judge(&roles(MAX_RESOURCES + 1)).unwrap_err().message().unwrap();
+        assert!(message.starts_with("129 resources were given, and at most 128"), "{message}");
+        assert_eq!(judge(&[]).unwrap_err().code(), 2);
+    }
+}

@@ -1,0 +1,345 @@
+//! `kube app`: applications.
+
+use clap::{Arg, ArgAction};
+use madako_messages::placement::kind::Kind;
+use serde_json::{Map, Value, json};
+
+use super::edit::{Change, append, merge, place, put, put_all};
+use super::given::Given;
+use super::show::Column;
+use super::words::{Create, Resource, Update, backoffs, labels, name, switch, text, texts, wait};
+use crate::failure::Failure;
+use crate::input::read_documents;
+use crate::output::warn;
+
+/// Seconds that an application has for its shutdown hook if nothing is said (krakectl's).
+const SHUTDOWN_SECONDS: i64 = 60;
+/// What loses work when it is moved without a shutdown hook (krakectl's list).
+const HARD_TO_MOVE: [&str; 3] = ["CronJob", "Job", "StatefulSet"];
+
+/// Applications.
+pub(super) const APPLICATION: Resource = Resource {
+    kind: Kind::Application,
+    word: "app",
+    aliases: &["application"],
+    one: "an application",
+    many: "applications",
+    columns: &[Column::new("state", "/status/state")],
+    details: &[
+        Column::new("reason", "/status/reason"),
+        Column::pods("container_health", "/status/container_health"),
+        Column::new("services", "/status/services"),
+        Column::new("allow migration", "/spec/constraints/migration"),
+        Column::new("label constraints", "/spec/constraints/cluster/labels"),
+        Column::new("resources constraints", "/spec/constraints/cluster/custom_resources"),
+        Column::new("metric constraints", "/spec/constraints/cluster/metrics"),
+        Column::new("hooks", "/spec/hooks"),
+        Column::new("scheduled_to", "/status/scheduled_to"),
+        Column::time("scheduled", "/status/scheduled"),
+        Column::new("running_on", "/status/running_on"),
+        Column::new("backoff", "/spec/backoff"),
+        Column::new("backoff_delay", "/spec/backoff_delay"),
+        Column::new("backoff_limit", "/spec/backoff_limit"),
+    ],
+    create: Some(Create {
+        more: "It is made of Kubernetes manifests or of a TOSCA template, from a file or (TOSCA and CSAR) an address.",
+        options: create_options,
+        build,
+        example: "echo-demo -f echo-demo.yaml -L location=DE --wait",
+    }),
+    register: None,
+    update: Update {
+        more: "Labels and metric constraints that are given are added; manifest, hooks and the other constraints are \
+               replaced.",
+        options: update_options,
+        changes,
+        example: "echo-demo --remove-existing-label-constraints -L location=SK",
+    },
+    delete: || {
+        vec![
+            wait(&["deleting", "deleted"]),
+            switch("force", "Deletes it even where its cluster cannot be reached"),
+        ]
+    },
+    retry: true,
+};
+
+fn sources() -> Vec<Arg> {
+    vec![
+        text("file", "FILE", "Kubernetes manifests or a TOSCA template; - reads standard input").short('f'),
+        text("url", "URL", "Address of a TOSCA template (.yaml, .yml) or a CSAR archive (.csar, .zip)")
+            .short('u'),
+        text(
+            "observer_schema_file",
+            "FILE",
+            "Which fields of the manifests are observed; without it, all of them",
+        )
+        .short('O')
+        .alias("observer-schema-file"),
+    ]
+}
+
+fn shared_options() -> Vec<Arg> {
+    let label = "Constraint for labels of the cluster; may be given several times";
+    let resource = "Custom resource definition that the cluster must have; may be given several times";
+    let metric = "Constraint for metrics of the cluster; may be given several times";
+    vec![
+        switch("enable-migration", "Lets it be moved to another cluster (it may, unless said otherwise)")
+            .conflicts_with("disable-migration"),
+        switch("disable-migration", "Keeps it on its cluster"),
+        texts("cluster-label-constraint", "CONSTRAINT", label).short('L'),
+        texts("cluster-resource-constraint", "NAME", resource).short('R'),
+        texts("cluster-metric-constraint", "CONSTRAINT", metric).short('M'),
+        labels(),
+        switch("hook-complete", "Lets the application say that it came to its end"),
+        text(
+            "hook-shutdown",
+            "SECONDS",
+            "Lets it shut down by itself: seconds (60), then give_up or delete, then retries",
+        )
+        .num_args(0..=3)
+        .action(ArgAction::Set)
+        .value_names(["SECONDS", "STRATEGY", "RETRIES"]),
+    ]
+}
+
+fn create_options() -> Vec<Arg> {
+    let inject = "Replaces values of environment variables in the manifests; may be given several times";
+    let mut options = vec![name("Name of the application")];
+    options.extend(sources());
+    options.push(wait(&["creating", "pending", "running"]));
+    options.extend(shared_options());
+    options.extend(backoffs(true));
+    options.push(switch("auto-cluster-create", "Lets a cluster be created for it"));
+    options.push(texts("inject", "KEY=VALUE", inject).short('i').num_args(1..));
+    options
+}
+
+fn update_options() -> Vec<Arg> {
+    let mut options = vec![name("Name of the application")];
+    options.extend(sources());
+    options.extend([
+        wait(&["reconciling", "running"]),
+        switch("remove-existing-labels", "Removes its labels first"),
+        switch("remove-existing-label-constraints", "Removes its label constraints first"),
+        switch("remove-existing-resource-constraints", "Removes its custom resource constraints first"),
+        switch("remove-existing-metric-constraints", "Removes its metric constraints first"),
+    ]);
+    options.extend(shared_options());
+    options.extend(backoffs(false));
+    options
+}
+
+/// What an application is made of.
+enum Source {
+    Manifest(Vec<Value>),
+    Tosca(Value),
+    Csar(String),
+}
+
+impl Source {
+    fn of(given: &Given) -> Result<Option<Self>, Failure> {
+        if let Some(file) = given.text("file") {
+            let mut documents = read_documents(file)?;
+            let is_tosca =
+                documents.first().is_some_and(|first| first.get("tosca_definitions_version").is_some());
+            return Ok(Some(if is_tosca {
+                Self::Tosca(documents.swap_remove(0))
+            } else {
+                Self::Manifest(documents)
+            }));
+        }
+        let Some(url) = given.text("url") else { return Ok(None) };
+        if url.ends_with("yaml") || url.ends_with("yml") {
+            Ok(Some(Self::Tosca(url.into())))
+        } else if url.ends_with("zip") || url.ends_with("csar") {
+            Ok(Some(Self::Csar(url.to_owned())))
+        } else {
+            Err(Failure::bad_input("--url: expected an address that ends with .yaml, .yml, .zip or .csar"))
+        }
+    }
+
+    fn put(self, spec: &mut Value) {
+        // What was made from an earlier template goes with it.
+        match self {
+            Self::Manifest(manifest) => spec["manifest"] = manifest.into(),
+            Self::Tosca(tosca) => {
+                spec["manifest"] = json!([]);
+                spec["tosca"] = tosca;
+            }
+            Self::Csar(csar) => {
+                spec["manifest"] = json!([]);
+                spec["tosca"] = json!({});
+                spec["csar"] = csar.into();
+            }
+        }
+    }
+}
+
+/// The hooks that were given, as fields of a specification.
+fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
+    let mut fields = Map::new();
+    let mut names = Vec::new();
+    if given.flag("hook-complete") {
+        names.push("complete");
+    }
+    if given.has("hook-shutdown") {
+        names.push("shutdown");
+        let values = given.texts("hook-shutdown");
+        let whole = |place: usize, what: &str| {
+            let number = values.get(place).map(|text| text.parse::<i64>()).transpose();
+            number.map_err(|_| {
+                Failure::bad_input(format_args!("--hook-shutdown: {what} must be a whole number"))
+            })
+        };
+        fields.insert(
+            "shutdown_grace_time".to_owned(),
+            whole(0, "SECONDS")?.unwrap_or(SHUTDOWN_SECONDS).into(),
+        );
+        if let Some(strategy) = values.get(1) {
+            fields.insert("shutdown_failure_strategy".to_owned(), strategy.as_str().into());
+        }
+        if let Some(retries) = whole(2, "RETRIES")? {
+            fields.insert("shutdown_retry_count".to_owned(), retries.into());
+        }
+    }
+    if !names.is_empty() {
+        fields.insert("hooks".to_owned(), names.into());
+    }
+    Ok(fields)
+}
+
+fn build(given: &Given) -> Result<Value, Failure> {
+    let source = Source::of(given)?.ok_or_else(|| {
+        Failure::bad_input("what the application is made of is missing: give --file or --url")
+    })?;
+    let schema = given.text("observer_schema_file").map(read_documents).transpose()?.unwrap_or_default();
+    let mut application = json!({
+        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "spec": {
+            "manifest": [],
+            "tosca": {},
+            "csar": null,
+            "observer_schema": schema,
+            "constraints": {
+                "migration": !given.flag("disable-migration"),
+                "cluster": {
+                    "labels": given.texts("cluster-label-constraint"),
+                    "custom_resources": given.texts("cluster-resource-constraint"),
+                    "metrics": given.texts("cluster-metric-constraint"),
+                },
+            },
+            "backoff": given.whole("backoff"),
+            "backoff_delay": given.whole("backoff_delay"),
+            "backoff_limit": given.whole("backoff_limit"),
+            "auto_cluster_create": given.flag("auto-cluster-create"),
+        },
+    });
+    source.put(&mut application["spec"]);
+    merge(&mut application, &["spec"], &hooks(given)?);
+    warn_of_moves(&application);
+    let variables = given.entries("inject")?;
+    if !variables.is_empty() {
+        for part in ["manifest", "tosca"] {
+            inject(&mut application["spec"][part], &variables);
+        }
+    }
+    Ok(application)
+}
+
+fn changes(given: &Given) -> Result<Change, Failure> {
+    /// Fields that one option empties and another fills, and whether it adds.
+    const CONSTRAINTS: [(&str, &str, &str, bool); 3] = [
+        ("labels", "remove-existing-label-constraints", "cluster-label-constraint", false),
+        ("custom_resources", "remove-existing-resource-constraints", "cluster-resource-constraint", false),
+        ("metrics", "remove-existing-metric-constraints", "cluster-metric-constraint", true),
+    ];
+    let mut source = json!({});
+    let replaced = Source::of(given)?.map(|made_of| made_of.put(&mut source)).is_some();
+    let schema = given.text("observer_schema_file").map(read_documents).transpose()?;
+    let (labels, hooks) = (given.entries("label")?, hooks(given)?);
+    let given = given.clone();
+    Ok(Change::new(move |application| {
+        if replaced {
+            merge(application, &["spec"], source.as_object().unwrap_or(&Map::new()));
+        }
+        put(application, &["spec", "observer_schema"], schema.clone());
+        if given.flag("remove-existing-labels") {
+            *place(application, &["metadata", "labels"]) = json!({});
+        }
+        merge(application, &["metadata", "labels"], &labels);
+        merge(application, &["spec"], &hooks);
+        for (field, remove, option, adds) in CONSTRAINTS {
+            let path = ["spec", "constraints", "cluster", field];
+            if given.flag(remove) {
+                *place(application, &path) = json!([]);
+            }
+            let values = given.texts(option);
+            if adds && !values.is_empty() {
+                let values: Vec<Value> = values.into_iter().map(Value::from).collect();
+                append(application, &path, &values, true);
+            } else {
+                put_all(application, &path, &values);
+            }
+        }
+        let migration = match (given.flag("enable-migration"), given.flag("disable-migration")) {
+            (false, false) => None,
+            (enabled, _) => Some(enabled),
+        };
+        put(application, &["spec", "constraints", "migration"], migration);
+        for field in ["backoff", "backoff_delay", "backoff_limit"] {
+            put(application, &["spec", field], given.whole(field));
+        }
+        warn_of_moves(application);
+    }))
+}
+
+/// Warns of what may go wrong when the application is moved.
+fn warn_of_moves(application: &Value) {
+    let spec = &application["spec"];
+    let hooks = spec["hooks"].as_array();
+    let shuts_down = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook == "shutdown"));
+    if shuts_down || spec["constraints"]["migration"] == false {
+        return;
+    }
+    let manifest = spec["manifest"].as_array().into_iter().flatten();
+    let mut kinds: Vec<&str> = manifest.filter_map(|part| part["kind"].as_str()).collect();
+    let nodes = spec["tosca"].pointer("/topology_template/node_templates").and_then(Value::as_object);
+    for node in nodes.into_iter().flat_map(Map::values) {
+        kinds.extend(node.pointer("/properties/spec/kind").and_then(Value::as_str));
+    }
+    let hard: Vec<&str> = HARD_TO_MOVE.into_iter().filter(|kind| kinds.contains(kind)).collect();
+    if !hard.is_empty() {
+        warn(format_args!(
+            "{} may lose work when the application is moved: give it a shutdown hook (--hook-shutdown), or keep it \
+             where it is (--disable-migration)",
+            hard.join(", ")
+        ));
+    }
+}
+
+/// Replaces values of environment variables that are the name of a variable.
+fn inject(part: &mut Value, variables: &Map<String, Value>) {
+    match part {
+        Value::Array(items) => items.iter_mut().for_each(|item| inject(item, variables)),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let Value::Array(entries) = field else {
+                    inject(field, variables);
+                    continue;
+                };
+                for entry in entries {
+                    let replaced = entry["value"]
+                        .as_str()
+                        .and_then(|value| variables.get(value))
+                        .filter(|_| name == "env");
+                    match replaced.cloned() {
+                        Some(value) => entry["value"] = value,
+                        None => inject(entry, variables),
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}

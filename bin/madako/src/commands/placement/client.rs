@@ -1,0 +1,295 @@
+//! Requests to Krake's API, and what its refusals say.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use madako_messages::input::{InputError, Problem};
+use reqwest::{Client, Method, Response, StatusCode, Url, header, redirect};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+
+use super::config::{Settings, Tls};
+use crate::failure::Failure;
+use crate::output::printable;
+
+/// Time to connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a request and its answer: a list of all applications of a large site takes a few seconds in Krake.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What a request that waits for a state may take more: the service itself waits for up to 60 s.
+const WAIT: Duration = Duration::from_secs(60);
+/// Bytes of an answer: 100,000 applications of Krake's usual size.
+const MAX_ANSWER_BYTES: usize = 192 << 20;
+/// Bytes of a certificate or key file: a chain has a few kilobytes, a bundle of all authorities some hundred.
+const MAX_PEM_BYTES: u64 = 4 << 20;
+/// Characters of the service's words that a message shows.
+const MAX_SHOWN: usize = 2000;
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: &'static str,
+    pub(super) path: Vec<String>,
+    /// What it is about, for messages.
+    pub(super) subject: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    /// Only if the resource is still of this version.
+    pub(super) if_match: Option<String>,
+    pub(super) body: Option<Value>,
+}
+
+impl Request {
+    pub(super) fn new(method: &'static str, path: Vec<String>, subject: String) -> Self {
+        Self { method, path, subject, query: Vec::new(), if_match: None, body: None }
+    }
+}
+
+/// What the API answered when all was well.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: StatusCode,
+    /// The version of the resource, where the service tells it.
+    pub(super) etag: Option<String>,
+    pub(super) body: Value,
+}
+
+impl Answer {
+    /// The resource; none if the answer says that there is nothing to show.
+    pub(super) fn document(self) -> Option<Value> {
+        (self.status != StatusCode::NO_CONTENT && !self.body.is_null()).then_some(self.body)
+    }
+}
+
+/// The API.
+#[derive(Debug)]
+pub(super) struct Api {
+    client: Client,
+    url: Url,
+    origin: String,
+}
+
+impl Api {
+    /// The API of the settings. Dials nothing yet. Proxies of the environment are not used, and redirects not followed.
+    ///
+    /// # Errors
+    /// Certificates or keys cannot be used.
+    pub(super) fn new(settings: &Settings) -> Result<Self, Failure> {
+        let mut builder =
+            Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).redirect(redirect::Policy::none());
+        // Without TLS none is needed, and no certificates of the system are read.
+        builder = builder.tls_backend_preconfigured(tls_config(settings.tls.as_ref())?);
+        let client = builder.build().map_err(|error| Failure::Failed(error.into()))?;
+        Ok(Self { client, url: settings.url.clone(), origin: settings.origin.clone() })
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// The API cannot be reached, or refuses.
+    pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
+        let (status, etag, body) = self.exchange(request).await?;
+        if !status.is_success() {
+            return Err(refusal(request, status, &body));
+        }
+        let body = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body).map_err(|error| {
+                Failure::failed(format_args!(
+                    "the answer about {} is not JSON ({error}): is this Krake's API, at {}?",
+                    request.subject, self.url
+                ))
+            })?
+        };
+        Ok(Answer { status, etag, body })
+    }
+
+    /// Sends a request; none if the resource is no longer of the version that `if_match` says.
+    ///
+    /// # Errors
+    /// See [`Api::send`].
+    pub(super) async fn send_unless_changed(&self, request: &Request) -> Result<Option<Answer>, Failure> {
+        let (status, etag, body) = self.exchange(request).await?;
+        match status {
+            StatusCode::PRECONDITION_FAILED => Ok(None),
+            status if status.is_success() => {
+                Ok(Some(Answer { status, etag, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }))
+            }
+            status => Err(refusal(request, status, &body)),
+        }
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {
+        let waits = request.query.iter().any(|(name, _)| *name == "blocking");
+        let deadline = if waits { DEADLINE + WAIT } else { DEADLINE };
+        match tokio::time::timeout(deadline, Box::pin(self.sent(request))).await {
+            Ok(result) => result,
+            Err(_) => {
+                let unsure = if request.method == "GET" { "" } else { "; it may have been done or not" };
+                Err(Failure::failed(format_args!(
+                    "no whole answer about {} from {} within {} s{unsure}",
+                    request.subject,
+                    self.url,
+                    deadline.as_secs()
+                )))
+            }
+        }
+    }
+
+    async fn sent(&self, request: &Request) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.clear().extend(&request.path);
+        }
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&request.query);
+        }
+        let method = Method::from_bytes(request.method.as_bytes()).unwrap_or_default();
+        let mut sending = self.client.request(method, url);
+        if let Some(version) = &request.if_match {
+            sending = sending.header(header::IF_MATCH, version);
+        }
+        if let Some(body) = &request.body {
+            sending =
+                sending.header(header::CONTENT_TYPE, "application/json").body(serde_json::to_vec(body)?);
+        }
+        let mut response = sending.send().await.map_err(|error| self.unreachable(&error))?;
+        let etag = etag(&response);
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+                return Err(Failure::failed(format_args!(
+                    "the answer about {} has more than {MAX_ANSWER_BYTES} bytes",
+                    request.subject
+                )));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((response.status(), etag, body))
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Failure::failed(format_args!(
+            "the API at {} (from {}) does not answer: {cause}; is the address right, and does the service run?",
+            self.url, self.origin
+        ))
+    }
+}
+
+fn etag(response: &Response) -> Option<String> {
+    Some(response.headers().get(header::ETAG)?.to_str().ok()?.to_owned())
+}
+
+/// What a refusal says, as one message: every wrong field of its own where the service names them.
+fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
+    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+    let field = |one: &Value, name: &str| clean(one[name].as_str().unwrap_or_default());
+    let errors: Vec<Problem> = problem["errors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| Problem {
+            field: field(one, "field"),
+            got: field(one, "got"),
+            expected: field(one, "expected"),
+        })
+        .collect();
+    if !errors.is_empty() {
+        return InputError { subject: request.subject.clone(), problems: errors }.into();
+    }
+    let title = problem["title"].as_str().map(|title| format!(" {}", clean(title))).unwrap_or_default();
+    let detail = match &problem["detail"] {
+        Value::Null => String::new(),
+        Value::String(text) => format!(": {}", clean(text)),
+        other => format!(": {}", clean(&other.to_string())),
+    };
+    let hint = match status {
+        StatusCode::UNAUTHORIZED => "; the certificate under tls in krakectl.yaml says who asks",
+        StatusCode::FORBIDDEN => "; roles and role bindings say who may do what",
+        _ => "",
+    };
+    let message = format!(
+        "{} of {} was refused: {}{title}{detail}{hint}",
+        request.method,
+        request.subject,
+        status.as_u16()
+    );
+    match status {
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        | StatusCode::UNPROCESSABLE_ENTITY => Failure::bad_input(message),
+        _ => Failure::failed(message),
+    }
+}
+
+/// Words of the service, fit for a terminal.
+fn clean(text: &str) -> String {
+    printable(&text.chars().take(MAX_SHOWN).collect::<String>())
+}
+
+fn tls_config(tls: Option<&Tls>) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    match tls {
+        None => {}
+        Some(Tls { ca: Some(path), .. }) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| unusable(path, &error))?;
+            }
+        }
+        Some(Tls { ca: None, .. }) => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    // An explicit provider: nothing depends on which one the process has installed.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Failure::Failed(error.into()))?
+        .with_root_certificates(roots);
+    let Some(tls) = tls else { return Ok(builder.with_no_client_auth()) };
+    let key = PrivateKeyDer::from_pem_slice(&pem(&tls.key)?).map_err(|error| unusable(&tls.key, &error))?;
+    builder.with_client_auth_cert(certificates(&tls.cert)?, key).map_err(|error| {
+        Failure::bad_input(format_args!(
+            "{} and {} do not fit: {error}",
+            tls.cert.display(),
+            tls.key.display()
+        ))
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let text = pem(path)?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(path, &error))?;
+    if certificates.is_empty() {
+        return Err(Failure::bad_input(format_args!("{} holds no certificate", path.display())));
+    }
+    Ok(certificates)
+}
+
+fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
+    let facts = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+    if facts.len() > MAX_PEM_BYTES {
+        return Err(Failure::bad_input(format_args!(
+            "{} has more than {MAX_PEM_BYTES} bytes",
+            path.display()
+        )));
+    }
+    fs::read(path).map_err(|error| unusable(path, &error))
+}
+
+/// The errors of the readers of certificates and keys name what is wrong with the form, never the content.
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::bad_input(format_args!("{} cannot be used: {error}", path.display()))
+}

@@ -1,0 +1,257 @@
+//! `kube cluster`: Kubernetes clusters.
+
+use clap::Arg;
+use madako_messages::placement::kind::Kind;
+use serde_json::{Map, Value, json};
+
+use super::Place;
+use super::client::{Api, Request};
+use super::edit::{Change, append, merge, place, put, put_all};
+use super::given::Given;
+use super::kubeconfig::of_one_context;
+use super::show::Column;
+use super::words::{
+    Create, Resource, Update, backoffs, global_metric, labels, metric, name, switch, text, texts,
+};
+use crate::failure::Failure;
+use crate::input::read_documents;
+use crate::output::warn;
+
+/// Kubernetes clusters.
+pub(super) const CLUSTER: Resource = Resource {
+    kind: Kind::Cluster,
+    word: "cluster",
+    aliases: &[],
+    one: "a Kubernetes cluster",
+    many: "Kubernetes clusters",
+    columns: &[Column::new("state", "/status/state")],
+    details: &[
+        Column::new("reason", "/status/reason"),
+        Column::new("custom_resources", "/spec/custom_resources"),
+        Column::new("metrics", "/spec/metrics"),
+        Column::new("failing_metrics", "/status/metrics_reasons"),
+        Column::new("label constraints", "/spec/constraints/cloud/labels"),
+        Column::new("metric constraints", "/spec/constraints/cloud/metrics"),
+        Column::new("scheduled_to", "/status/scheduled_to"),
+        Column::time("scheduled", "/status/scheduled"),
+        Column::new("running_on", "/status/running_on"),
+        Column::nodes("nodes", "Ready", true),
+        Column::nodes("nodes_pid_pressure", "PIDPressure", false),
+        Column::nodes("nodes_memory_pressure", "MemoryPressure", false),
+        Column::nodes("nodes_disk_pressure", "DiskPressure", false),
+        Column::new("backoff", "/spec/backoff"),
+        Column::new("backoff_delay", "/spec/backoff_delay"),
+        Column::new("backoff_limit", "/spec/backoff_limit"),
+    ],
+    register: Some(Create {
+        more: "Its name is that of the kubeconfig's cluster. Certificates and keys that the kubeconfig names as files \
+               are put into what is sent.",
+        options: register_options,
+        build: registered,
+        example: "-k kubeconfig.yaml --metric heat 0.5 -l location=DE",
+    }),
+    create: Some(Create {
+        more: "It is made on a cloud, from a TOSCA template. One that is there already is registered instead.",
+        options: || {
+            let mut options = vec![name("Name of the cluster"), tosca().required(true)];
+            options.extend(shared_options());
+            options.extend(cloud_constraints());
+            options.extend([
+                switch("inherit-labels", "Lets it have the labels of its cloud, too"),
+                switch("inherit-metrics", "Lets it have the metrics of its cloud, too"),
+            ]);
+            options.extend(backoffs(true));
+            options
+        },
+        build,
+        example: "example -f im-cluster.yaml --inherit-metrics -L location=DE",
+    }),
+    update: Update {
+        more: "Labels, metrics and constraints that are given are added; custom resources are replaced.",
+        options: || {
+            let mut options = vec![name("Name of the cluster"), kubeconfig(), context(), tosca()];
+            options.extend([
+                switch("remove-existing-labels", "Removes its labels first"),
+                switch("remove-existing-metrics", "Removes its metrics first"),
+                switch("remove-existing-cloud-label-constraints", "Removes its label constraints first"),
+                switch("remove-existing-cloud-metric-constraints", "Removes its metric constraints first"),
+            ]);
+            options.extend(shared_options());
+            options.extend(cloud_constraints());
+            options.extend(backoffs(false));
+            options
+        },
+        changes,
+        example: "example --metric heat 0.5 -l location=DE",
+    },
+    delete: || vec![switch("force", "Deletes it even where it cannot be reached")],
+    retry: false,
+};
+
+fn kubeconfig() -> Arg {
+    text("kubeconfig", "FILE", "Kubeconfig that controls the cluster; - reads standard input").short('k')
+}
+
+fn context() -> Arg {
+    text("context", "NAME", "Context of the kubeconfig [default: its current one]").short('c')
+}
+
+fn tosca() -> Arg {
+    text("file", "FILE", "TOSCA template of the cluster; - reads standard input").short('f')
+}
+
+fn shared_options() -> Vec<Arg> {
+    let resource = "Custom resource definition that the cluster has; may be given several times";
+    vec![texts("custom-resource", "NAME", resource).short('R'), metric(), global_metric(), labels()]
+}
+
+fn cloud_constraints() -> [Arg; 2] {
+    let label = "Constraint for labels of the cloud; may be given several times";
+    let metric = "Constraint for metrics of the cloud; may be given several times";
+    [
+        texts("cloud-label-constraint", "CONSTRAINT", label).short('L'),
+        texts("cloud-metric-constraint", "CONSTRAINT", metric).short('M'),
+    ]
+}
+
+fn register_options() -> Vec<Arg> {
+    let mut options = vec![kubeconfig().required(true), context()];
+    options.extend(shared_options());
+    options.extend(backoffs(true));
+    options
+}
+
+/// What `create` and `register` have in common.
+fn spec(given: &Given) -> Result<Value, Failure> {
+    Ok(json!({
+        "metrics": given.metrics()?,
+        "custom_resources": given.texts("custom-resource"),
+        "backoff": given.whole("backoff"),
+        "backoff_delay": given.whole("backoff_delay"),
+        "backoff_limit": given.whole("backoff_limit"),
+        "constraints": {
+            "cloud": {
+                "labels": given.texts("cloud-label-constraint"),
+                "metrics": given.texts("cloud-metric-constraint"),
+            },
+        },
+    }))
+}
+
+/// The document of a cluster that is there already, under the name that its kubeconfig has for it.
+fn registered(given: &Given) -> Result<Value, Failure> {
+    let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
+    let mut spec = spec(given)?;
+    spec["kubeconfig"] = config;
+    Ok(json!({ "metadata": { "name": name, "labels": given.entries("label")? }, "spec": spec }))
+}
+
+fn build(given: &Given) -> Result<Value, Failure> {
+    let mut spec = spec(given)?;
+    spec["tosca"] = template(given.text("file").unwrap_or_default())?;
+    spec["inherit_metrics"] = given.flag("inherit-metrics").into();
+    Ok(json!({
+        "metadata": {
+            "name": given.name()?,
+            "labels": given.entries("label")?,
+            "inherit_labels": given.flag("inherit-labels"),
+        },
+        "spec": spec,
+    }))
+}
+
+fn template(file: &str) -> Result<Value, Failure> {
+    let mut documents = read_documents(file)?;
+    match documents.len() {
+        1 => Ok(documents.swap_remove(0)),
+        many => Err(Failure::bad_input(format_args!(
+            "{file} holds {many} documents, expected one TOSCA template"
+        ))),
+    }
+}
+
+fn changes(given: &Given) -> Result<Change, Failure> {
+    let tosca = given.text("file").map(template).transpose()?;
+    let config =
+        given.text("kubeconfig").map(|file| of_one_context(file, given.text("context"))).transpose()?;
+    let (labels, metrics) = (given.entries("label")?, given.metrics()?);
+    let given = given.clone();
+    Ok(Change::new(move |cluster| {
+        put(cluster, &["spec", "tosca"], tosca.clone());
+        put(cluster, &["spec", "kubeconfig"], config.as_ref().map(|(config, _)| config.clone()));
+        if given.flag("remove-existing-labels") {
+            *place(cluster, &["metadata", "labels"]) = json!({});
+        }
+        merge(cluster, &["metadata", "labels"], &labels);
+        if given.flag("remove-existing-metrics") {
+            *place(cluster, &["spec", "metrics"]) = json!([]);
+        }
+        append(cluster, &["spec", "metrics"], &metrics, false);
+        put_all(cluster, &["spec", "custom_resources"], &given.texts("custom-resource"));
+        for (field, remove, option) in [
+            ("labels", "remove-existing-cloud-label-constraints", "cloud-label-constraint"),
+            ("metrics", "remove-existing-cloud-metric-constraints", "cloud-metric-constraint"),
+        ] {
+            let path = ["spec", "constraints", "cloud", field];
+            if given.flag(remove) {
+                *place(cluster, &path) = json!([]);
+            }
+            let values: Vec<Value> = given.texts(option).into_iter().map(Value::from).collect();
+            if !values.is_empty() {
+                append(cluster, &path, &values, true);
+            }
+        }
+        for field in ["backoff", "backoff_delay", "backoff_limit"] {
+            put(cluster, &["spec", field], given.whole(field));
+        }
+    }))
+}
+
+/// Adds what a cluster inherits from its cloud to what is shown of it, marked as such.
+pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), Failure> {
+    let constraints = cluster["spec"]["constraints"]["cloud"].clone();
+    let named = |field: &str| -> Vec<String> {
+        let texts = constraints[field].as_array().into_iter().flatten();
+        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (label_constraints, metric_constraints) = (named("labels"), named("metrics"));
+    let (all_labels, all_metrics) =
+        (cluster["metadata"]["inherit_labels"] == true, cluster["spec"]["inherit_metrics"] == true);
+    let inherits =
+        all_labels || all_metrics || !label_constraints.is_empty() || !metric_constraints.is_empty();
+    let Some(cloud_name) = cluster["status"]["scheduled_to"]["name"].as_str().filter(|_| inherits) else {
+        return Ok(());
+    };
+    let namespace = cluster["status"]["scheduled_to"]["namespace"].as_str().map(str::to_owned);
+    let kind = if namespace.is_some() { Kind::Cloud } else { Kind::GlobalCloud };
+    let place = Place { kind, namespace };
+    let request = Request::new("GET", place.segments(&[cloud_name]), place.called(cloud_name));
+    let cloud = match api.send(&request).await {
+        Ok(answer) => answer.body,
+        Err(failure) => {
+            warn(format_args!(
+                "what it inherits from its cloud is not shown: {}",
+                failure.message().unwrap_or_default()
+            ));
+            return Ok(());
+        }
+    };
+    let mentioned = |name: &str, constraints: &[String]| constraints.iter().any(|text| text.contains(name));
+    for (name, value) in cloud["metadata"]["labels"].as_object().unwrap_or(&Map::new()) {
+        if all_labels || mentioned(name, &label_constraints) {
+            let told = format!("{} (inherited)", value.as_str().unwrap_or_default());
+            cluster["metadata"]["labels"][name] = told.into();
+        }
+    }
+    let kind = cloud["spec"]["type"].as_str().unwrap_or_default();
+    let mut inherited = Vec::new();
+    for metric in cloud["spec"][kind]["metrics"].as_array().into_iter().flatten() {
+        if all_metrics || mentioned(metric["name"].as_str().unwrap_or_default(), &metric_constraints) {
+            let mut metric = metric.clone();
+            metric["inherited"] = true.into();
+            inherited.push(metric);
+        }
+    }
+    append(cluster, &["spec", "metrics"], &inherited, true);
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! `krakectl.yaml`: where the API is, who asks, and with which certificates.
+//!
+//! Found where krakectl looks for it: a file that was named, `krakectl.yaml` here, in `$XDG_CONFIG_HOME` (or
+//! `~/.config`), in `/etc/krakectl`; the first that is there counts, and without any krakectl's defaults do. A file that
+//! was named must be there: krakectl would quietly ask another API.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use madako_messages::input::{InputError, Problem};
+use reqwest::Url;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::input::{MAX_SETTINGS_BYTES, documents, read_bounded};
+use crate::output::warn;
+
+const FILE: &str = "krakectl.yaml";
+const SYSTEM: &str = "/etc/krakectl/krakectl.yaml";
+const DEFAULT_URL: &str = "http://localhost:8080";
+const DEFAULT_USER: &str = "system:admin";
+/// What the file may hold.
+const KNOWN: [&str; 3] = ["api_url", "user", "tls"];
+
+/// Certificates, as files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tls {
+    /// Whom to trust; without it those whom the system trusts.
+    pub(super) ca: Option<PathBuf>,
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+/// The settings.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    /// Scheme, host and port.
+    pub(super) url: Url,
+    /// Where they were found, for messages.
+    pub(super) origin: String,
+    user: Option<String>,
+    pub(super) tls: Option<Tls>,
+}
+
+impl Settings {
+    /// The settings of the file that was named, or of the first that is there.
+    ///
+    /// # Errors
+    /// The file cannot be read or is wrong.
+    pub(super) fn load(named: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(path) = named {
+            let text = read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable(path, &error))?;
+            return Self::judge(&text, &path.display().to_string());
+        }
+        for path in places() {
+            match read_bounded(&path, MAX_SETTINGS_BYTES) {
+                Ok(text) => return Self::judge(&text, &path.display().to_string()),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(unreadable(&path, &error)),
+            }
+        }
+        Self::judge(
+            &format!("api_url: {DEFAULT_URL}\nuser: {DEFAULT_USER}"),
+            "krakectl's defaults, as there is no krakectl.yaml",
+        )
+    }
+
+    /// The user, which is also the namespace where none is named.
+    ///
+    /// # Errors
+    /// The file names none.
+    pub(super) fn user(&self) -> Result<String, Failure> {
+        self.user.clone().ok_or_else(|| {
+            Failure::bad_input(format_args!("{} names no user: give a namespace by --namespace", self.origin))
+        })
+    }
+
+    fn judge(text: &str, origin: &str) -> Result<Self, Failure> {
+        let documents = documents(text)
+            .map_err(|why| Failure::bad_input(format_args!("{origin} is not valid YAML: {why}")))?;
+        let mut reading = Reading { problems: Vec::new() };
+        let file = match documents.as_slice() {
+            [file @ Value::Object(_)] => file,
+            _ => {
+                return Err(Failure::bad_input(format_args!("{origin} must be one mapping of settings")));
+            }
+        };
+        for name in file.as_object().into_iter().flatten().map(|(name, _)| name) {
+            if !KNOWN.contains(&name.as_str()) {
+                warn(format_args!("{origin}: {name} is not known and has no effect"));
+            }
+        }
+        let url = reading.text(file, "api_url", true).and_then(|text| reading.url(&text));
+        let user = reading.text(file, "user", false);
+        let tls = reading.tls(&file["tls"]);
+        match (url, reading.problems.is_empty()) {
+            (Some(url), true) => {
+                Ok(Self { url: with_scheme(url, tls.is_some()), origin: origin.to_owned(), user, tls })
+            }
+            _ => Err(InputError { subject: origin.to_owned(), problems: reading.problems }.into()),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::bad_input(format_args!("{} cannot be read: {error}", path.display()))
+}
+
+fn places() -> Vec<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
+    let own = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    [Some(PathBuf::from(FILE)), own.map(|own| own.join(FILE)), Some(PathBuf::from(SYSTEM))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The address with the scheme that `tls` says, as krakectl has it.
+fn with_scheme(mut url: Url, tls: bool) -> Url {
+    let scheme = if tls { "https" } else { "http" };
+    if url.scheme() != scheme {
+        warn(format_args!(
+            "{scheme} is used instead of {}, as TLS is {} in krakectl's settings",
+            url.scheme(),
+            if tls { "enabled" } else { "disabled" }
+        ));
+        // Both are schemes of the web, which may be exchanged.
+        let _ = url.set_scheme(scheme);
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() {
+        warn("what stands behind host and port in api_url has no effect, as with krakectl");
+    }
+    url.set_path("/");
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+struct Reading {
+    problems: Vec<Problem>,
+}
+
+impl Reading {
+    fn wrong(&mut self, field: &str, got: &str, expected: &str) {
+        let (got, expected) = (got.to_owned(), expected.to_owned());
+        self.problems.push(Problem { field: field.to_owned(), got, expected });
+    }
+
+    fn text(&mut self, parent: &Value, field: &str, required: bool) -> Option<String> {
+        let name = field.rsplit('.').next().unwrap_or(field);
+        match &parent[name] {
+            Value::String(text) if !text.is_empty() => return Some(text.clone()),
+            Value::Null if !required => {}
+            Value::Null => self.wrong(field, "", "a text"),
+            _ => self.wrong(field, "something else", "a text"),
+        }
+        None
+    }
+
+    fn url(&mut self, text: &str) -> Option<Url> {
+        // What stands there may hold a password, so it is not shown.
+        let expected = "an http or https URL without user and password";
+        let url =
+            Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
+        if url.is_none() {
+            self.wrong("api_url", "something else", expected);
+        }
+        url
+    }
+
+    fn tls(&mut self, tls: &Value) -> Option<Tls> {
+        if !tls.is_null() && !tls.is_object() {
+            self.wrong(
+                "tls",
+                "something else",
+                "a mapping with enabled, client_ca, client_cert and client_key",
+            );
+            return None;
+        }
+        match &tls["enabled"] {
+            Value::Bool(true) => {}
+            Value::Bool(false) => return None,
+            Value::Null if tls.is_null() => return None,
+            _ => {
+                self.wrong("tls.enabled", "", "true or false");
+                return None;
+            }
+        }
+        let mut file = |field: &str, required| {
+            let path = PathBuf::from(self.text(tls, field, required)?);
+            let there = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
+            if !there {
+                self.wrong(field, &path.display().to_string(), "a file that is there");
+            }
+            Some(path)
+        };
+        let ca = file("tls.client_ca", false);
+        let (cert, key) = (file("tls.client_cert", true), file("tls.client_key", true));
+        Some(Tls { ca, cert: cert?, key: key? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(text: &str) -> Result<Settings, Failure> {
+        Settings::judge(text, "it.yaml")
+    }
+
+    fn message(text: &str) -> String {
+        let failure = judge(text).unwrap_err();
+        assert_eq!(failure.code(), 2);
+        failure.message().unwrap()
+    }
+
+    #[test]
+    fn the_scheme_is_what_tls_says_and_the_path_does_not_count() {
+        for (text, url) in [
+            ("api_url: http://a:8080", "http://a:8080/"),
+            ("api_url: https://a/\ntls: {enabled: false}", "http://a/"),
+            ("api_url: http://a:1/base?x\ntls:", "http://a:1/"),
+        ] {
+            assert_eq!(judge(text).unwrap().url.as_str(), url, "{text}");
+        }
+        let file = file!().rsplit('/').next().map(|_| "Cargo.toml").unwrap();
+        let tls =
+            format!("api_url: http://a\ntls: {{enabled: yes, client_cert: {file}, client_key: {file}}}");
+        let settings = judge(&tls).unwrap();
+        assert_eq!(settings.url.as_str(), "https://a/");
+        assert_eq!(settings.tls.unwrap().ca, None);
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named() {
+        let text = "api_url: ftp://a:hunter2@b\nuser: 7\ntls: {enabled: true, client_ca: /no/such}";
+        let message = message(text);
+        for part in
+            ["api_url: ", "user: ", "tls.client_ca: got /no/such", "tls.client_cert: ", "tls.client_key: "]
+        {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn a_file_without_api_or_user_says_so_when_it_matters() {
+        assert!(message("user: me").contains("api_url"));
+        assert!(message("- a").contains("mapping"));
+        assert!(message("").contains("mapping"));
+        let settings = judge("api_url: http://a").unwrap();
+        assert!(settings.user().unwrap_err().message().unwrap().contains("--namespace"));
+    }
+}

@@ -1,0 +1,388 @@
+//! `core`: metrics and their providers, each of a namespace or of everybody, and roles.
+
+use clap::Arg;
+use madako_messages::placement::kind::Kind;
+use serde_json::{Map, Value, json};
+
+use super::edit::{Change, place, put};
+use super::given::Given;
+use super::show::Column;
+use super::words::{Create, Resource, Update, decimal, name, none, text, weighted, whole};
+use crate::failure::Failure;
+use crate::input::read_documents;
+
+const METRIC_COLUMNS: &[Column] = &[
+    Column::new("provider", "/spec/provider/name"),
+    Column::new("min", "/spec/min"),
+    Column::new("max", "/spec/max"),
+    Column::new("allowed_values", "/spec/allowed_values"),
+];
+
+/// Metrics of a namespace.
+pub(super) const METRIC: Resource = Resource {
+    kind: Kind::Metric,
+    word: "metric",
+    aliases: &[],
+    one: "a metric",
+    many: "metrics",
+    columns: METRIC_COLUMNS,
+    details: &[],
+    create: Some(Create {
+        more: "",
+        options: || metric_options("mp-name", true),
+        build: |given| build_metric(given, "mp-name"),
+        example: "heat --mp-name prometheus --min 0 --max 5",
+    }),
+    register: None,
+    update: Update {
+        more: "",
+        options: || metric_options("mp-name", false),
+        changes: |given| Ok(change_metric(given, "mp-name")),
+        example: "heat --max 10",
+    },
+    delete: none,
+    retry: false,
+};
+
+/// Metrics of everybody.
+pub(super) const GLOBAL_METRIC: Resource = Resource {
+    kind: Kind::GlobalMetric,
+    word: "globalmetric",
+    aliases: &["gm"],
+    one: "a global metric",
+    many: "global metrics",
+    columns: METRIC_COLUMNS,
+    details: &[],
+    create: Some(Create {
+        more: "",
+        options: || metric_options("gmp-name", true),
+        build: |given| build_metric(given, "gmp-name"),
+        example: "heat --gmp-name prometheus --min 0 --max 5 --metric-name heat_demand",
+    }),
+    register: None,
+    update: Update {
+        more: "",
+        options: || metric_options("gmp-name", false),
+        changes: |given| Ok(change_metric(given, "gmp-name")),
+        example: "heat --max 10",
+    },
+    delete: none,
+    retry: false,
+};
+
+fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
+    let named = if new {
+        "Name that the provider has for it [default: that of the metric]"
+    } else {
+        "Name that the provider has for it"
+    };
+    vec![
+        name("Name of the metric"),
+        text(provider, "NAME", "Metrics provider").required(new),
+        decimal("min", "Least value").required(new),
+        decimal("max", "Greatest value").required(new),
+        whole(
+            "allowed-values",
+            "The only values that are allowed; any from least to greatest if there are none",
+        )
+        .num_args(0..)
+        .action(clap::ArgAction::Append),
+        text("metric-name", "NAME", named),
+    ]
+}
+
+fn allowed(given: &Given) -> Vec<i64> {
+    let mut values = given.wholes("allowed-values");
+    values.sort_unstable();
+    values
+}
+
+fn build_metric(given: &Given, provider: &str) -> Result<Value, Failure> {
+    let name = given.name()?;
+    Ok(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "min": given.decimal("min"),
+            "max": given.decimal("max"),
+            "allowed_values": allowed(given),
+            "provider": { "name": given.json(provider), "metric": given.text("metric-name").unwrap_or(name) },
+        },
+    }))
+}
+
+fn change_metric(given: &Given, provider: &'static str) -> Change {
+    let given = given.clone();
+    Change::new(move |metric| {
+        put(metric, &["spec", "min"], given.decimal("min"));
+        put(metric, &["spec", "max"], given.decimal("max"));
+        if given.has("allowed-values") {
+            *place(metric, &["spec", "allowed_values"]) = allowed(&given).into();
+        }
+        put(metric, &["spec", "provider", "name"], given.text(provider));
+        put(metric, &["spec", "provider", "metric"], given.text("metric-name"));
+    })
+}
+
+/// The types of metrics providers: what each has, by the names of options and of fields. The first is what each needs
+/// even where an update may leave out the others.
+const PROVIDER_TYPES: [(&str, &[(&str, &str)]); 4] = [
+    ("prometheus", &[("url", "url")]),
+    ("static", &[("metric", "metrics")]),
+    (
+        "kafka",
+        &[
+            ("url", "url"),
+            ("comparison-column", "comparison_column"),
+            ("value-column", "value_column"),
+            ("table", "table"),
+        ],
+    ),
+    ("influx", &[("url", "url"), ("token", "token"), ("org", "org"), ("bucket", "bucket")]),
+];
+/// Every option that belongs to some type.
+const PROVIDER_OPTIONS: [&str; 8] =
+    ["url", "metric", "comparison-column", "value-column", "table", "token", "org", "bucket"];
+const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
+const PROVIDER_DETAILS: &[Column] = &[
+    Column::if_there("url", "/spec/prometheus/url"),
+    Column::if_there("metrics", "/spec/static/metrics"),
+    Column::if_there("url", "/spec/kafka/url"),
+    Column::if_there("comparison_column", "/spec/kafka/comparison_column"),
+    Column::if_there("value_column", "/spec/kafka/value_column"),
+    Column::if_there("table", "/spec/kafka/table"),
+    Column::if_there("url", "/spec/influx/url"),
+    Column::secret("token", "/spec/influx/token"),
+    Column::if_there("org", "/spec/influx/org"),
+    Column::if_there("bucket", "/spec/influx/bucket"),
+];
+
+const fn provider(
+    kind: Kind,
+    word: &'static str,
+    aliases: &'static [&'static str],
+    one: &'static str,
+    many: &'static str,
+) -> Resource {
+    Resource {
+        kind,
+        word,
+        aliases,
+        one,
+        many,
+        columns: PROVIDER_COLUMNS,
+        details: PROVIDER_DETAILS,
+        create: Some(Create {
+            more: "A prometheus needs --url, a static --metric, a kafka (KSQL) --url, --comparison-column, \
+                   --value-column and --table, an influx --url, --token, --org and --bucket.",
+            options: || {
+                let types = PROVIDER_TYPES.map(|(name, _)| name);
+                let mut options = vec![
+                    name("Name of the metrics provider"),
+                    text("type", "TYPE", "Type of the provider").required(true).value_parser(types),
+                ];
+                options.extend(provider_options());
+                options
+            },
+            build: build_provider,
+            example: "prometheus --type prometheus --url http://prometheus.example.org:9090",
+        }),
+        register: None,
+        update: Update {
+            more: "The type stays. The metrics of a static one are replaced.",
+            options: || {
+                let mut options = vec![name("Name of the metrics provider")];
+                options.extend(provider_options());
+                options
+            },
+            changes: change_provider,
+            example: "static --metric heat 0.9 --metric cost 0.1",
+        },
+        delete: none,
+        retry: false,
+    }
+}
+
+/// Metrics providers of a namespace.
+pub(super) const METRICS_PROVIDER: Resource =
+    provider(Kind::MetricsProvider, "metricsprovider", &["mp"], "a metrics provider", "metrics providers");
+
+/// Metrics providers of everybody.
+pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
+    Kind::GlobalMetricsProvider,
+    "globalmetricsprovider",
+    &["gmp"],
+    "a global metrics provider",
+    "global metrics providers",
+);
+
+fn provider_options() -> [Arg; 8] {
+    [
+        text("url", "URL", "Address of a prometheus, kafka or influx"),
+        weighted("metric", "VALUE", "Metric of a static one and its value; may be given several times")
+            .short('m'),
+        text("table", "NAME", "Table of a kafka (KSQL)"),
+        text("comparison-column", "NAME", "Column of a kafka that names the metric"),
+        text("value-column", "NAME", "Column of a kafka that holds the value"),
+        text("token", "TOKEN", "Token of an influx"),
+        text("org", "NAME", "Organisation of an influx"),
+        text("bucket", "NAME", "Bucket of an influx"),
+    ]
+}
+
+/// The fields of a type that were given.
+///
+/// # Errors
+/// An option that the type does not have.
+fn fields_of(given: &Given, of_type: &str) -> Result<Map<String, Value>, Failure> {
+    let known = PROVIDER_TYPES.iter().find(|(name, _)| *name == of_type);
+    let (_, options) = known.ok_or_else(|| {
+        Failure::failed(format_args!(
+            "metrics providers of the type {of_type:?} cannot be changed by this command"
+        ))
+    })?;
+    if let Some(other) =
+        PROVIDER_OPTIONS.iter().find(|id| given.has(id) && !options.iter().any(|(option, _)| option == *id))
+    {
+        return Err(Failure::bad_input(format_args!(
+            "--{other} is not for metrics providers of the type {of_type}"
+        )));
+    }
+    let mut fields = Map::new();
+    for (option, field) in *options {
+        if *option == "metric" {
+            let values = given.weights(option)?;
+            if !values.is_empty() {
+                let values: Map<String, Value> =
+                    values.into_iter().map(|(name, value)| (name, value.into())).collect();
+                fields.insert((*field).to_owned(), values.into());
+            }
+        } else if let Some(text) = given.text(option) {
+            fields.insert((*field).to_owned(), text.into());
+        }
+    }
+    Ok(fields)
+}
+
+fn build_provider(given: &Given) -> Result<Value, Failure> {
+    let of_type = given.text("type").unwrap_or_default();
+    let fields = fields_of(given, of_type)?;
+    let options =
+        PROVIDER_TYPES.iter().filter(|(name, _)| *name == of_type).flat_map(|(_, options)| *options);
+    let missing: Vec<String> = options
+        .filter(|(_, field)| !fields.contains_key(*field))
+        .map(|(option, _)| format!("--{option}"))
+        .collect();
+    if !missing.is_empty() {
+        return Err(Failure::bad_input(format_args!(
+            "a metrics provider of the type {of_type} needs {}",
+            missing.join(", ")
+        )));
+    }
+    Ok(json!({
+        "metadata": { "name": given.name()? },
+        "spec": { "type": of_type, of_type: fields },
+    }))
+}
+
+fn change_provider(given: &Given) -> Result<Change, Failure> {
+    // What is wrong whatever the type is told before anything is dialled.
+    given.weights("metric")?;
+    let given = given.clone();
+    Ok(Change {
+        name: None,
+        apply: Box::new(move |provider| {
+            let of_type = provider["spec"]["type"].as_str().unwrap_or_default().to_owned();
+            for (field, value) in fields_of(&given, &of_type)? {
+                *place(provider, &["spec", &of_type, &field]) = value;
+            }
+            Ok(())
+        }),
+    })
+}
+
+/// Roles. krakectl has no commands for them; these take documents such as `madako bootstrap` does.
+pub(super) const ROLE: Resource = from_file(
+    Kind::Role,
+    "role",
+    "a role",
+    "roles",
+    &[Column::new("rules", "/rules")],
+    Create { more: FILE_MORE, options: file_options, build: build_from_file, example: "-f role.yaml" },
+    "-f role.yaml",
+);
+
+/// Role bindings.
+pub(super) const ROLE_BINDING: Resource = from_file(
+    Kind::RoleBinding,
+    "rolebinding",
+    "a role binding",
+    "role bindings",
+    &[Column::new("users", "/users"), Column::new("roles", "/roles")],
+    Create { more: FILE_MORE, options: file_options, build: build_from_file, example: "-f rolebinding.yaml" },
+    "-f rolebinding.yaml",
+);
+
+const FILE_MORE: &str = "FILE holds its document, in YAML or JSON, with its name in the metadata.";
+
+const fn from_file(
+    kind: Kind,
+    word: &'static str,
+    one: &'static str,
+    many: &'static str,
+    columns: &'static [Column],
+    create: Create,
+    example: &'static str,
+) -> Resource {
+    Resource {
+        kind,
+        word,
+        aliases: &[],
+        one,
+        many,
+        columns,
+        details: &[],
+        create: Some(create),
+        register: None,
+        update: Update { more: FILE_MORE, options: file_options, changes: change_from_file, example },
+        delete: none,
+        retry: false,
+    }
+}
+
+fn file_options() -> Vec<Arg> {
+    vec![text("file", "FILE", "The document; - reads standard input").short('f').required(true)]
+}
+
+fn build_from_file(given: &Given) -> Result<Value, Failure> {
+    let file = given.text("file").unwrap_or_default();
+    let mut documents = read_documents(file)?;
+    match documents.len() {
+        1 if documents[0]["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| !matches!(name, "" | "." | "..")) =>
+        {
+            Ok(documents.swap_remove(0))
+        }
+        1 => Err(Failure::bad_input(format_args!("{file}: metadata.name must be the name of the resource"))),
+        many => Err(Failure::bad_input(format_args!("{file} holds {many} documents, expected one"))),
+    }
+}
+
+fn change_from_file(given: &Given) -> Result<Change, Failure> {
+    let document = build_from_file(given)?;
+    let name = document["metadata"]["name"].as_str().map(str::to_owned);
+    let change = Change::new(move |resource| {
+        for (field, value) in document.as_object().into_iter().flatten() {
+            match value {
+                // What only the service sets stays.
+                Value::Object(inner) if field == "metadata" => {
+                    for (field, value) in inner {
+                        *place(resource, &["metadata", field]) = value.clone();
+                    }
+                }
+                value => *place(resource, &[field]) = value.clone(),
+            }
+        }
+    });
+    Ok(Change { name, ..change })
+}

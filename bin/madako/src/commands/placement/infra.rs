@@ -1,0 +1,260 @@
+//! `infra`: infrastructure providers and clouds, each of a namespace or of everybody.
+
+use clap::Arg;
+use madako_messages::placement::kind::Kind;
+use serde_json::{Value, json};
+
+use super::edit::{Change, place, put, put_all};
+use super::given::Given;
+use super::password::password;
+use super::show::Column;
+use super::words::{Create, Resource, Update, global_metric, labels, metric, name, none, text};
+use crate::failure::Failure;
+
+const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type"), Column::new("url", "/spec/im/url")];
+const CLOUD_COLUMNS: &[Column] = &[
+    Column::new("type", "/spec/type"),
+    Column::new("metrics", "/spec/openstack/metrics"),
+    Column::new("infra_provider", "/spec/openstack/infrastructure_provider/name"),
+    Column::new("state", "/status/state"),
+];
+const PROVIDER_EXAMPLE: &str = "example --type im --url https://im.example.org:8800 --username me";
+const CLOUD_MORE: &str = "Without --password the password is asked for, or read from standard input.";
+
+const fn provider(
+    kind: Kind,
+    word: &'static str,
+    aliases: &'static [&'static str],
+    one: &'static str,
+    many: &'static str,
+) -> Resource {
+    Resource {
+        kind,
+        word,
+        aliases,
+        one,
+        many,
+        columns: PROVIDER_COLUMNS,
+        details: &[],
+        create: None,
+        register: Some(Create {
+            more: CLOUD_MORE,
+            options: || provider_options(true),
+            build: build_provider,
+            example: PROVIDER_EXAMPLE,
+        }),
+        update: Update {
+            more: "",
+            options: || provider_options(false),
+            changes: change_provider,
+            example: "example --url https://im.example.org:8800",
+        },
+        delete: none,
+        retry: false,
+    }
+}
+
+/// Infrastructure providers of a namespace.
+pub(super) const PROVIDER: Resource = provider(
+    Kind::InfrastructureProvider,
+    "provider",
+    &["infrastructureprovider", "ip"],
+    "an infrastructure provider",
+    "infrastructure providers",
+);
+
+/// Infrastructure providers of everybody.
+pub(super) const GLOBAL_PROVIDER: Resource = provider(
+    Kind::GlobalInfrastructureProvider,
+    "globalprovider",
+    &["globalinfrastructureprovider", "gprovider", "gip"],
+    "a global infrastructure provider",
+    "global infrastructure providers",
+);
+
+fn provider_options(new: bool) -> Vec<Arg> {
+    let mut options = vec![name("Name of the infrastructure provider")];
+    if new {
+        options.push(text("type", "TYPE", "Type of the provider").required(true).value_parser(["im"]));
+    }
+    options.extend([
+        text("url", "URL", "Address of the provider's API").required(new),
+        text("username", "NAME", "User of the provider's API"),
+        text("password", "PASSWORD", "Password of the provider's API"),
+        text("token", "TOKEN", "Token of the provider's API"),
+    ]);
+    options
+}
+
+fn build_provider(given: &Given) -> Result<Value, Failure> {
+    let password = password(given.text("password"), "the infrastructure provider")?;
+    Ok(json!({
+        "metadata": { "name": given.name()? },
+        "spec": {
+            "type": "im",
+            "im": {
+                "url": given.json("url"),
+                "username": given.json("username"),
+                "password": password,
+                "token": given.json("token"),
+            },
+        },
+    }))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "other kinds' changes can be wrong")]
+fn change_provider(given: &Given) -> Result<Change, Failure> {
+    let given = given.clone();
+    Ok(Change::new(move |provider| {
+        for field in ["url", "username", "password", "token"] {
+            put(provider, &["spec", "im", field], given.text(field));
+        }
+    }))
+}
+
+/// Clouds of a namespace.
+pub(super) const CLOUD: Resource = Resource {
+    kind: Kind::Cloud,
+    word: "cloud",
+    aliases: &[],
+    one: "a cloud",
+    many: "clouds",
+    columns: CLOUD_COLUMNS,
+    details: &[],
+    create: None,
+    register: Some(Create {
+        more: CLOUD_MORE,
+        options: || cloud_options(true, true),
+        build: build_cloud,
+        example: "example --type openstack --infra-provider im --url https://keystone.example.org:5000/v3 \
+                  --username me --project ours --metric heat 0.5",
+    }),
+    update: Update {
+        more: "Labels and metrics are replaced.",
+        options: || cloud_options(false, true),
+        changes: change_cloud,
+        example: "example -l location=DE",
+    },
+    delete: none,
+    retry: false,
+};
+
+/// Clouds of everybody.
+pub(super) const GLOBAL_CLOUD: Resource = Resource {
+    kind: Kind::GlobalCloud,
+    word: "globalcloud",
+    aliases: &["gcloud", "gc"],
+    one: "a global cloud",
+    many: "global clouds",
+    columns: CLOUD_COLUMNS,
+    details: &[],
+    create: None,
+    register: Some(Create {
+        more: CLOUD_MORE,
+        options: || cloud_options(true, false),
+        build: build_cloud,
+        example: "example --type openstack --global-infra-provider im --url https://keystone.example.org:5000/v3 \
+                  --username me --project ours --global-metric heat 0.5",
+    }),
+    update: Update {
+        more: "Labels and metrics are replaced.",
+        options: || cloud_options(false, false),
+        changes: change_cloud,
+        example: "example -l location=DE",
+    },
+    delete: none,
+    retry: false,
+};
+
+fn cloud_options(new: bool, namespaced: bool) -> Vec<Arg> {
+    let default = |arg: Arg, value: &'static str| if new { arg.default_value(value) } else { arg };
+    let mut options = vec![name("Name of the cloud")];
+    if new {
+        options.push(text("type", "TYPE", "Type of the cloud").required(true).value_parser(["openstack"]));
+    }
+    let of_everybody =
+        text("global-infra-provider", "NAME", "Global infrastructure provider that manages the cloud");
+    if namespaced {
+        let own =
+            text("infra-provider", "NAME", "Infrastructure provider of the namespace that manages the cloud")
+                .conflicts_with("global-infra-provider");
+        options.push(if new { own.required_unless_present("global-infra-provider") } else { own });
+        options.push(of_everybody);
+    } else {
+        options.push(of_everybody.required(new));
+    }
+    options.extend([
+        text("url", "URL", "Address of OpenStack's identity service (Keystone)").required(new),
+        text("username", "NAME", "Name or UUID of the OpenStack user").required(new),
+        text("password", "PASSWORD", "Password of the OpenStack user"),
+        text("project", "NAME", "Name or UUID of the OpenStack project").required(new),
+        default(text("domain-name", "NAME", "Domain of the OpenStack user"), "Default"),
+        default(text("domain-id", "ID", "Id of the domain of the OpenStack project"), "default"),
+        global_metric(),
+        labels(),
+    ]);
+    if namespaced {
+        options.push(metric());
+    }
+    options
+}
+
+/// The reference to the provider that was named.
+fn provider_of(given: &Given) -> Option<Value> {
+    let own = given.text("infra-provider").map(|name| (name, true));
+    let (name, namespaced) = own.or_else(|| Some((given.text("global-infra-provider")?, false)))?;
+    Some(json!({ "name": name, "namespaced": namespaced }))
+}
+
+fn build_cloud(given: &Given) -> Result<Value, Failure> {
+    let metrics = given.metrics()?;
+    let labels = given.entries("label")?;
+    let password = password(given.text("password"), "the OpenStack user")?;
+    Ok(json!({
+        "metadata": { "name": given.name()?, "labels": labels },
+        "spec": {
+            "type": "openstack",
+            "openstack": {
+                "url": given.json("url"),
+                "metrics": metrics,
+                "infrastructure_provider": provider_of(given),
+                "auth": {
+                    "type": "password",
+                    "password": {
+                        "version": "3",
+                        "user": {
+                            "username": given.json("username"),
+                            "password": password,
+                            "domain_name": given.json("domain-name"),
+                        },
+                        "project": { "name": given.json("project"), "domain_id": given.json("domain-id") },
+                    },
+                },
+            },
+        },
+    }))
+}
+
+fn change_cloud(given: &Given) -> Result<Change, Failure> {
+    let (metrics, labels, provider) = (given.metrics()?, given.entries("label")?, provider_of(given));
+    let given = given.clone();
+    Ok(Change::new(move |cloud| {
+        if !labels.is_empty() {
+            *place(cloud, &["metadata", "labels"]) = labels.clone().into();
+        }
+        let openstack = place(cloud, &["spec", "openstack"]);
+        put(openstack, &["url"], given.text("url"));
+        put_all(openstack, &["metrics"], &metrics);
+        if let Some(provider) = &provider {
+            for field in ["name", "namespaced"] {
+                *place(openstack, &["infrastructure_provider", field]) = provider[field].clone();
+            }
+        }
+        let auth = |path: [&'static str; 2]| [&["auth", "password"][..], &path[..]].concat();
+        put(openstack, &auth(["user", "username"]), given.text("username"));
+        put(openstack, &auth(["user", "password"]), given.text("password"));
+        put(openstack, &auth(["user", "domain_name"]), given.text("domain-name"));
+        put(openstack, &auth(["project", "name"]), given.text("project"));
+        put(openstack, &auth(["project", "domain_id"]), given.text("domain-id"));
+    }))
+}

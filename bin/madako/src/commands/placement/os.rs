@@ -1,0 +1,190 @@
+//! `os`: OpenStack projects and Magnum clusters.
+
+use clap::Arg;
+use madako_messages::placement::kind::Kind;
+use serde_json::{Value, json};
+
+use super::edit::{Change, place, put, put_all};
+use super::given::Given;
+use super::show::Column;
+use super::words::{Create, Resource, Update, labels, metric, name, none, text, texts, whole};
+use crate::failure::Failure;
+
+/// OpenStack projects.
+pub(super) const PROJECT: Resource = Resource {
+    kind: Kind::Project,
+    word: "project",
+    aliases: &[],
+    one: "an OpenStack project",
+    many: "OpenStack projects",
+    columns: &[],
+    details: &[
+        Column::new("url", "/spec/url"),
+        Column::new("template", "/spec/template"),
+        Column::new("auth type", "/spec/auth/type"),
+    ],
+    create: Some(Create {
+        more: "What is not given of address, user, password and project is taken from the environment: OS_AUTH_URL, \
+               OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID.",
+        options: || project_options(true),
+        build: build_project,
+        example: "example --template 1234 --auth-url https://keystone.example.org:5000/v3 --user-id me \
+                  --project-id ours",
+    }),
+    register: None,
+    update: Update {
+        more: "Who is authenticated changes only if something of that is given; the rest of it is then taken from the \
+               environment (OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID). Labels and metrics are replaced.",
+        options: || project_options(false),
+        changes: change_project,
+        example: "example --template 1234",
+    },
+    delete: none,
+    retry: false,
+};
+
+fn project_options(new: bool) -> Vec<Arg> {
+    vec![
+        name("Name of the project"),
+        text("auth-url", "URL", "Address of OpenStack's identity service (Keystone)"),
+        text("application-credential", "ID", "Id and secret of an application credential")
+            .num_args(2)
+            .value_names(["ID", "SECRET"])
+            .conflicts_with_all(["user-id", "password", "project-id"]),
+        text("user-id", "UUID", "OpenStack user"),
+        text("password", "PASSWORD", "Password of the OpenStack user"),
+        text("project-id", "UUID", "OpenStack project"),
+        text("template", "UUID", "Template of Magnum clusters").required(new),
+        labels(),
+        metric(),
+    ]
+}
+
+/// How to authenticate, by what was given and the environment.
+fn auth(given: &Given) -> Result<Value, Failure> {
+    if let [id, secret] = given.texts("application-credential").as_slice() {
+        return Ok(json!({
+            "type": "application_credential",
+            "application_credential": { "id": id, "secret": secret },
+        }));
+    }
+    let user = given.text_or_env("user-id", "OS_USER_ID")?;
+    let password = given.text_or_env("password", "OS_PASSWORD")?;
+    let project = given.text_or_env("project-id", "OS_PROJECT_ID")?;
+    Ok(json!({
+        "type": "password",
+        "password": { "user": { "id": user, "password": password }, "project": { "id": project } },
+    }))
+}
+
+fn build_project(given: &Given) -> Result<Value, Failure> {
+    Ok(json!({
+        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "spec": {
+            "url": given.text_or_env("auth-url", "OS_AUTH_URL")?,
+            "auth": auth(given)?,
+            "template": given.json("template"),
+            "metrics": given.metrics()?,
+        },
+    }))
+}
+
+fn change_project(given: &Given) -> Result<Change, Failure> {
+    let is_given =
+        ["application-credential", "user-id", "password", "project-id"].iter().any(|id| given.has(id));
+    let auth = is_given.then(|| auth(given)).transpose()?;
+    let (labels, metrics) = (given.entries("label")?, given.metrics()?);
+    let given = given.clone();
+    Ok(Change::new(move |project| {
+        put(project, &["spec", "auth"], auth.clone());
+        put(project, &["spec", "template"], given.text("template"));
+        put(project, &["spec", "url"], given.text("auth-url"));
+        put(project, &["metadata", "labels"], (!labels.is_empty()).then(|| labels.clone()));
+        put_all(project, &["spec", "metrics"], &metrics);
+    }))
+}
+
+/// Magnum clusters.
+pub(super) const MAGNUM_CLUSTER: Resource = Resource {
+    kind: Kind::MagnumCluster,
+    word: "cluster",
+    aliases: &[],
+    one: "a Magnum cluster",
+    many: "Magnum clusters",
+    columns: &[Column::new("state", "/status/state")],
+    details: &[
+        Column::new("reason", "/status/reason"),
+        Column::new("label constraints", "/spec/constraints"),
+        Column::new("metrics", "/spec/metrics"),
+        Column::new("project", "/status/project"),
+        Column::new("template", "/status/template"),
+        Column::new("cluster_id", "/status/cluster_id"),
+        Column::new("node_count", "/status/node_count"),
+        Column::new("api_address", "/status/api_address"),
+        Column::new("master_addresses", "/status/master_addresses"),
+        Column::new("node_addresses", "/status/node_addresses"),
+        Column::new("cluster", "/status/cluster"),
+    ],
+    create: Some(Create {
+        more: "",
+        options: || {
+            let mut options = vec![name("Name of the cluster")];
+            options.extend([
+                whole("master-count", "Number of control plane nodes"),
+                whole("node-count", "Number of workers"),
+                constraint(),
+                labels(),
+                metric(),
+            ]);
+            options
+        },
+        build: build_magnum,
+        example: "example --master-count 1 --node-count 3 -L location=DE",
+    }),
+    register: None,
+    update: Update {
+        more: "Metrics and constraints are replaced.",
+        options: || {
+            vec![
+                name("Name of the cluster"),
+                whole("node-count", "Number of workers"),
+                constraint(),
+                metric(),
+            ]
+        },
+        changes: change_magnum,
+        example: "example --node-count 5",
+    },
+    delete: none,
+    retry: false,
+};
+
+fn constraint() -> Arg {
+    let help = "Constraint for labels of the project; may be given several times";
+    texts("project-label-constraint", "CONSTRAINT", help).short('L')
+}
+
+const CONSTRAINTS: [&str; 4] = ["spec", "constraints", "project", "labels"];
+
+fn build_magnum(given: &Given) -> Result<Value, Failure> {
+    let mut cluster = json!({
+        "metadata": { "name": given.name()?, "labels": given.entries("label")? },
+        "spec": {
+            "master_count": given.whole("master-count"),
+            "node_count": given.whole("node-count"),
+            "metrics": given.metrics()?,
+        },
+    });
+    put_all(&mut cluster, &CONSTRAINTS, &given.texts("project-label-constraint"));
+    Ok(cluster)
+}
+
+fn change_magnum(given: &Given) -> Result<Change, Failure> {
+    let metrics = given.metrics()?;
+    let given = given.clone();
+    Ok(Change::new(move |cluster| {
+        put(place(cluster, &["spec"]), &["node_count"], given.whole("node-count"));
+        put_all(cluster, &["spec", "metrics"], &metrics);
+        put_all(cluster, &CONSTRAINTS, &given.texts("project-label-constraint"));
+    }))
+}

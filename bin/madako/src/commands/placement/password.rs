@@ -1,0 +1,95 @@
+//! A password that was not given: asked for on the terminal, or read from standard input.
+
+use std::io::{self, IsTerminal as _, Read, Write as _};
+
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
+
+use crate::failure::Failure;
+
+/// Bytes of a password; anything longer is something else.
+const MAX_BYTES: usize = 4096;
+/// What a terminal sends for Ctrl-C, Ctrl-D, backspace and delete.
+const INTERRUPT: u8 = 3;
+const END: u8 = 4;
+const BACKSPACE: u8 = 8;
+const DELETE: u8 = 127;
+
+/// The password that was given, else what is typed (unseen) or stands in the first line of standard input.
+///
+/// # Errors
+/// There is none.
+pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
+    let bytes = match given {
+        Some(given) => return Ok(given.to_owned()),
+        None if io::stdin().is_terminal() => typed(of_whom)?,
+        None => line(io::stdin().lock())?,
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.is_empty() => Ok(text),
+        Ok(_) => {
+            Err(Failure::bad_input(format_args!("the password of {of_whom} is missing: give --password")))
+        }
+        Err(_) => Err(Failure::bad_input("the password is not UTF-8 text")),
+    }
+}
+
+fn line(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for byte in source.bytes() {
+        match byte? {
+            b'\n' => break,
+            byte => bytes.push(byte),
+        }
+        if bytes.len() > MAX_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the password is too long"));
+        }
+    }
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    Ok(bytes)
+}
+
+/// The terminal shows what is typed again when this is dropped.
+struct Unseen;
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // There is nothing left to do when this fails.
+        let _ = disable_raw_mode();
+        let _ = writeln!(io::stderr());
+    }
+}
+
+fn typed(of_whom: &str) -> Result<Vec<u8>, Failure> {
+    write!(io::stderr(), "Password of {of_whom}: ")?;
+    io::stderr().flush()?;
+    enable_raw_mode()?;
+    let _unseen = Unseen;
+    let mut bytes = Vec::new();
+    for byte in io::stdin().lock().bytes() {
+        match byte? {
+            b'\r' | b'\n' | END => break,
+            INTERRUPT => return Err(Failure::bad_input("interrupted; nothing was done")),
+            BACKSPACE | DELETE => {
+                bytes.pop();
+            }
+            byte if bytes.len() < MAX_BYTES => bytes.push(byte),
+            _ => return Err(Failure::bad_input("the password is too long")),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_one_line() {
+        assert_eq!(line(&b"hunter2\r\nmore"[..]).unwrap(), b"hunter2");
+        assert_eq!(line(&b"hunter2"[..]).unwrap(), b"hunter2");
+        assert_eq!(line(&b""[..]).unwrap(), b"");
+        line(io::repeat(b'a')).unwrap_err();
+    }
+}

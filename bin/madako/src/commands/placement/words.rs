@@ -1,0 +1,322 @@
+//! The words of the commands: which there are, and which options each takes.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
+use madako_messages::placement::kind::Kind;
+use serde_json::Value;
+
+use super::edit::Change;
+use super::given::Given;
+use super::show::Column;
+use super::{application, cluster, core, infra, os};
+use crate::failure::Failure;
+use crate::output::Format;
+
+/// The groups of commands.
+pub(super) const GROUPS: [Group; 4] = [
+    Group {
+        word: "kube",
+        alias: Some("kubernetes"),
+        about: "Manages applications and Kubernetes clusters of placement",
+        resources: &[application::APPLICATION, cluster::CLUSTER],
+    },
+    Group {
+        word: "infra",
+        alias: Some("infrastructure"),
+        about: "Manages clouds and infrastructure providers of placement",
+        resources: &[infra::PROVIDER, infra::GLOBAL_PROVIDER, infra::CLOUD, infra::GLOBAL_CLOUD],
+    },
+    Group {
+        word: "os",
+        alias: Some("openstack"),
+        about: "Manages OpenStack projects and Magnum clusters of placement",
+        resources: &[os::PROJECT, os::MAGNUM_CLUSTER],
+    },
+    Group {
+        word: "core",
+        alias: None,
+        about: "Manages metrics, metrics providers and roles of placement",
+        resources: &[
+            core::METRIC,
+            core::GLOBAL_METRIC,
+            core::METRICS_PROVIDER,
+            core::GLOBAL_METRICS_PROVIDER,
+            core::ROLE,
+            core::ROLE_BINDING,
+        ],
+    },
+];
+
+/// Commands that share a first word.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) word: &'static str,
+    alias: Option<&'static str>,
+    about: &'static str,
+    pub(super) resources: &'static [Resource],
+}
+
+/// The commands of one kind.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) kind: Kind,
+    /// Its word, and krakectl's other ones.
+    pub(super) word: &'static str,
+    pub(super) aliases: &'static [&'static str],
+    /// What one is called, with its article, and what many are.
+    pub(super) one: &'static str,
+    pub(super) many: &'static str,
+    /// What a list shows, and what else is shown of one.
+    pub(super) columns: &'static [Column],
+    pub(super) details: &'static [Column],
+    /// How one comes about: newly made, or there already.
+    pub(super) create: Option<Create>,
+    pub(super) register: Option<Create>,
+    pub(super) update: Update,
+    /// Options of its deletion.
+    pub(super) delete: fn() -> Vec<Arg>,
+    /// Whether a retry can be asked for.
+    pub(super) retry: bool,
+}
+
+/// How a resource is created.
+#[derive(Debug)]
+pub(super) struct Create {
+    /// What else is to be known.
+    pub(super) more: &'static str,
+    pub(super) options: fn() -> Vec<Arg>,
+    /// The document that is sent.
+    pub(super) build: fn(&Given) -> Result<Value, Failure>,
+    /// What stands behind the words in an example.
+    pub(super) example: &'static str,
+}
+
+/// How a resource is updated.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub(super) more: &'static str,
+    pub(super) options: fn() -> Vec<Arg>,
+    /// What is to be changed of the document that is there.
+    pub(super) changes: fn(&Given) -> Result<Change, Failure>,
+    pub(super) example: &'static str,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    List,
+    Register,
+    Create,
+    Get,
+    Update,
+    Delete,
+    Retry,
+}
+
+impl Verb {
+    pub(super) const ALL: [Self; 7] =
+        [Self::List, Self::Register, Self::Create, Self::Get, Self::Update, Self::Delete, Self::Retry];
+}
+
+impl Resource {
+    /// The word for what is done; none if that cannot be done.
+    pub(super) fn word_of(&self, verb: Verb) -> Option<&'static str> {
+        match verb {
+            Verb::List => Some("list"),
+            Verb::Create => self.create.as_ref().map(|_| "create"),
+            Verb::Register => self.register.as_ref().map(|_| "register"),
+            Verb::Get => Some("get"),
+            Verb::Update => Some("update"),
+            Verb::Delete => Some("delete"),
+            Verb::Retry => self.retry.then_some("retry"),
+        }
+    }
+
+    /// How one comes about by `create` or `register`.
+    pub(super) fn creation(&self, verb: Verb) -> Option<&Create> {
+        match verb {
+            Verb::Create => self.create.as_ref(),
+            Verb::Register => self.register.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn more(&self, verb: Verb) -> &'static str {
+        self.creation(verb).map_or("", |how| how.more)
+    }
+
+    fn about(&self, verb: Verb) -> (String, &'static str) {
+        let (one, many) = (self.one, self.many);
+        match verb {
+            Verb::List => (format!("Lists {many}"), ""),
+            Verb::Register => (format!("Registers {one} that is there already"), self.more(verb)),
+            Verb::Create => (format!("Creates {one}"), self.more(verb)),
+            Verb::Get => (format!("Shows {one}"), ""),
+            Verb::Update => (format!("Changes {one}: what is given, and nothing else"), self.update.more),
+            Verb::Delete => (format!("Deletes {one}"), ""),
+            Verb::Retry => (format!("Lets {one} be moved or deleted once more after that failed"), ""),
+        }
+    }
+
+    fn options(&self, verb: Verb) -> Vec<Arg> {
+        let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the resource");
+        match verb {
+            Verb::List if self.kind.namespaced() => {
+                vec![switch("all", "Lists those of all namespaces").short('a').conflicts_with("namespace")]
+            }
+            Verb::List => Vec::new(),
+            Verb::Create | Verb::Register => {
+                self.creation(verb).map(|how| (how.options)()).unwrap_or_default()
+            }
+            Verb::Get | Verb::Retry => vec![name()],
+            Verb::Update => (self.update.options)(),
+            Verb::Delete => [vec![name()], (self.delete)()].concat(),
+        }
+    }
+
+    fn example(&self, verb: Verb) -> &'static str {
+        match verb {
+            Verb::List if self.kind.namespaced() => "--all",
+            Verb::List => "-o json",
+            Verb::Create | Verb::Register => self.creation(verb).map_or("", |how| how.example),
+            Verb::Update => self.update.example,
+            Verb::Get => "example -o yaml",
+            Verb::Delete | Verb::Retry => "example",
+        }
+    }
+
+    fn command(&self, group: &str, verb: Verb, word: &'static str) -> Command {
+        let (about, more) = self.about(verb);
+        let example = format!("Example:\n  madako {group} {} {word} {}", self.word, self.example(verb));
+        let mut command = Command::new(word).after_help(example).args(self.options(verb));
+        if !more.is_empty() {
+            command = command.long_about(format!("{about}.\n\n{more}"));
+        }
+        if self.kind.namespaced() {
+            command = command.arg(
+                text("namespace", "NAMESPACE", "Namespace [default: the user of krakectl.yaml]").short('n'),
+            );
+        }
+        command.about(about).args([output(), config()])
+    }
+}
+
+/// The words of a group.
+pub(super) fn group(group: &Group) -> Command {
+    let resources = group.resources.iter().map(|resource| {
+        let verbs = Verb::ALL
+            .into_iter()
+            .filter_map(|verb| Some(resource.command(group.word, verb, resource.word_of(verb)?)));
+        Command::new(resource.word)
+            .about(format!("Manages {}", resource.many))
+            .visible_aliases(resource.aliases.iter().copied())
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommands(verbs)
+    });
+    Command::new(group.word)
+        .about(group.about)
+        .visible_aliases(group.alias)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(resources)
+}
+
+fn output() -> Arg {
+    Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FORM")
+        .value_parser(value_parser!(Format))
+        .default_value("table")
+        .help("Form of the output")
+}
+
+/// krakectl's file instead of CKE's, under the same name.
+fn config() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .value_hint(ValueHint::FilePath)
+        .help("krakectl's configuration file [default: krakectl.yaml here, in ~/.config or in /etc/krakectl]")
+}
+
+/// An option with a text.
+pub(super) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// An option that may be given several times.
+pub(super) fn texts(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    text(name, value, help).action(ArgAction::Append)
+}
+
+/// An option without a value.
+pub(super) fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// An option with a whole number.
+pub(super) fn whole(name: &'static str, help: &'static str) -> Arg {
+    text(name, "NUMBER", help)
+        .value_parser(|text: &str| text.parse::<i64>().map_err(|_| "expected a whole number".to_owned()))
+}
+
+/// An option with a decimal number.
+pub(super) fn decimal(name: &'static str, help: &'static str) -> Arg {
+    text(name, "NUMBER", help).value_parser(|text: &str| {
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+        number.ok_or_else(|| "expected a finite decimal number".to_owned())
+    })
+}
+
+/// The name of a resource that is to be.
+pub(super) fn name(help: &'static str) -> Arg {
+    Arg::new("name").value_name("NAME").required(true).help(help)
+}
+
+/// Labels.
+pub(super) fn labels() -> Arg {
+    texts("label", "KEY=VALUE", "Label of the resource; may be given several times").short('l')
+}
+
+/// Metrics with their weights, of the namespace.
+pub(super) fn metric() -> Arg {
+    weighted("metric", "WEIGHT", "Metric of the namespace and its weight; may be given several times")
+}
+
+/// Metrics with their weights, of everybody's.
+pub(super) fn global_metric() -> Arg {
+    weighted("global-metric", "WEIGHT", "Global metric and its weight; may be given several times")
+}
+
+/// Names with numbers.
+pub(super) fn weighted(name: &'static str, number: &'static str, help: &'static str) -> Arg {
+    texts(name, "METRIC", help).num_args(2).value_names(["METRIC", number])
+}
+
+/// How often something that failed is tried again. In an update without defaults: what is not given stays.
+pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
+    let one = |arg: Arg, default: &'static str| if defaults { arg.default_value(default) } else { arg };
+    [
+        one(whole("backoff", "Factor by which the delay between attempts grows"), "1"),
+        one(whole("backoff_delay", "Seconds between attempts").alias("backoff-delay"), "1"),
+        one(whole("backoff_limit", "Most attempts; -1 is no limit").alias("backoff-limit"), "-1"),
+    ]
+}
+
+/// Waiting for a state; what is awaited by itself is the last of these.
+pub(super) fn wait(states: &'static [&'static str]) -> Arg {
+    let last = states.last().copied().unwrap_or_default();
+    text("wait", "STATE", "Waits up to a minute for a state; without one, for the last of these")
+        .num_args(0..=1)
+        .default_missing_value(last)
+        .value_parser(states.to_vec())
+}
+
+/// No options.
+pub(super) fn none() -> Vec<Arg> {
+    Vec::new()
+}

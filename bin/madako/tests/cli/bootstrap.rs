@@ -1,0 +1,116 @@
+//! `madako bootstrap`: what it leaves in a real etcd, all or nothing.
+
+use serde_json::{Value, json};
+
+use crate::program::Etcd;
+
+const ROLES: &str = "\
+# Comments and empty documents are no resources.
+api: core
+kind: Role
+metadata:
+  name: role:system
+rules:
+- api: ''
+  namespaces: ['']
+  resources: ['']
+  verbs: [create, list, get, update, delete]
+---
+---
+api: core
+kind: RoleBinding
+metadata:
+  name: rolebinding:system
+  uid: given
+  created: 2021-05-06T07:08:09.000010+00:00
+roles: ['role:system']
+users: ['system:admin']
+";
+
+const METRICS: &str = "\
+{api: core, kind: Metric, metadata: {name: heat, namespace: testing}, spec: {min: 0, max: 1, allowed_values: [], provider: {name: p, metric: m}}}
+---
+{api: core, kind: GlobalMetricsProvider, metadata: {name: p}, spec: {type: static, static: {metrics: {m: 0.5}}}}
+";
+
+#[tokio::test]
+async fn what_is_loaded_stands_at_the_root_as_krake_stores_it() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let before = etcd.revision().await;
+    let roles = etcd.file("roles.yaml", ROLES);
+    let answer = etcd.run_fed(&["bootstrap", &roles, "-", "-o", "json"], METRICS.as_bytes()).await;
+    let loaded = answer.json();
+    assert_eq!(etcd.revision().await, before + 1, "one transaction");
+
+    let stored = etcd.get_at_root("/core/roles/role:system").await.unwrap();
+    assert!(
+        stored.starts_with(
+            r#"{"api": "core", "kind": "Role", "metadata": {"name": "role:system", "namespace": null, "#
+        ),
+        "{stored}"
+    );
+    let role: Value = serde_json::from_str(&stored).unwrap();
+    let metadata = &role["metadata"];
+    assert_eq!(metadata["uid"].as_str().map(str::len), Some(36), "{metadata}");
+    assert_eq!(metadata["created"], metadata["modified"]);
+    assert!(metadata["created"].as_str().unwrap().ends_with("+00:00"), "{metadata}");
+
+    let binding: Value =
+        serde_json::from_str(&etcd.get_at_root("/core/rolebindings/rolebinding:system").await.unwrap())
+            .unwrap();
+    assert_eq!(binding["metadata"]["uid"], "given");
+    assert_eq!(binding["metadata"]["created"], "2021-05-06T07:08:09.000010+00:00");
+    assert!(
+        etcd.get_at_root("/core/metrics/testing/heat").await.unwrap().contains("\"namespace\": \"testing\"")
+    );
+    assert!(etcd.get_at_root("/core/globalmetricsproviders/p").await.is_some());
+
+    let shown: Vec<_> =
+        loaded.as_array().unwrap().iter().map(|one| (&one["action"], &one["kind"], &one["name"])).collect();
+    assert_eq!(shown.len(), 4);
+    assert_eq!(shown[1], (&json!("added"), &json!("RoleBinding"), &json!("rolebinding:system")));
+    assert_eq!(loaded[2]["namespace"], "testing");
+}
+
+#[tokio::test]
+async fn what_is_there_already_is_replaced_only_by_force_and_all_or_nothing_is_stored() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let (roles, metrics) = (etcd.file("roles.yaml", ROLES), etcd.file("metrics.yaml", METRICS));
+    assert!(etcd.run(&["bootstrap", &roles]).await.calm().contains("added"));
+    let first = etcd.get_at_root("/core/roles/role:system").await.unwrap();
+    let before = etcd.revision().await;
+
+    let message = etcd.run(&["bootstrap", &metrics, &roles]).await.refused(1);
+    assert!(
+        message
+            .contains("there already: Role role:system, RoleBinding rolebinding:system; nothing was stored"),
+        "{message}"
+    );
+    assert_eq!(etcd.revision().await, before);
+    assert_eq!(etcd.get_at_root("/core/metrics/testing/heat").await, None);
+
+    let shown = etcd.run(&["bootstrap", "-f", &metrics, &roles]).await.calm();
+    assert_eq!((shown.matches("added").count(), shown.matches("replaced").count()), (2, 2), "{shown}");
+    assert_eq!(etcd.revision().await, before + 1);
+    let second = etcd.get_at_root("/core/roles/role:system").await.unwrap();
+    assert_ne!(first, second, "a replaced resource is another one");
+}
+
+#[tokio::test]
+async fn nothing_is_stored_when_a_document_is_wrong() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let before = etcd.revision().await;
+    let roles = etcd.file("roles.yaml", ROLES);
+    let wrong = etcd.file("wrong.yaml", "{api: core, kind: Role, metadata: {name: a}, rules: [{verbs: [read]}]}\n---\n{api: kubernetes, kind: Cluster}");
+    let message = etcd.run(&["bootstrap", &roles, &wrong]).await.refused(2);
+    for part in [
+        "wrong.yaml, document 1, rules[0].verbs",
+        "wrong.yaml, document 1, rules[0].api",
+        "wrong.yaml, document 2, kind: got \"Cluster\"",
+    ] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    etcd.run(&["bootstrap", &etcd.file("no.yaml", "a: [hunter2")]).await.refused(2);
+    etcd.run(&["bootstrap", "-", "-"]).await.refused(2);
+    assert_eq!(etcd.revision().await, before);
+}
