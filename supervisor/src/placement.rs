@@ -2,20 +2,30 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use madako_http::placement::{
     Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
 };
 use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
+use madako_messages::actors::SchedulerMessage;
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::decision::{Explanation, WhatIf};
+use madako_messages::placement::explainer::{Explainer, NoExplanation};
+use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
 use madako_metrics_providers::Providers;
 use madako_store::EtcdStore;
+use ractor::rpc::CallResult;
+use ractor::{ActorRef, registry};
 
 use crate::config::{Api, Placement};
 use crate::http::{Bound, Served};
-use crate::instance::PlacementPorts;
+use crate::instance::{PlacementPorts, SCHEDULER};
+use crate::tree::actor_name;
 
 /// Why placement was not started.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +89,7 @@ pub(crate) async fn api(
         objects: ports.objects,
         clock: ports.clock,
         uids: Uids::seeded(seed_of_uids(seed)),
+        explainer: ports.explainer,
         settings: madako_http::placement::Settings { version: version.to_owned(), ..api.settings.clone() },
     });
     let Some(listen) = &api.listen else {
@@ -96,6 +107,41 @@ pub(crate) struct ApiPorts {
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transport: Arc<dyn HttpTransport>,
+    pub(crate) explainer: Option<Arc<dyn Explainer>>,
+}
+
+/// How long the scheduler may take to explain: a pass, and an explanation of every candidate behind it.
+const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Asks the scheduler of an instance of this process, while it has one.
+pub(crate) struct AskScheduler {
+    /// Registered name of the scheduler.
+    name: String,
+}
+
+impl AskScheduler {
+    /// The scheduler of an instance.
+    pub(crate) fn of(instance: &str) -> Self {
+        Self { name: actor_name(instance, SCHEDULER) }
+    }
+}
+
+#[async_trait]
+impl Explainer for AskScheduler {
+    async fn explain(
+        &self,
+        application: ObjectKey,
+        what_if: WhatIf,
+    ) -> Result<Box<Explanation>, NoExplanation> {
+        let scheduler = registry::where_is(&self.name).ok_or(NoExplanation::Elsewhere)?;
+        let scheduler = ActorRef::<Letter<SchedulerMessage>>::from(scheduler);
+        let letter = |reply| SchedulerMessage::Explain { application, what_if, reply }.into();
+        match scheduler.call(letter, Some(EXPLAIN_DEADLINE)).await {
+            Ok(CallResult::Success(answer)) => Ok(answer?),
+            Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),
+            Ok(CallResult::SenderError) | Err(_) => Err(NoExplanation::Elsewhere),
+        }
+    }
 }
 
 fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> {

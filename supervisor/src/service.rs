@@ -11,6 +11,7 @@ use std::time::Duration;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
+use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::Store;
@@ -22,7 +23,7 @@ use crate::config::{Config, Embedded, Placement, StoreChoice};
 use crate::http::{self, Bound, HttpSettings, MetricsText, Served};
 use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
-use crate::placement::{self, ApiPorts, PlacementError};
+use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
 
 /// How the service works, beside its configuration file.
 #[derive(Clone)]
@@ -216,7 +217,9 @@ impl Service {
                 if placement.controllers {
                     ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
                 }
-                let given = ApiPorts { objects, clock: Arc::clone(&ports.clock), transport };
+                let explainer = AskScheduler::of(&options.instance.id);
+                let explainer = placement.controllers.then(|| Arc::new(explainer) as Arc<dyn Explainer>);
+                let given = ApiPorts { objects, clock: Arc::clone(&ports.clock), transport, explainer };
                 let seed = options.instance.seed;
                 let ready = placement::api(placement, given, options.version, http, seed).await;
                 Some(ready.map_err(ServiceError::Placement)?)

@@ -15,6 +15,7 @@ pub mod core;
 pub mod decision;
 pub mod document;
 pub mod entries;
+pub mod explainer;
 pub mod fit;
 pub mod free;
 pub mod infrastructure;

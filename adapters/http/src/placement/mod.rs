@@ -22,6 +22,7 @@
 mod auth;
 mod change;
 mod cors;
+mod explain;
 mod list;
 mod openapi;
 mod problem;
@@ -46,6 +47,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
 
@@ -120,6 +122,8 @@ pub struct PlacementApi {
     pub clock: Arc<dyn Clock>,
     /// Identities of new resources.
     pub uids: Uids,
+    /// Who explains decisions; `None`: this instance decides nothing.
+    pub explainer: Option<Arc<dyn Explainer>>,
     /// Who finds out who asks, in this order.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
     /// How it behaves.

@@ -9,7 +9,7 @@ use madako_messages::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
 use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
-use super::route::{Target, parts};
+use super::route::{EXPLAIN, Target, parts};
 
 /// Requirements on labels, as [`super::selector`] reads them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
@@ -89,6 +89,9 @@ fn targets(kind: Kind) -> Vec<(String, Target)> {
             .iter()
             .map(|part| (format!("{collection}/{{name}}/{}", part.name()), Target::Part(key.clone(), *part))),
     );
+    if kind == Kind::Application {
+        targets.push((format!("{collection}/{{name}}/{EXPLAIN}"), Target::Explanation(key)));
+    }
     targets
 }
 
@@ -103,6 +106,9 @@ fn path_parameters(path: &str) -> Vec<Value> {
 }
 
 fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
+    if let Target::Explanation(_) = target {
+        return explanation();
+    }
     let resource = types.object(kind.schema(), Side::Answer);
     let verb = match (target, method) {
         (Target::Collection { .. }, &Method::POST) => "create",
@@ -180,6 +186,27 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     operation.into()
 }
 
+/// Ours: what the scheduler says about an application.
+fn explanation() -> Value {
+    let parameter = |name: &str, text: &str| {
+        let texts = json!({"type": "array", "items": {"type": "string"}});
+        json!({"name": name, "in": "query", "schema": texts, "description": text})
+    };
+    let mut responses = problems(&[401, 403, 404, 422, 503]);
+    let schema = json!({"type": "object", "required": ["application", "revision", "decision", "clusters"]});
+    responses.insert("200".to_owned(), answer("Every candidate, and what became of it", schema));
+    json!({
+        "operationId": "explain_Application",
+        "tags": [Kind::Application.api().name()],
+        "summary": "Why an application is where it is, and what would have changed it",
+        "parameters": [
+            parameter("with", "A metric and the value that it is taken to have, such as `load=0.5`."),
+            parameter("without", "A cluster that is left out."),
+        ],
+        "responses": responses,
+    })
+}
+
 fn list_parameters() -> [Value; 2] {
     let bare = |pattern: &str| pattern.trim_matches(['^', '$']).to_owned();
     let selector = SELECTOR.replace("KEY", &bare(LABEL_KEY)).replace("VALUE", &bare(LABEL));
@@ -233,13 +260,13 @@ pub(super) fn template(target: &Target) -> String {
         Target::Release => return "/release".to_owned(),
         Target::Document => return "/openapi.json".to_owned(),
         Target::Collection { kind, .. } => *kind,
-        Target::Object(key) | Target::Part(key, _) => key.kind,
+        Target::Object(key) | Target::Part(key, _) | Target::Explanation(key) => key.kind,
     };
     let alike = |known: &Target| match (known, target) {
         (Target::Collection { namespace: one, .. }, Target::Collection { namespace: other, .. }) => {
             one.is_some() == other.is_some()
         }
-        (Target::Object(_), Target::Object(_)) => true,
+        (Target::Object(_), Target::Object(_)) | (Target::Explanation(_), Target::Explanation(_)) => true,
         (Target::Part(_, one), Target::Part(_, other)) => one == other,
         _ => false,
     };

@@ -43,6 +43,11 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Every value of a name, in order.
+    pub(super) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// Whether deletion is to be at once: only this word says so in Krake.
     pub(super) fn force(&self) -> bool {
         self.get("force") == Some("True")

@@ -28,7 +28,12 @@ pub(super) enum Target {
     Object(ObjectKey),
     /// A part of one.
     Part(ObjectKey, Subresource),
+    /// Why an application is where it is.
+    Explanation(ObjectKey),
 }
+
+/// The last segment of the path of an explanation.
+pub(super) const EXPLAIN: &str = "explain";
 
 /// The parts of a kind's resources that have a path.
 pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
@@ -83,6 +88,9 @@ pub(super) fn target(path: &str) -> Option<Target> {
     match rest {
         [] => Some(Target::Collection { kind, namespace }),
         [name] if !name.is_empty() => Some(Target::Object(key(name))),
+        [name, EXPLAIN] if !name.is_empty() && kind == Kind::Application => {
+            Some(Target::Explanation(key(name)))
+        }
         [name, part] if !name.is_empty() => {
             let part = parts(kind).iter().copied().find(|known| known.name() == *part)?;
             Some(Target::Part(key(name), part))
@@ -96,7 +104,7 @@ impl Target {
     /// tells browsers what they may do.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
-            Self::Index | Self::Me | Self::Release | Self::Document => {
+            Self::Index | Self::Me | Self::Release | Self::Document | Self::Explanation(_) => {
                 &[Method::GET, Method::HEAD, Method::OPTIONS]
             }
             Self::Collection { kind, namespace: None } if kind.namespaced() => {

@@ -104,6 +104,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
             _ => turn.read(key).await,
         },
         Target::Part(key, part) => turn.update_part(key, part, body).await,
+        Target::Explanation(application) => turn.explain(application).await,
     }
 }
 
@@ -186,7 +187,7 @@ impl Turn {
     }
 
     /// Whether the user may do something.
-    async fn authorize(&mut self, wish: &Wish<'_>) -> Result<Granted, Problem> {
+    pub(super) async fn authorize(&mut self, wish: &Wish<'_>) -> Result<Granted, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(Granted::Whole),
             Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
@@ -198,7 +199,7 @@ impl Turn {
         }
     }
 
-    async fn authorize_one(
+    pub(super) async fn authorize_one(
         &mut self,
         key: &ObjectKey,
         part: Option<Subresource>,

@@ -4,6 +4,7 @@ mod access;
 mod conflict;
 mod crud;
 mod described;
+mod explain;
 mod krake;
 mod parts;
 mod random;
@@ -91,6 +92,7 @@ fn world_with(settings: Settings, authenticators: Vec<Arc<dyn Authenticator>>) -
         objects: Arc::clone(&objects) as Arc<dyn Objects>,
         clock: Arc::new(Steps(AtomicI64::new(0))),
         uids: Uids::seeded([0; 32]),
+        explainer: Some(Arc::new(explain::Fake)),
         authenticators,
         settings,
     });

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn rbac() -> World {
+pub(super) fn rbac() -> World {
     world_with(settings(Authorization::Rbac), vec![Arc::new(StaticUser("alice".into()))])
 }
 
 /// Gives alice a role, as the store has it.
-fn allow(world: &World, name: &str, api: &str, resource: &str, namespaces: &[&str], verb: &str) {
+pub(super) fn allow(world: &World, name: &str, api: &str, resource: &str, namespaces: &[&str], verb: &str) {
     let metadata = json!({
         "name": name, "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
     });

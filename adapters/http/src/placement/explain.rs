@@ -1,0 +1,121 @@
+//! `GET .../applications/{name}/explain`: why an application is where it is, and what would have changed it. Ours; Krake
+//! has no such path.
+
+use std::collections::BTreeSet;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use madako_messages::placement::core::Verb;
+use madako_messages::placement::decision::{ExplainError, Explanation, WhatIf};
+use madako_messages::placement::explainer::NoExplanation;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+
+use super::problem::{Problem, Title};
+use super::query::Query;
+use super::rbac::{Granted, Place, Wish};
+use super::service::{Turn, json_answer};
+
+/// Assumptions in a question: each is one more thing to look at in every candidate, and people ask about one or two.
+const MOST_ASSUMPTIONS: usize = 32;
+
+impl Turn {
+    /// Answers what the scheduler says, of the candidates that the user may see.
+    pub(super) async fn explain(mut self, application: ObjectKey) -> Result<Response, Problem> {
+        self.authorize_one(&application, None, Verb::Get).await?;
+        let clusters = self.visible(Kind::Cluster).await?;
+        let clouds = self.visible(Kind::Cloud).await?;
+        let global = self.visible(Kind::GlobalCloud).await?;
+        let shows = |target: &ObjectKey| match target.kind {
+            Kind::Cluster => clusters.shows(target.namespace.as_deref()),
+            Kind::GlobalCloud => global == Granted::Whole,
+            _ => clouds.shows(target.namespace.as_deref()),
+        };
+        let what_if = what_if(&self.query)?;
+        // What was written just now is explained as well as what was there before.
+        self.fresh().await?;
+        let Some(explainer) = &self.service.api.explainer else {
+            return Err(elsewhere("this instance decides nothing about placement"));
+        };
+        match explainer.explain(application, what_if).await {
+            Ok(mut explanation) => {
+                let Explanation { clusters, clouds, decision, .. } = &mut *explanation;
+                clusters.retain(|candidate| candidate.current || shows(&candidate.target));
+                clouds.retain(|candidate| shows(&candidate.target));
+                decision.runner_up.take_if(|ranked| !shows(&ranked.target));
+                Ok(json_answer(StatusCode::OK, &explanation))
+            }
+            Err(error @ (NoExplanation::Elsewhere | NoExplanation::Unanswered)) => {
+                Err(elsewhere(&error.to_string()))
+            }
+            Err(NoExplanation::Refused(error)) => Err(refused(&error)),
+        }
+    }
+
+    /// The namespaces whose resources of a kind the user may list.
+    async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
+        let place = if kind.namespaced() { Place::Everywhere } else { Place::Global };
+        match self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await {
+            Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
+                Ok(Granted::Namespaces(BTreeSet::new()))
+            }
+            other => other,
+        }
+    }
+}
+
+fn elsewhere(why: &str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {why}"))
+        .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+fn refused(error: &ExplainError) -> Problem {
+    let detail = error.to_string();
+    let field = |name: &str, expected: &str| Problem::wrong(name, detail.clone(), expected);
+    match error {
+        ExplainError::Unknown { .. } => Problem::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail),
+        ExplainError::UnknownMetric { .. } => field("with", "a metric of a candidate"),
+        ExplainError::BadValue { .. } => field("with", "a value that the metric may have"),
+        ExplainError::UnknownCluster { .. } => field("without", "a candidate"),
+        ExplainError::NotReady => elsewhere(&detail),
+    }
+}
+
+/// `with=metric=value` and `without=cluster`, each as often as wanted.
+fn what_if(query: &Query) -> Result<WhatIf, Problem> {
+    let mut what_if = WhatIf::default();
+    for text in query.all("with") {
+        let assumed = text.rsplit_once('=').and_then(|(metric, value)| {
+            let value = value.parse::<f64>().ok().filter(|value| value.is_finite())?;
+            (!metric.is_empty()).then(|| (metric.to_owned(), value))
+        });
+        let Some(assumed) = assumed else {
+            return Err(Problem::wrong("with", text, "a metric and a finite number, such as load=0.5"));
+        };
+        what_if.with.push(assumed);
+    }
+    what_if.without.extend(query.all("without").map(str::to_owned));
+    let count = what_if.with.len() + what_if.without.len();
+    if count > MOST_ASSUMPTIONS {
+        return Err(Problem::wrong("with", format!("{count} assumptions"), "at most 32"));
+    }
+    Ok(what_if)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assumptions_are_read_whole() {
+        let read = |query: &str| what_if(&Query::read(Some(query)));
+        let asked = read("with=load=0.5&with=a%3Db=-1e2&without=one&without=two").unwrap();
+        assert_eq!(asked.with, [("load".to_owned(), 0.5), ("a=b".to_owned(), -100.0)]);
+        assert_eq!(asked.without, ["one", "two"]);
+        assert!(read("").unwrap().is_empty());
+        for wrong in ["with=load", "with=load=x", "with=load=inf", "with=load=NaN", "with==1", "with="] {
+            assert_eq!(read(wrong).unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY, "{wrong}");
+        }
+        let many = vec!["without=a"; MOST_ASSUMPTIONS + 1].join("&");
+        assert_eq!(read(&many).unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY);
+    }
+}

@@ -1,0 +1,34 @@
+//! The port to the scheduler's explanations: for whoever shows people why an application is where it is.
+
+use async_trait::async_trait;
+
+use super::decision::{ExplainError, Explanation, WhatIf};
+use super::kind::ObjectKey;
+
+/// Why there is no explanation.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoExplanation {
+    /// This instance decides nothing about placement now: it does not lead, or another prefix does.
+    #[error("this instance does not decide about placement now; ask the one that leads")]
+    Elsewhere,
+    /// The scheduler did not answer in time.
+    #[error("the scheduler did not answer in time")]
+    Unanswered,
+    /// The question has no answer.
+    #[error(transparent)]
+    Refused(#[from] ExplainError),
+}
+
+/// Explains decisions.
+#[async_trait]
+pub trait Explainer: Send + Sync + 'static {
+    /// What would be decided about an application now, with every candidate, or with something else taken for true.
+    ///
+    /// # Errors
+    /// See [`NoExplanation`].
+    async fn explain(
+        &self,
+        application: ObjectKey,
+        what_if: WhatIf,
+    ) -> Result<Box<Explanation>, NoExplanation>;
+}
