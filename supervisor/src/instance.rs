@@ -198,6 +198,7 @@ impl Instance {
             melted: melted_sender,
             given_up,
             sink,
+            owner: view.placement.clone(),
         };
         let director = madako_messages::feed::Task::start(director.run(gave_up));
         Ok(Self { tree, view, director })
@@ -295,6 +296,7 @@ struct Director {
     melted: watch::Sender<bool>,
     given_up: mpsc::Sender<()>,
     sink: crate::tree::EventSink,
+    owner: watch::Receiver<Ownership>,
 }
 
 impl Director {
@@ -376,6 +378,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             seed,
             config: Arc::clone(&placement.scheduler),
+            ownership: self.owner.clone(),
         };
         (fetcher, scheduler)
     }

@@ -27,10 +27,12 @@ use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
 use madako_messages::placement::ownership;
+use madako_messages::placement::ownership::Ownership;
 use madako_messages::ports::Clock;
 use madako_messages::store::{Snapshot as Kept, Store};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::follow::{after, follow};
@@ -78,6 +80,8 @@ pub struct SchedulerArguments {
     pub seed: u64,
     /// Settings.
     pub config: Arc<SchedulerConfig>,
+    /// Who decides about placement: nothing is decided unless it is this instance.
+    pub ownership: watch::Receiver<Ownership>,
 }
 
 /// AppScheduler.
@@ -107,7 +111,7 @@ pub struct SchedulerState {
     debounce: Option<Task>,
     timer: Option<Task>,
     reading: Option<Task>,
-    _feeds: [Task; 2],
+    _feeds: [Task; 3],
 }
 
 /// Transactions of a pass that are not committed yet.
@@ -123,6 +127,20 @@ struct Writing {
     _task: Task,
 }
 
+/// Looks whenever this instance becomes the one that decides.
+async fn look_when_owned(
+    mut ownership: watch::Receiver<Ownership>,
+    scheduler: ActorRef<Letter<SchedulerMessage>>,
+) {
+    // An error means that nobody tells any more, as when the instance ends.
+    while ownership.changed().await.is_ok() {
+        let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
+        if ours && scheduler.cast(SchedulerMessage::Look.into()).is_err() {
+            return;
+        }
+    }
+}
+
 impl Actor for Scheduler {
     type Msg = Letter<SchedulerMessage>;
     type State = SchedulerState;
@@ -136,6 +154,7 @@ impl Actor for Scheduler {
         let feeds = [
             Task::start(follow(Arc::clone(&given.objects), myself.clone())),
             forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
+            Task::start(look_when_owned(given.ownership.clone(), myself.clone())),
         ];
         let mut state = SchedulerState {
             given,
@@ -250,6 +269,10 @@ impl SchedulerState {
 
     fn decide(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) -> Result<(), ActorProcessingErr> {
         if !self.changed || self.writing.is_some() || self.debounce.is_some() {
+            return Ok(());
+        }
+        if !matches!(*self.given.ownership.borrow(), Ownership::Ours { .. }) {
+            // A look comes with the ownership.
             return Ok(());
         }
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else { return Ok(()) };

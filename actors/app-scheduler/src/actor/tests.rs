@@ -19,6 +19,7 @@ use madako_messages::placement::limits;
 use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
 use madako_messages::placement::object_value::{Object, Resource};
 use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::ownership::Ownership;
 use madako_messages::ports::Clock;
 use madako_messages::state::Fault;
 use madako_messages::store::{
@@ -27,7 +28,7 @@ use madako_messages::store::{
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::testing::{NAMESPACE, application, begin, cluster, metric};
@@ -291,6 +292,7 @@ impl EventSink for Quiet {
 struct World {
     store: Arc<FakeStore>,
     metrics: Publisher<Arc<MetricsObserved>>,
+    ownership: watch::Sender<Ownership>,
     given: SchedulerArguments,
     actor: ActorRef<Letter<SchedulerMessage>>,
 }
@@ -302,6 +304,7 @@ impl World {
         let store = Arc::new(FakeStore::default());
         Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&store)).await.unwrap();
         let (metrics, observed) = latest::channel();
+        let (ownership, owned) = watch::channel(Ownership::Ours { revision: 1 });
         let given = SchedulerArguments {
             epoch: EPOCH,
             leader,
@@ -313,9 +316,10 @@ impl World {
             events: Arc::new(Quiet),
             seed: 1,
             config: Arc::new(config),
+            ownership: owned,
         };
         let (actor, _) = Actor::spawn(None, Scheduler, given.clone()).await.unwrap();
-        Self { store, metrics, given, actor }
+        Self { store, metrics, ownership, given, actor }
     }
 
     /// Another scheduler takes over: it knows only what is stored.
@@ -538,6 +542,20 @@ async fn while_another_prefix_owns_placement_it_is_asked_less_and_less() {
     assert_eq!(world.bound("a"), None);
     world.wait(600).await;
     assert_eq!(world.bound("a").as_deref(), Some("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_until_placement_is_ours() {
+    let world = World::start(SchedulerConfig::default()).await;
+    for owner in [Ownership::Unknown, Ownership::Theirs { prefix: "/other/".to_owned() }] {
+        world.ownership.send_replace(owner.clone());
+        world.put(cluster("c"));
+        world.put(application("a"));
+        world.wait(120).await;
+        assert_eq!((world.bound("a"), world.committed()), (None, 0), "{owner:?}");
+    }
+    world.ownership.send_replace(Ownership::Ours { revision: 2 });
+    world.until("bound", |world| world.bound("a").is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]
