@@ -36,7 +36,7 @@ use self::config::Settings;
 use self::given::Given;
 use self::words::{Create, GROUPS, Resource, Verb};
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::output::{Format, printable, warn};
 
 /// How often an update is begun anew when somebody else changed the resource in the same moment.
 const MAX_TRIES: usize = 5;
@@ -157,6 +157,13 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
             Api::new(&settings)?.send(&Request::new("PUT", path, place.called(name))).await?.document()
         }
     };
+    let waited = given.text("wait").filter(|_| verb != Verb::Delete);
+    if let (Some(waited), Some(state)) =
+        (waited, answer.as_ref().and_then(|it| it["status"]["state"].as_str()))
+        && !state.eq_ignore_ascii_case(waited)
+    {
+        warn(format_args!("it is {} now, not {waited}", printable(state)));
+    }
     match answer {
         Some(document) => show::one(resource, format, &document),
         None => Ok(()),

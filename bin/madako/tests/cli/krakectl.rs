@@ -149,7 +149,8 @@ async fn each_command_asks_what_krakectl_asks() {
         &["kube", "app", "create", "echo", "-f", &manifest, "--wait", "pending"],
         &["core", "role", "create", "-f", &role],
     ] {
-        server.run(args).await.calm();
+        let answer = server.run(args).await;
+        assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{args:?}");
     }
     assert_eq!(
         server.lines(),
@@ -226,7 +227,8 @@ async fn an_update_is_of_what_was_read_or_begins_anew() {
         with_version(&second, ""),
     ])
     .await;
-    server.run(&["kube", "app", "update", "echo", "-n", "testing", "-l", "c=3", "--wait"]).await.calm();
+    let answer = server.run(&["kube", "app", "update", "echo", "-n", "testing", "-l", "c=3", "--wait"]).await;
+    assert_eq!((answer.code, &*answer.err), (0, "madako: warning: it is PENDING now, not running\n"));
     let asked = server.asked();
     let put = "PUT /kubernetes/namespaces/testing/applications/echo?blocking=running";
     assert_eq!((&*asked[1].line, asked[1].if_match.as_deref()), (put, Some("\"7\"")));

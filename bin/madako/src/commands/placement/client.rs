@@ -79,11 +79,13 @@ impl Api {
     /// # Errors
     /// Certificates or keys cannot be used.
     pub(super) fn new(settings: &Settings) -> Result<Self, Failure> {
-        let mut builder =
-            Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).redirect(redirect::Policy::none());
-        // Without TLS none is needed, and no certificates of the system are read.
-        builder = builder.tls_backend_preconfigured(tls_config(settings.tls.as_ref())?);
-        let client = builder.build().map_err(|error| Failure::Failed(error.into()))?;
+        let client = Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .tls_backend_preconfigured(tls_config(settings.tls.as_ref())?)
+            .build()
+            .map_err(|error| Failure::Failed(error.into()))?;
         Ok(Self { client, url: settings.url.clone(), origin: settings.origin.clone() })
     }
 
@@ -93,20 +95,7 @@ impl Api {
     /// The API cannot be reached, or refuses.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
-        if !status.is_success() {
-            return Err(refusal(request, status, &body));
-        }
-        let body = if body.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&body).map_err(|error| {
-                Failure::failed(format_args!(
-                    "the answer about {} is not JSON ({error}): is this Krake's API, at {}?",
-                    request.subject, self.url
-                ))
-            })?
-        };
-        Ok(Answer { status, etag, body })
+        self.judged(request, status, etag, &body)
     }
 
     /// Sends a request; none if the resource is no longer of the version that `if_match` says.
@@ -115,13 +104,33 @@ impl Api {
     /// See [`Api::send`].
     pub(super) async fn send_unless_changed(&self, request: &Request) -> Result<Option<Answer>, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
-        match status {
-            StatusCode::PRECONDITION_FAILED => Ok(None),
-            status if status.is_success() => {
-                Ok(Some(Answer { status, etag, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }))
-            }
-            status => Err(refusal(request, status, &body)),
+        if status == StatusCode::PRECONDITION_FAILED {
+            return Ok(None);
         }
+        self.judged(request, status, etag, &body).map(Some)
+    }
+
+    fn judged(
+        &self,
+        request: &Request,
+        status: StatusCode,
+        etag: Option<String>,
+        body: &[u8],
+    ) -> Result<Answer, Failure> {
+        if !status.is_success() {
+            return Err(refusal(request, status, body));
+        }
+        let body = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(body).map_err(|error| {
+                Failure::failed(format_args!(
+                    "the answer about {} is not JSON ({error}): is this Krake's API, at {}?",
+                    request.subject, self.url
+                ))
+            })?
+        };
+        Ok(Answer { status, etag, body })
     }
 
     async fn exchange(&self, request: &Request) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {

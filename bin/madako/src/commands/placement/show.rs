@@ -122,6 +122,8 @@ pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Resu
 fn words(value: &Value) -> String {
     match value {
         Value::Null => NOTHING.to_owned(),
+        // In a role it means all.
+        Value::String(text) if text.is_empty() => "''".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(items) if !items.is_empty() => items.iter().map(words).collect::<Vec<_>>().join("; "),
         Value::Object(fields) if !fields.is_empty() => {
@@ -189,6 +191,7 @@ mod tests {
             (json!(null), "None"),
             (json!({}), "None"),
             (json!([]), "None"),
+            (json!({"namespaces": [""]}), "namespaces: ['']"),
             (json!({"location": "DE", "tier": 1}), "location: DE, tier: 1"),
             (
                 json!([{"name": "heat", "weight": 0.5}, {"name": "cost"}]),

@@ -7,6 +7,7 @@ mod actors;
 mod embedded;
 mod etcd;
 mod keys;
+mod krakectl;
 mod leaders;
 mod machines;
 mod partition;

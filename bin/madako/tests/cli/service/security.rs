@@ -44,8 +44,13 @@ async fn switch_authentication_on(keys: &Keys) {
 /// A configuration file that only its owner can read.
 fn secret_file(files: &Files, name: &str, text: String) -> String {
     let path = files.write(name, text);
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    only_for_its_owner(&path);
     path
+}
+
+/// Lets nobody else read a file.
+pub(crate) fn only_for_its_owner(path: &str) {
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }
 
 #[tokio::test]
