@@ -109,8 +109,13 @@ impl Checker {
     /// An instance was told that its commit is durable.
     pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
-        let key = if what == "cluster" { keys::CLUSTER } else { keys::REMOVAL_GUARD };
-        judged.acknowledged.entry(revision).or_default().insert(key.to_owned());
+        let key = match what {
+            "cluster" => Some(keys::CLUSTER),
+            "removal-guard" => Some(keys::REMOVAL_GUARD),
+            // Its keys are at the root, where another checker watches.
+            _ => None,
+        };
+        judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
         judged.acknowledged_writes.push(Written { revision, epoch });
     }
 

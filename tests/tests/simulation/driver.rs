@@ -9,8 +9,9 @@ use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, Simulate
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::feed::Task;
 use madako_messages::invariants::{Id, Violation};
+use madako_messages::placement::kind::ObjectKey;
 use madako_messages::ports::Clock;
-use madako_supervisor::instance::{LEADER, PLANNER, POLLER, REIGN};
+use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, SCHEDULER};
 use madako_supervisor::tree::SupervisorRef;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -22,6 +23,8 @@ use crate::clock::SimulatedClock;
 use crate::history::History;
 use crate::link::Mode;
 use crate::operator::Operator;
+use crate::placement::{PlacementChecker, Seen};
+use crate::user::{Done, User};
 use crate::world::{INTERVAL, Running, SESSION_TTL, Trigger, World};
 
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
@@ -31,6 +34,9 @@ const BETWEEN_FAULTS: Duration = Duration::from_secs(120);
 
 /// Time that a healed world has to become calm: the lease's TTL and some polls.
 const TO_CALM: Duration = Duration::from_secs(60 + 15 * 60);
+
+/// Time for which nothing is placed when nothing changes.
+const PLACED: Duration = Duration::from_secs(5 * 60);
 
 /// Time for which a calm world must write nothing.
 const CALM: Duration = Duration::from_secs(60 * 60);
@@ -46,6 +52,10 @@ pub struct Report {
     pub refused_commits: u64,
     pub held: u64,
     pub faults: u64,
+    /// What was seen of placement, what its user did, how often metrics were asked for, and of these in vain.
+    pub placement: Seen,
+    pub user: Done,
+    pub metrics: (u64, u64),
 }
 
 impl fmt::Display for Report {
@@ -53,7 +63,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} faults: {} commits, {} terms, {} actor failures, {} failed polls, {} failed commits, \
-             {} held observations, history {:016x}",
+             {} held observations; {:?}; {:?}; {} requests for metrics, {} in vain; history {:016x}",
             self.faults,
             self.commits,
             self.terms,
@@ -61,6 +71,10 @@ impl fmt::Display for Report {
             self.failed_polls,
             self.refused_commits,
             self.held,
+            self.placement,
+            self.user,
+            self.metrics.0,
+            self.metrics.1,
             self.history.hash()
         )
     }
@@ -90,6 +104,9 @@ async fn run(seed: u64, length: Duration) -> Report {
     let history = History::new();
     let checker = Checker::new(history.clone());
     let watching = Task::start(checker.clone().watch(store.client().await.unwrap()));
+    let placement = PlacementChecker::new(history.clone(), began);
+    let watching_root = Task::start(placement.clone().watch(store.client().await.unwrap()));
+    let people = store.client().await.unwrap();
     let mut operator = Operator::new(store.client().await.unwrap(), generator(seed, 1));
     operator.install().await;
 
@@ -98,14 +115,23 @@ async fn run(seed: u64, length: Duration) -> Report {
         store,
         registry,
         Arc::clone(&clock) as Arc<dyn Clock>,
-        history.clone(),
-        checker.clone(),
+        (history.clone(), checker.clone(), placement.clone()),
     );
     let mut run =
         Run { world, running: BTreeMap::new(), away: BTreeMap::new(), chance: generator(seed, 2), faults: 0 };
     for name in NAMES {
         run.start(name).await;
     }
+    let user = User::new(
+        people,
+        Arc::clone(&run.world.doors),
+        placement.clone(),
+        run.world.prometheus.clone(),
+        history.clone(),
+        generator(seed, 3),
+    );
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let user = tokio::spawn(user.run(stopped));
     while history.now() < length {
         let pause = run.chance.random_range(0.1..2.0);
         tokio::time::sleep(BETWEEN_FAULTS.mul_f64(pause)).await;
@@ -113,7 +139,10 @@ async fn run(seed: u64, length: Duration) -> Report {
         run.bring_back().await;
     }
 
-    run.heal(&mut operator).await;
+    stop.send_replace(true);
+    let mut user = user.await.unwrap();
+    run.heal(&mut operator, &mut user).await;
+    let mut restless = placed(&placement, &history).await;
     clock.stop();
     history.note("driver", "peace");
     tokio::time::sleep(TO_CALM).await;
@@ -121,6 +150,8 @@ async fn run(seed: u64, length: Duration) -> Report {
     history.note("driver", &format!("calm is due at revision {revision}"));
     tokio::time::sleep(CALM).await;
     let mut violations = checker.finish();
+    violations.extend(placement.finish());
+    violations.append(&mut restless);
     violations.extend(checker.written_after(revision).into_iter().map(|key| Violation {
         invariant: Id::I12,
         what: format!("{key} was written although nothing changed"),
@@ -139,7 +170,7 @@ async fn run(seed: u64, length: Duration) -> Report {
     for running in run.running.into_values() {
         running.instance.stop().await;
     }
-    drop(watching);
+    drop((watching, watching_root));
     let counts = *run.world.counts.lock().unwrap();
     Report {
         violations,
@@ -151,7 +182,27 @@ async fn run(seed: u64, length: Duration) -> Report {
         refused_commits: counts.refused_commits,
         held: counts.held,
         faults: run.faults,
+        placement: placement.seen(),
+        user: user.done,
+        metrics: run.world.prometheus.asked(),
     }
+}
+
+/// Everything that fits somewhere is bound there by now, and nothing is written any more, but what is tried again.
+async fn placed(placement: &PlacementChecker, history: &History) -> Vec<Violation> {
+    let (mut found, homeless) = placement.misplaced();
+    let (applications, bound) = placement.bound();
+    let settled = placement.revision();
+    let fit_nowhere = homeless.len();
+    history.note("driver", &format!("{bound} of {applications} are bound, {fit_nowhere} fit nowhere"));
+    tokio::time::sleep(PLACED).await;
+    let written = placement.written_after(settled);
+    let restless = written.into_iter().filter_map(|key| ObjectKey::from_etcd_key(&key));
+    found.extend(restless.filter(|key| !homeless.contains(key)).map(|key| Violation {
+        invariant: Id::I12,
+        what: format!("{key} was written although nothing changed"),
+    }));
+    found
 }
 
 /// A data center in which something happens every few minutes.
@@ -222,8 +273,8 @@ impl Run {
             (2, Some(name)) => self.pause(name, seconds),
             (3, Some(name)) => self.disconnect(name, seconds.min(Duration::from_secs(40))),
             (4, Some(name)) => {
-                let trigger = [Trigger::Leader, Trigger::Poller, Trigger::Planner]
-                    [self.chance.random_range(0..3_usize)];
+                let trigger = [Trigger::Leader, Trigger::Poller, Trigger::Planner, Trigger::Scheduler]
+                    [self.chance.random_range(0..4_usize)];
                 self.running[name].bomb.arm(trigger);
                 format!("{name}: its {trigger:?} will panic")
             }
@@ -237,6 +288,7 @@ impl Run {
     async fn take_away(&mut self, name: &'static str, gracefully: bool, away: Duration) -> String {
         let Some(running) = self.running.remove(name) else { return "nobody is left".to_owned() };
         self.away.insert(name, self.world.history.now() + away);
+        self.world.doors.lock().unwrap().remove(name);
         if gracefully {
             running.instance.stop().await;
             return format!("{name} stopped for {away:?}");
@@ -272,7 +324,7 @@ impl Run {
     }
 
     async fn kill_actor(&mut self, name: &str) -> String {
-        let which = [LEADER, POLLER, PLANNER][self.chance.random_range(0..3_usize)];
+        let which = [LEADER, POLLER, PLANNER, FETCHER, SCHEDULER][self.chance.random_range(0..5_usize)];
         let root = self.running[name].instance.root().clone();
         let parent = match which {
             LEADER => Some(root),
@@ -317,7 +369,7 @@ impl Run {
     }
 
     /// Everything works again, and everybody is there.
-    async fn heal(&mut self, operator: &mut Operator) {
+    async fn heal(&mut self, operator: &mut Operator, user: &mut User) {
         // What was spawned to end a fault has ended after the longest one.
         tokio::time::sleep(Duration::from_secs(400)).await;
         self.world.registry.faults().clear_all();
@@ -331,6 +383,8 @@ impl Run {
             self.start(name).await;
         }
         self.world.history.note("driver", "everything is mended");
-        tokio::time::sleep(SESSION_TTL + INTERVAL * 10).await;
+        tokio::time::sleep(SESSION_TTL + INTERVAL).await;
+        user.settle().await;
+        tokio::time::sleep(INTERVAL * 20).await;
     }
 }

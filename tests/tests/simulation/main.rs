@@ -13,12 +13,16 @@
     reason = "a test fails where it cannot go on, and prints its report"
 )]
 
+mod api;
 mod checker;
 mod clock;
 mod driver;
 mod history;
 mod link;
 mod operator;
+mod placement;
+mod prometheus;
+mod user;
 mod world;
 
 use std::process::Command;

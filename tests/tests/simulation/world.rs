@@ -4,22 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use madako_app_scheduler::{MaxMoves, SchedulerConfig};
 use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
 use madako_embedded_etcd::EmbeddedEtcd;
+use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
+use madako_http::{Limits, memory, nobody, serve};
 use madako_messages::event::{Event, EventSink};
+use madako_messages::feed::Task;
+use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
+use madako_metrics_providers::Providers;
 use madako_sabakan::SabakanRegistry;
-use madako_store::{EtcdStore, StoreConfig};
-use madako_supervisor::instance::{Instance, InstanceOptions, Ports};
+use madako_store::{CachedObjects, EtcdStore, StoreConfig};
+use madako_supervisor::instance::{Instance, InstanceOptions, PlacementPorts, Ports};
 
 use crate::checker::{Checker, Overheard};
 use crate::history::{History, line};
 use crate::link::Link;
+use crate::placement::PlacementChecker;
+use crate::prometheus::Prometheus;
+use crate::user::Doors;
 
 pub const PREFIX: &str = "/cke/";
 pub const INTERVAL: Duration = Duration::from_secs(60);
 pub const SESSION_TTL: Duration = Duration::from_secs(60);
 pub const RETIRE_WAIT: Duration = Duration::from_secs(300);
+pub const METRICS_INTERVAL: Duration = Duration::from_secs(15);
+pub const RESCHEDULE_AFTER: Duration = Duration::from_secs(60);
+/// So few that what waits is seen.
+pub const MAX_MOVES: MaxMoves = MaxMoves { percent: 10, at_least: 2 };
 
 /// Actors' names are one namespace a process, and tests run beside each other.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -31,6 +44,9 @@ pub struct World {
     pub clock: Arc<dyn Clock>,
     pub history: History,
     pub checker: Checker,
+    pub placement: PlacementChecker,
+    pub prometheus: Prometheus,
+    pub doors: Doors,
     pub counts: Arc<Mutex<Counts>>,
     run: u64,
     seed: u64,
@@ -53,6 +69,7 @@ pub struct Running {
     pub link: Link,
     pub http: Arc<InMemoryHttp>,
     pub bomb: Bomb,
+    _api: Task,
 }
 
 /// Makes the actor that emits a certain event panic, once.
@@ -65,6 +82,7 @@ pub enum Trigger {
     Leader,
     Poller,
     Planner,
+    Scheduler,
 }
 
 impl Bomb {
@@ -78,6 +96,7 @@ impl Bomb {
 
     fn goes_off(&self, event: &Event) -> bool {
         let emitter = match event {
+            Event::CommitFailed { what: "placement", .. } => Trigger::Scheduler,
             Event::Committed { .. } | Event::Elected { .. } => Trigger::Leader,
             Event::Observed { .. } | Event::PollFailed { .. } | Event::Held(_) => Trigger::Poller,
             Event::Planned { .. } | Event::PlanFailed(_) | Event::Calm { .. } => Trigger::Planner,
@@ -96,6 +115,7 @@ struct Sink {
     name: String,
     history: History,
     checker: Checker,
+    placement: PlacementChecker,
     counts: Arc<Mutex<Counts>>,
     bomb: Bomb,
 }
@@ -116,6 +136,9 @@ impl EventSink for Sink {
         }
         if let Event::Committed { what, revision, epoch, .. } = &event {
             self.checker.acknowledge(what, *revision, *epoch);
+            if *what == "placement" {
+                self.placement.committed(*revision);
+            }
         }
         assert!(!self.bomb.goes_off(&event), "a planted panic");
     }
@@ -127,20 +150,70 @@ impl World {
         store: Arc<EmbeddedEtcd>,
         registry: SimulatedRegistry,
         clock: Arc<dyn Clock>,
-        history: History,
-        checker: Checker,
+        (history, checker, placement): (History, Checker, PlacementChecker),
     ) -> Self {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        Self { store, registry, clock, history, checker, counts: Arc::default(), run, seed, started: 0 }
+        let prometheus = Prometheus::new(placement.clone());
+        let (doors, counts, started) = (Doors::default(), Arc::default(), 0);
+        Self {
+            store,
+            registry,
+            clock,
+            history,
+            checker,
+            placement,
+            prometheus,
+            doors,
+            counts,
+            run,
+            seed,
+            started,
+        }
+    }
+
+    fn placement(&self, store: &EtcdStore, objects: &Arc<dyn Objects>) -> PlacementPorts {
+        PlacementPorts {
+            root: Arc::new(store.at_root()),
+            prefix: PREFIX.to_owned(),
+            objects: Arc::clone(objects),
+            providers: Arc::new(Providers::new(Arc::new(self.prometheus.clone()))),
+            metrics_interval: METRICS_INTERVAL,
+            scheduler: Arc::new(SchedulerConfig {
+                reschedule_after: RESCHEDULE_AFTER,
+                max_moves: MAX_MOVES,
+                ..SchedulerConfig::default()
+            }),
+        }
+    }
+
+    /// Serves placement's API at a door of the instance's name.
+    fn api(&self, name: &'static str, objects: Arc<dyn Objects>, seed: u64) -> Task {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let router = router(PlacementApi {
+            objects,
+            clock: Arc::clone(&self.clock),
+            uids: Uids::seeded(bytes),
+            explainer: None,
+            authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
+            settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
+        });
+        let (dialer, listener) = memory::listener();
+        self.doors.lock().unwrap().insert(name, dialer);
+        Task::start(async move {
+            serve(listener, router, Limits::PLACEMENT, nobody, std::future::pending()).await;
+        })
     }
 
     /// Starts an instance under a name.
-    pub async fn start(&mut self, name: &str) -> Running {
+    pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
         let link = Link::new();
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(Arc::clone(&self.store)), &config, seed).unwrap();
+        let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
+        let placement = self.placement(&store, &objects);
         let http = Arc::new(self.registry.in_memory());
         let bomb = Bomb::default();
         let ports = Ports {
@@ -154,10 +227,11 @@ impl World {
                 name: name.to_owned(),
                 history: self.history.clone(),
                 checker: self.checker.clone(),
+                placement: self.placement.clone(),
                 counts: Arc::clone(&self.counts),
                 bomb: bomb.clone(),
             }),
-            placement: None,
+            placement: Some(placement),
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.
@@ -170,6 +244,7 @@ impl World {
         };
         self.history.note(name, "starts");
         let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
-        Running { instance, link, http, bomb }
+        let api = self.api(name, objects, seed);
+        Running { instance, link, http, bomb, _api: api }
     }
 }

@@ -1,0 +1,658 @@
+//! Judges placement from outside: by the store's own history from its root, what the simulated servers said of
+//! metrics, and what the user asked for and was told.
+//!
+//! Each revision is judged as it comes:
+//! - I11, by the predicate of the gate: who is newly bound is bound to a cluster that took it then;
+//! - who binds says why in the same transaction, and owns placement at that time;
+//! - moves are few, none leaves a cluster that only lacks metrics, or one that is not online for a short time;
+//! - nothing is made that nobody asked for, nothing goes that nobody deleted, and what the user was told is there.
+//!
+//! Assumes that a value which a server gave may be decided on for [`VALUES_COUNT`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Client, EventType, WatchOptions};
+use madako_messages::actors::BindingEvidence;
+use madako_messages::invariants::{Id, PlacementChange, Violation, placed_where_allowed};
+use madako_messages::keys;
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_messages::placement::metadata::{CASCADE_DELETION, ResourceRef};
+use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_messages::placement::object_value::{Object, Resource as _};
+use madako_messages::placement::objects::Stored;
+use madako_messages::placement::ownership;
+use madako_messages::placement::timestamp::Timestamp;
+use madako_messages::store::{Condition, Write};
+use time::OffsetDateTime;
+
+use crate::history::History;
+use crate::world::{MAX_MOVES, METRICS_INTERVAL, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
+
+/// Written by the user together with the deletion of everything.
+pub const WIPED: &str = "/simulation/wiped";
+
+/// A value counts for three rounds, an answer takes at most 10 s, and who decided on it may write as long as its lease
+/// lives.
+const VALUES_COUNT: Duration =
+    Duration::from_secs(METRICS_INTERVAL.as_secs() * 3 + 10 + SESSION_TTL.as_secs());
+
+/// One write of the store's history.
+struct Event {
+    key: String,
+    /// `None`: deleted.
+    value: Option<Vec<u8>>,
+    created: i64,
+    lease: i64,
+}
+
+/// A key that is none of a resource.
+#[derive(Clone)]
+struct Other {
+    value: Vec<u8>,
+    created: i64,
+    lease: i64,
+}
+
+/// How often things were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub bindings: u64,
+    pub moves: u64,
+    pub wipes: u64,
+    pub collected: u64,
+    pub failing: u64,
+    pub degraded: u64,
+    pub owners: u64,
+}
+
+#[derive(Default)]
+struct Judged {
+    objects: BTreeMap<ObjectKey, Arc<Stored>>,
+    others: BTreeMap<String, Other>,
+    history: BTreeMap<i64, BTreeSet<String>>,
+    /// What the user was told: keys and the revisions that wrote them.
+    acknowledged: Vec<(String, i64)>,
+    /// Revisions that instances were told.
+    committed: BTreeSet<i64>,
+    /// How often the user asked for each resource, and how often it was made.
+    wanted: BTreeMap<ObjectKey, (u64, u64)>,
+    deleting: BTreeSet<ObjectKey>,
+    /// Values that were given, by the names of metrics.
+    values: BTreeMap<String, VecDeque<(Duration, f64)>>,
+    /// Values that stand in definitions, by the names of metrics.
+    table: BTreeMap<String, f64>,
+    /// Since when a cluster is neither online nor only without metrics.
+    down: BTreeMap<ObjectKey, OffsetDateTime>,
+    /// When moves were decided.
+    moves: Vec<OffsetDateTime>,
+    most_applications: u64,
+    seen: Seen,
+    violations: Vec<Violation>,
+}
+
+/// Clones are the same checker.
+#[derive(Clone)]
+pub struct PlacementChecker {
+    judged: Arc<Mutex<Judged>>,
+    history: History,
+    began: OffsetDateTime,
+}
+
+impl PlacementChecker {
+    pub fn new(history: History, began: OffsetDateTime) -> Self {
+        Self { judged: Arc::default(), history, began }
+    }
+
+    /// Watches the whole store over a client of its own, until the store ends.
+    pub async fn watch(self, mut client: Client) {
+        let options = WatchOptions::new().with_all_keys().with_start_revision(1);
+        let mut stream = client.watch("", Some(options)).await.unwrap();
+        while let Ok(Some(answer)) = stream.message().await {
+            assert!(!answer.canceled(), "placement's watch was cancelled: {}", answer.cancel_reason());
+            let mut revisions: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
+            for event in answer.events() {
+                let kv = event.kv().unwrap();
+                revisions.entry(kv.mod_revision()).or_default().push(Event {
+                    key: kv.key_str().unwrap().to_owned(),
+                    value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
+                    created: kv.create_revision(),
+                    lease: kv.lease(),
+                });
+            }
+            for (revision, events) in revisions {
+                let violations = self.judged.lock().unwrap().judge(revision, &events, &self);
+                for violation in violations {
+                    self.history.note("placement", &violation);
+                }
+            }
+        }
+    }
+
+    /// A server is about to give a value.
+    pub fn told(&self, metric: &str, value: f64) {
+        self.judged.lock().unwrap().value(metric, value, self.history.now());
+    }
+
+    /// The user asks for a new resource.
+    pub fn creates(&self, key: &ObjectKey) {
+        self.judged.lock().unwrap().wanted.entry(key.clone()).or_default().0 += 1;
+    }
+
+    /// The user asks for a deletion.
+    pub fn deletes(&self, key: &ObjectKey) {
+        self.judged.lock().unwrap().deleting.insert(key.clone());
+    }
+
+    /// The user was told that a resource was written.
+    pub fn acknowledged(&self, key: &ObjectKey, revision: i64) {
+        self.judged.lock().unwrap().acknowledged.push((key.etcd_key(), revision));
+    }
+
+    /// An instance was told that its commit is durable.
+    pub fn committed(&self, revision: i64) {
+        self.judged.lock().unwrap().committed.insert(revision);
+    }
+
+    /// What was seen in the store so far: resources with the revisions of their creation.
+    pub fn standing(&self) -> BTreeMap<ObjectKey, i64> {
+        let judged = self.judged.lock().unwrap();
+        judged.objects.iter().map(|(key, stored)| (key.clone(), stored.create_revision)).collect()
+    }
+
+    /// What the user found wrong.
+    pub fn violate(&self, invariant: Id, what: String) {
+        self.history.note("placement", &what);
+        self.judged.lock().unwrap().violations.push(Violation { invariant, what });
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.judged.lock().unwrap().seen
+    }
+
+    /// The last revision that was seen.
+    pub fn revision(&self) -> i64 {
+        self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// What was written after a revision.
+    pub fn written_after(&self, revision: i64) -> Vec<String> {
+        let judged = self.judged.lock().unwrap();
+        judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
+    }
+
+    /// Applications that fit somewhere and are bound nowhere, or where they do not fit though they could move; and how
+    /// many fit nowhere. Only meaningful when nothing changes any more.
+    pub fn misplaced(&self) -> (Vec<Violation>, BTreeSet<ObjectKey>) {
+        let judged = self.judged.lock().unwrap();
+        let (mut misplaced, mut homeless) = (Vec::new(), BTreeSet::new());
+        let values = judged.latest(self.history.now());
+        for stored in judged.objects.values() {
+            let Some(application) = Application::of(&stored.object) else { continue };
+            if application.metadata.deleted.is_some() {
+                continue;
+            }
+            let fitting: BTreeSet<ObjectKey> = judged
+                .objects
+                .values()
+                .filter(|cluster| judged.unmet(application, cluster, &values).is_some_and(|all| all.is_empty()))
+                .map(|cluster| cluster.key.clone())
+                .collect();
+            let to = application.status.scheduled_to.as_ref().and_then(ResourceRef::key);
+            let stays = to.as_ref().is_some_and(|to| {
+                let failing = judged.objects.get(to).and_then(|stored| Cluster::of(&stored.object));
+                failing.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)
+                    || !application.spec.constraints.migration
+            });
+            if fitting.is_empty() {
+                homeless.insert(stored.key.clone());
+            } else if !stays && !to.as_ref().is_some_and(|to| fitting.contains(to)) {
+                let to = to.map_or_else(|| "nothing".to_owned(), |to| to.to_string());
+                let fits = fitting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let what = format!("{} is bound to {to} at the end, though it fits on {fits}", stored.key);
+                misplaced.push(Violation { invariant: Id::I12, what });
+            }
+        }
+        (misplaced, homeless)
+    }
+
+    /// How many applications there are, and how many are bound.
+    pub fn bound(&self) -> (usize, usize) {
+        let judged = self.judged.lock().unwrap();
+        let all = judged.objects.values().filter_map(|stored| Application::of(&stored.object));
+        let bound = all.clone().filter(|application| application.status.scheduled_to.is_some());
+        (all.clone().count(), bound.count())
+    }
+
+    /// Every violation, when the run is over.
+    pub fn finish(&self) -> Vec<Violation> {
+        let mut judged = self.judged.lock().unwrap();
+        let judged = &mut *judged;
+        let mut violations = std::mem::take(&mut judged.violations);
+        let lost = |what: String| Violation { invariant: Id::I9, what };
+        for (key, revision) in &judged.acknowledged {
+            if !judged.history.get(revision).is_some_and(|keys| keys.contains(key)) {
+                violations.push(lost(format!("{key} was acknowledged at revision {revision}, which lacks it")));
+            }
+        }
+        for revision in judged.committed.iter().filter(|revision| !judged.history.contains_key(revision)) {
+            violations.push(lost(format!("placement was told of revision {revision}, which is not there")));
+        }
+        violations
+    }
+}
+
+impl Judged {
+    fn value(&mut self, metric: &str, value: f64, now: Duration) {
+        let values = self.values.entry(metric.to_owned()).or_default();
+        values.push_back((now, value));
+        while values.front().is_some_and(|(at, _)| *at + VALUES_COUNT < now) {
+            values.pop_front();
+        }
+    }
+
+    /// The last value of each metric that was given lately.
+    fn latest(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
+        let last = self.values.iter().filter_map(|(name, values)| {
+            let (at, value) = values.back()?;
+            (*at + VALUES_COUNT >= now).then(|| (key_of(name), state(*value)))
+        });
+        last.chain(self.table.iter().map(|(name, value)| (key_of(name), state(*value)))).collect()
+    }
+
+    fn stored(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.objects.get(key).cloned()
+    }
+
+    /// The cloud that a cluster is bound to.
+    fn cloud(&self, cluster: &Cluster) -> Option<Arc<Stored>> {
+        cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key).and_then(|key| self.stored(&key))
+    }
+
+    /// What keeps an application off a cluster; `None`: it is no cluster.
+    fn unmet(
+        &self,
+        application: &Application,
+        cluster: &Stored,
+        values: &BTreeMap<MetricKey, MetricState>,
+    ) -> Option<Vec<Unmet>> {
+        let cluster = Cluster::of(&cluster.object)?;
+        let cloud = self.cloud(cluster);
+        let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
+        let offer = Offer::of_cluster(cluster, cloud, values, Compared::Value);
+        Some(unmet(application, cluster, &offer))
+    }
+
+    /// Judges a revision; what is known is what was before it. Says what it found.
+    fn judge(&mut self, revision: i64, events: &[Event], checker: &PlacementChecker) -> Vec<String> {
+        let now = checker.history.now();
+        let found = self.violations.len();
+        let wiped = events.iter().any(|event| event.key == WIPED);
+        self.seen.wipes += u64::from(wiped);
+        let deciding = events.iter().any(|event| {
+            event.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::PLACEMENT))
+        });
+        if deciding {
+            self.decider(revision);
+        }
+        let mut after = Vec::new();
+        for event in events {
+            self.history.entry(revision).or_default().insert(event.key.clone());
+            match ObjectKey::from_etcd_key(&event.key) {
+                Some(key) => {
+                    let stored = event.value.as_ref().map(|value| read(&key, event, value, revision));
+                    let what = stored.as_ref().map_or("delete".to_owned(), |stored| told(stored));
+                    checker.history.note("root", &format!("{revision} {key}: {what}"));
+                    after.push((key, stored));
+                }
+                None => self.other(revision, event),
+            }
+        }
+        for (key, stored) in &after {
+            match stored {
+                Some(stored) if key.kind == Kind::Application => {
+                    self.application(revision, stored, events, now);
+                    self.kept(revision, stored, &after);
+                }
+                Some(stored) => self.kept(revision, stored, &after),
+                None if !wiped => self.gone(revision, key, &after),
+                None => {}
+            }
+        }
+        for (key, stored) in after {
+            self.apply(key, stored, now, checker.began + now);
+        }
+        let applications = self.objects.keys().filter(|key| key.kind == Kind::Application).count() as u64;
+        self.most_applications = self.most_applications.max(applications);
+        self.violations[found..].iter().map(ToString::to_string).collect()
+    }
+
+    fn violate(&mut self, invariant: Id, revision: i64, what: impl std::fmt::Display) {
+        self.violations.push(Violation { invariant, what: format!("revision {revision}: {what}") });
+    }
+
+    /// Whoever decides about placement is the oldest candidate, and owns it.
+    fn decider(&mut self, revision: i64) {
+        let leaders = format!("{PREFIX}{}", keys::LEADER);
+        let leader = self
+            .others
+            .range(leaders.clone()..)
+            .take_while(|(key, _)| key.starts_with(&leaders))
+            .min_by_key(|(_, other)| other.created)
+            .map(|(_, other)| other.lease);
+        let owner = self.others.get(ownership::KEY).map(|other| (other.value.clone(), other.lease));
+        let right = owner.as_ref().is_some_and(|(prefix, lease)| {
+            prefix == PREFIX.as_bytes() && Some(*lease) == leader && *lease != 0
+        });
+        if !right {
+            self.violate(
+                Id::I1,
+                revision,
+                format_args!("placement was decided while the leader's lease was {leader:?} and its owner {owner:?}"),
+            );
+        }
+    }
+
+    fn other(&mut self, revision: i64, event: &Event) {
+        let before = self.others.remove(&event.key);
+        let Some(value) = event.value.clone() else { return };
+        if event.key == ownership::KEY {
+            self.seen.owners += 1;
+            if before.as_ref().is_some_and(|before| before.value != value) {
+                self.violate(Id::I1, revision, "placement was taken from another prefix that owned it");
+            }
+        }
+        let other = Other { value, created: event.created, lease: event.lease };
+        self.others.insert(event.key.clone(), other);
+    }
+
+    /// An application is written: whoever bound it might, and said why.
+    fn application(&mut self, revision: i64, stored: &Arc<Stored>, events: &[Event], now: Duration) {
+        let key = &stored.key;
+        let before = self.stored(key);
+        let former = before.as_ref().and_then(|before| scheduled_to(before));
+        let to = scheduled_to(stored);
+        if former == to {
+            self.i11(revision, stored, before.as_ref(), None, now);
+            return;
+        }
+        let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
+        let decision = format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS);
+        if !events.iter().any(|event| event.key == decision && event.value.is_some()) {
+            self.violate(
+                Id::I1,
+                revision,
+                format_args!("{key} is bound to {to:?} instead of {former:?}, and nobody says why"),
+            );
+        }
+        let Some(to) = to else {
+            self.violate(Id::I9, revision, format_args!("{key} is not bound to {former:?} any more"));
+            return;
+        };
+        self.seen.bindings += 1;
+        let Some(target) = self.stored(&to) else {
+            self.violate(Id::I11, revision, format_args!("{key} is bound to {to}, which does not exist"));
+            return;
+        };
+        self.i11(revision, stored, before.as_ref(), Some(&target), now);
+        if let (Some(former), Some(before)) = (former, before) {
+            self.moved(revision, &before, stored, &former);
+        }
+    }
+
+    /// I11, by the gate's own predicate, with the values that let most through of those that may have been decided on.
+    fn i11(
+        &mut self,
+        revision: i64,
+        stored: &Arc<Stored>,
+        before: Option<&Arc<Stored>>,
+        target: Option<&Arc<Stored>>,
+        now: Duration,
+    ) {
+        let write = Write::Put { key: stored.key.etcd_key(), value: stored.wire.clone(), lease: 0 };
+        let compared = Condition::Unchanged {
+            key: stored.key.etcd_key(),
+            revision: before.map_or(0, |before| before.mod_revision),
+        };
+        let judged_by = |judged: &Self, metrics: BTreeMap<MetricKey, MetricState>| {
+            let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
+                application: Arc::clone(before),
+                cluster: Arc::clone(target),
+                cloud: Cluster::of(&target.object).and_then(|cluster| judged.cloud(cluster)),
+                metrics: Some(Arc::new(MetricsObserved { revision, at: OffsetDateTime::UNIX_EPOCH, metrics })),
+                compared: Compared::Value,
+            });
+            let evidence: Vec<BindingEvidence> = evidence.into_iter().collect();
+            let found = placed_where_allowed(&PlacementChange {
+                conditions: std::slice::from_ref(&compared),
+                writes: std::slice::from_ref(&write),
+                evidence: &evidence,
+                stored: &|key| judged.stored(key),
+            });
+            assert!(found.changed.is_empty(), "what is judged is what is stored: {:?}", found.changed);
+            found.violations
+        };
+        let mut values = self.latest(now);
+        let mut best = judged_by(self, values.clone());
+        if !best.is_empty() && target.is_some() {
+            // A constraint is on one metric: the value that each of them likes best can be looked for by itself.
+            for (name, given) in &self.values {
+                for (_, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
+                    let mut others = values.clone();
+                    others.insert(key_of(name), state(*value));
+                    let violations = judged_by(self, others.clone());
+                    if violations.len() < best.len() {
+                        (best, values) = (violations, others);
+                    }
+                }
+            }
+        }
+        for violation in best {
+            self.violate(violation.invariant, revision, violation.what);
+        }
+    }
+
+    /// An application left a cluster.
+    fn moved(&mut self, revision: i64, before: &Stored, after: &Stored, former: &ObjectKey) {
+        self.seen.moves += 1;
+        let key = &after.key;
+        let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
+            return;
+        };
+        let Some(at) = is.status.scheduled.as_ref().map(Timestamp::instant) else {
+            self.violate(Id::I9, revision, format_args!("{key} moved at no time"));
+            return;
+        };
+        self.moves.push(at);
+        let within = self.moves.iter().filter(|other| **other <= at && **other + RESCHEDULE_AFTER > at).count();
+        let part = self.most_applications * MAX_MOVES.percent / 100;
+        let most = MAX_MOVES.at_least.max(part);
+        if within as u64 > most {
+            self.violate(
+                Id::I5,
+                revision,
+                format_args!("{key} is move {within} within {RESCHEDULE_AFTER:?}; {most} are allowed"),
+            );
+        }
+        if !was.spec.constraints.migration {
+            self.violate(Id::I5, revision, format_args!("{key} moved, though it must not"));
+        }
+        let Some(left) = self.stored(former) else { return };
+        let Some(cluster) = Cluster::of(&left.object) else { return };
+        if cluster.metadata.deleted.is_some() {
+            return;
+        }
+        let unmet = self.unmet(was, &left, &BTreeMap::new()).unwrap_or_default();
+        let fits = !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
+        match self.down.get(former).copied() {
+            Some(since) if since + RESCHEDULE_AFTER > at => {
+                self.violate(
+                    Id::I5,
+                    revision,
+                    format_args!("{key} left {former} at {at}, which was not online only since {since}"),
+                );
+            }
+            Some(_) => {}
+            None if cluster.status.state == ClusterState::FailingMetrics && fits => {
+                self.violate(
+                    Id::I5,
+                    revision,
+                    format_args!("{key} left {former}, of which only metrics are missing"),
+                );
+            }
+            None => {}
+        }
+    }
+
+    /// Whatever is written was asked for, and keeps what the user was told.
+    fn kept(&mut self, revision: i64, stored: &Arc<Stored>, after: &[(ObjectKey, Option<Arc<Stored>>)]) {
+        let key = &stored.key;
+        let before = self.stored(key);
+        let metadata = stored.object.metadata();
+        match &before {
+            None => {
+                let (asked, made) = self.wanted.entry(key.clone()).or_default();
+                *made += 1;
+                if *made > *asked {
+                    self.violate(Id::I9, revision, format_args!("{key} is made, and nobody asked for it"));
+                }
+            }
+            Some(before) if before.object.metadata().uid != metadata.uid => {
+                self.violate(Id::I9, revision, format_args!("{key} is replaced by another one"));
+            }
+            Some(_) => {}
+        }
+        let was_deleted = before.is_some_and(|before| before.object.metadata().deleted.is_some());
+        if metadata.deleted.is_none() || was_deleted || self.deleting.contains(key) {
+            return;
+        }
+        // It goes along with what it is bound to.
+        let goes = |owner: &ObjectKey| {
+            let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
+            let owner = now.or_else(|| self.stored(owner));
+            owner.is_some_and(|owner| owner.object.metadata().deleted.is_some())
+        };
+        let along = metadata.owners.iter().filter_map(ResourceRef::key).any(|owner| {
+            let bound = key.kind != Kind::Application || scheduled_to(stored).as_ref() == Some(&owner);
+            bound && goes(&owner)
+        });
+        if !along {
+            self.violate(Id::I9, revision, format_args!("{key} is deleted, and nobody asked for that"));
+        }
+    }
+
+    /// A resource is gone: it was deleted, and nothing depends on it.
+    fn gone(&mut self, revision: i64, key: &ObjectKey, after: &[(ObjectKey, Option<Arc<Stored>>)]) {
+        let Some(before) = self.stored(key) else { return };
+        self.seen.collected += 1;
+        let metadata = before.object.metadata();
+        let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);
+        if metadata.deleted.is_none() || !ours {
+            self.violate(Id::I9, revision, format_args!("{key} is gone, and was not deleted"));
+        }
+        let left: Vec<ObjectKey> = self
+            .objects
+            .values()
+            .filter(|other| {
+                let gone = after.iter().any(|(key, stored)| *key == other.key && stored.is_none());
+                let stored = after.iter().find(|(key, _)| *key == other.key).and_then(|(_, it)| it.as_ref());
+                let owners = &stored.unwrap_or(other).object.metadata().owners;
+                !gone && owners.iter().filter_map(ResourceRef::key).any(|owner| owner == *key)
+            })
+            .map(|other| other.key.clone())
+            .collect();
+        if let Some(left) = left.first() {
+            self.violate(Id::I9, revision, format_args!("{key} is gone before {left}, which depends on it"));
+        }
+    }
+
+    fn apply(&mut self, key: ObjectKey, stored: Option<Arc<Stored>>, now: Duration, wall: OffsetDateTime) {
+        let Some(stored) = stored else {
+            self.objects.remove(&key);
+            self.down.remove(&key);
+            self.deleting.remove(&key);
+            return;
+        };
+        match &stored.object {
+            Object::Cluster(cluster) => {
+                let state = cluster.status.state;
+                let before = self.objects.get(&key).and_then(|before| Cluster::of(&before.object));
+                let failed = before.is_none_or(|before| before.status.state != state);
+                self.seen.failing += u64::from(state == ClusterState::FailingMetrics && failed);
+                if matches!(state, ClusterState::Online | ClusterState::FailingMetrics) {
+                    self.down.remove(&key);
+                } else {
+                    self.down.entry(key.clone()).or_insert(wall);
+                }
+            }
+            Object::Application(application) => {
+                self.seen.degraded += u64::from(application.status.scheduled_retry.is_some());
+            }
+            // The values of a table count as soon as it is written.
+            Object::GlobalMetricsProvider(provider) => {
+                if let MetricsProviderKind::Static(table) = &provider.spec.value {
+                    let listed: Vec<(String, f64)> =
+                        table.metrics.iter().map(|(name, value)| (name.to_owned(), *value)).collect();
+                    for (name, value) in listed {
+                        // The former one may still be decided on.
+                        if let Some(former) = self.table.insert(name.clone(), value) {
+                            self.value(&name, former, now);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.objects.insert(key, stored);
+    }
+}
+
+fn read(key: &ObjectKey, event: &Event, value: &[u8], revision: i64) -> Arc<Stored> {
+    let text = std::str::from_utf8(value).unwrap();
+    Arc::new(Stored {
+        key: key.clone(),
+        create_revision: event.created,
+        mod_revision: revision,
+        object: Object::from_stored(key.kind, text).unwrap(),
+        wire: Bytes::copy_from_slice(value),
+    })
+}
+
+/// A version of a resource in a word or two.
+fn told(stored: &Stored) -> String {
+    let deleted = if stored.object.metadata().deleted.is_some() { ", deleted" } else { "" };
+    match &stored.object {
+        Object::Application(application) => {
+            let to = application.status.scheduled_to.as_ref().map_or("nothing", |to| to.name.as_str());
+            format!("{} on {to}{deleted}", application.status.state)
+        }
+        Object::Cluster(cluster) => format!("{}{deleted}", cluster.status.state),
+        _ => format!("put{deleted}"),
+    }
+}
+
+fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
+    Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
+}
+
+fn key_of(name: &str) -> MetricKey {
+    MetricKey { namespace: None, name: name.to_owned() }
+}
+
+fn state(raw: f64) -> MetricState {
+    let at = OffsetDateTime::UNIX_EPOCH;
+    MetricState {
+        metric_revision: 1,
+        provider_revision: 1,
+        value: Some(Value { raw, normalized: raw / 100.0, at }),
+        reason: None,
+        undefined: false,
+        note: None,
+        trust: Trust { since: at, range: None, turns: 0 },
+    }
+}

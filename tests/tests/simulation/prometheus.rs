@@ -1,0 +1,210 @@
+//! Simulated Prometheus servers: values that wander, vanish and lie, on servers that fail, hang and stammer.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use madako_messages::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::placement::PlacementChecker;
+
+/// Which server has which series. No name is part of another one.
+pub const SERIES: [(&str, &str); 6] = [
+    ("prometheus-one.invalid", "load_a"),
+    ("prometheus-one.invalid", "load_b"),
+    ("prometheus-one.invalid", "load_c"),
+    ("prometheus-one.invalid", "load_d"),
+    ("prometheus-two.invalid", "heat_a"),
+    ("prometheus-two.invalid", "heat_b"),
+];
+
+/// The least and the greatest value of every metric.
+pub const RANGE: (f64, f64) = (0.0, 100.0);
+
+/// What an answer takes when nothing is wrong.
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// What may be wrong with a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    Refuses,
+    Hangs,
+    /// Close to the deadline of a fetch.
+    Slow,
+    Status,
+    CutOff,
+    NotJson,
+    WrongTypes,
+    Empty,
+}
+
+/// What may be wrong with a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    Missing,
+    NotANumber,
+    Infinite,
+    OutOfRange,
+    Text,
+    Twice,
+}
+
+#[derive(Default)]
+struct Inside {
+    values: BTreeMap<&'static str, f64>,
+    lies: BTreeMap<&'static str, Lie>,
+    troubles: BTreeMap<&'static str, Trouble>,
+    asked: u64,
+    failed: u64,
+}
+
+/// All servers. Clones are the same.
+#[derive(Clone)]
+pub struct Prometheus {
+    inside: Arc<Mutex<Inside>>,
+    checker: PlacementChecker,
+}
+
+impl Prometheus {
+    pub fn new(checker: PlacementChecker) -> Self {
+        let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
+        let inside = Inside { values: values.collect(), ..Inside::default() };
+        Self { inside: Arc::new(Mutex::new(inside)), checker }
+    }
+
+    /// A step of every value.
+    pub fn wander(&self, chance: &mut ChaCha8Rng) {
+        for value in self.inside.lock().unwrap().values.values_mut() {
+            *value = (*value + chance.random_range(-12.0..12.0_f64)).round().clamp(RANGE.0, RANGE.1);
+        }
+    }
+
+    /// Something begins or ends to be wrong. Says what.
+    pub fn disturb(&self, chance: &mut ChaCha8Rng) -> String {
+        use Trouble::{CutOff, Empty, Hangs, NotJson, Refuses, Slow, Status, WrongTypes};
+        let mut inside = self.inside.lock().unwrap();
+        let (server, name) = SERIES[chance.random_range(0..SERIES.len())];
+        if chance.random_range(0..3_u32) == 0 {
+            let troubles = [Refuses, Hangs, Slow, Status, CutOff, NotJson, WrongTypes, Empty];
+            let trouble = troubles[chance.random_range(0..troubles.len())];
+            if inside.troubles.remove(server).is_some() {
+                return format!("{server} answers again");
+            }
+            inside.troubles.insert(server, trouble);
+            return format!("{server}: {trouble:?}");
+        }
+        let lies =
+            [Lie::Missing, Lie::NotANumber, Lie::Infinite, Lie::OutOfRange, Lie::Text, Lie::Twice];
+        let lie = lies[chance.random_range(0..lies.len())];
+        if inside.lies.remove(name).is_some() {
+            return format!("{name} is right again");
+        }
+        inside.lies.insert(name, lie);
+        format!("{name}: {lie:?}")
+    }
+
+    /// Everything is right.
+    pub fn heal(&self) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.lies.clear();
+        inside.troubles.clear();
+    }
+
+    /// How many requests came, and how many of them got no good answer.
+    pub fn asked(&self) -> (u64, u64) {
+        let inside = self.inside.lock().unwrap();
+        (inside.asked, inside.failed)
+    }
+
+    /// What is wrong with the server of an address, and what it would say. Which values it gives is told to the checker.
+    fn answer(&self, url: &str) -> (Option<Trouble>, String) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.asked += 1;
+        let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
+        inside.failed += u64::from(trouble.is_some_and(|trouble| trouble != Trouble::Slow));
+        let mut all = String::new();
+        for (server, name) in SERIES {
+            if trouble == Some(Trouble::Empty) || !url.contains(server) || !url.contains(name) {
+                continue;
+            }
+            let value = inside.values[name];
+            let shown = match inside.lies.get(name) {
+                Some(Lie::Missing) => continue,
+                Some(Lie::NotANumber) => "NaN".to_owned(),
+                Some(Lie::Infinite) => "+Inf".to_owned(),
+                Some(Lie::OutOfRange) => "1e9".to_owned(),
+                Some(Lie::Text) => "many".to_owned(),
+                Some(Lie::Twice) => {
+                    let _ = write!(
+                        all,
+                        r#"{{"metric":{{"__name__":"{name}","instance":"z"}},"value":[1,"{}"]}},"#,
+                        RANGE.1 - value
+                    );
+                    value.to_string()
+                }
+                None => value.to_string(),
+            };
+            let _ = write!(
+                all,
+                r#"{{"metric":{{"__name__":"{name}","instance":"a"}},"value":[1,"{shown}"]}},"#
+            );
+        }
+        let all = all.trim_end_matches(',');
+        (trouble, format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{all}]}}}}"#))
+    }
+
+    /// Tells the checker which values an answer has.
+    fn told(&self, url: &str) {
+        let inside = self.inside.lock().unwrap();
+        for (server, name) in SERIES {
+            let right = matches!(inside.lies.get(name), None | Some(Lie::Twice));
+            if right && url.contains(server) && url.contains(name) {
+                self.checker.told(name, inside.values[name]);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl HttpTransport for Prometheus {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let HttpRequest { url, body, deadline, max_response_bytes, .. } = request;
+        let asked = format!("{url}{}", String::from_utf8_lossy(&body));
+        let (trouble, text) = self.answer(&asked);
+        let takes = match trouble {
+            Some(Trouble::Hangs) => Duration::MAX,
+            Some(Trouble::Slow) => deadline.mul_f64(0.9),
+            _ => LATENCY,
+        };
+        let good = matches!(trouble, None | Some(Trouble::Slow));
+        if good {
+            // What was read before it was sent counts, however long it takes.
+            self.told(&asked);
+        }
+        tokio::time::sleep(takes.min(deadline)).await;
+        if takes >= deadline {
+            return Err(HttpError::Deadline { url, deadline });
+        }
+        let (status, body) = match trouble {
+            Some(Trouble::Refuses) => {
+                return Err(HttpError::Connect { url, why: "connection refused".to_owned() });
+            }
+            Some(Trouble::CutOff) => {
+                return Err(HttpError::Truncated { url, why: "connection reset".to_owned() });
+            }
+            Some(Trouble::Status) => (503, "not now".to_owned()),
+            Some(Trouble::NotJson) => (200, "<html>welcome</html>".to_owned()),
+            Some(Trouble::WrongTypes) => {
+                (200, r#"{"status":"success","data":{"resultType":"scalar","result":7}}"#.to_owned())
+            }
+            _ => (200, text),
+        };
+        assert!(body.len() <= max_response_bytes, "an answer of this world is short");
+        Ok(HttpResponse { status, headers: Vec::new(), body: Bytes::from(body) })
+    }
+}
