@@ -11,12 +11,14 @@ use madako_http::placement::{
 use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
 use madako_messages::actors::SchedulerMessage;
+use madako_messages::feed::Task;
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::decision::{Explanation, WhatIf};
 use madako_messages::placement::explainer::{Explainer, NoExplanation};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
+use madako_messages::store::StoreErrorKind;
 use madako_metrics_providers::Providers;
 use madako_store::EtcdStore;
 use ractor::rpc::CallResult;
@@ -66,6 +68,30 @@ pub(crate) fn ports(
         metrics_interval: placement.metrics.interval,
         scheduler: Arc::new(placement.scheduler.clone()),
     }
+}
+
+/// Pause before the store is asked again whether it lets us read.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Says once if the store's user may not do what placement needs: everything else would fail with it later, and
+/// somewhere else.
+pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
+    Task::start(async move {
+        loop {
+            match objects.fresh().await {
+                Ok(_) => return,
+                Err(error) if error.kind == StoreErrorKind::Denied => {
+                    tracing::error!(
+                        %error,
+                        "placement needs the whole key space of the store, and its user may not read it"
+                    );
+                    return;
+                }
+                // Whoever needs the store tells that it does not answer.
+                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    })
 }
 
 /// Builds the API; `service` is where the service listens.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
+use madako_messages::feed::Task;
 use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
@@ -151,6 +152,7 @@ pub struct Service {
     store: Arc<EtcdStore>,
     http: SocketAddr,
     placement_http: Option<SocketAddr>,
+    _denied: Option<Task>,
 }
 
 impl Service {
@@ -210,10 +212,12 @@ impl Service {
             metrics: options.metrics,
             version: options.version,
         };
+        let mut denied = None;
         let api = match &options.placement {
             None => None,
             Some(placement) => {
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
+                denied = Some(placement::say_what_is_denied(Arc::clone(&objects)));
                 if placement.controllers {
                     ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
                 }
@@ -238,7 +242,7 @@ impl Service {
         };
         let instance =
             Instance::start(options.instance, ports, children).await.map_err(ServiceError::Instance)?;
-        Ok(Self { instance, embedded, store, http, placement_http })
+        Ok(Self { instance, embedded, store, http, placement_http, _denied: denied })
     }
 
     /// The instance.
