@@ -19,6 +19,10 @@ pub(crate) const SEED: u64 = 1;
 /// Years pass in minutes, a retired worker leaves after 10 seconds instead of 300, and every 30 to 50 seconds the
 /// demo kills one of the service's actors, to show how it comes back.
 ///
+/// Ten applications are placed on five clusters whose metrics wander. They may move after 15 seconds instead of 60,
+/// metrics are asked for every 2 seconds instead of 15, and now and then a cluster goes offline. The API of placement
+/// lets everybody in, so it is only ever served on loopback.
+///
 /// On a terminal it is a live view until Ctrl-C or q; elsewhere it prints a line for each thing that
 /// happens. It ends with a summary, and exits with 1 if an invariant was violated. What happens is
 /// also logged only if --loglevel or --logfile is given.
@@ -32,7 +36,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = SEED,
           value_parser = |text: &str| whole_number(text, 0..=u64::MAX))]
     seed: u64,
-    /// Address and port of health, version and metrics
+    /// Address and port of health, version, metrics and the API of placement
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10180")]
     http: SocketAddr,
     /// Address and port of etcd's API; another port of loopback when it is taken

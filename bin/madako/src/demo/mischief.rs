@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use madako_supervisor::http::HTTP;
-use madako_supervisor::instance::{Instance, LEADER, PLANNER, POLLER, REIGN};
+use madako_supervisor::instance::{FETCHER, Instance, LEADER, PLANNER, POLLER, REIGN, SCHEDULER};
 use madako_supervisor::tree::{Ended, SupervisorRef};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +17,8 @@ const FIRST: Duration = Duration::from_secs(20);
 /// Shortest and longest time between two faults, in seconds: far fewer than the restarts that a supervisor allows.
 const PAUSE_SECONDS: std::ops::Range<f64> = 30.0..50.0;
 /// Who is killed how often. After the leader nobody leads until its session has run out, so that comes seldom.
-const VICTIMS: [&str; 8] = [PLANNER, POLLER, PLANNER, POLLER, PLANNER, POLLER, HTTP, LEADER];
+const VICTIMS: [&str; 10] =
+    [PLANNER, POLLER, SCHEDULER, FETCHER, PLANNER, POLLER, SCHEDULER, FETCHER, HTTP, LEADER];
 
 /// What is going to fail, and when.
 pub(crate) struct Mischief {
@@ -51,7 +52,7 @@ impl Mischief {
 /// Whether there was somebody to kill.
 async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, Ended> {
     let parent = match actor {
-        POLLER | PLANNER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
+        POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
         _ => Some(root.clone()),
     };
     let Some(parent) = parent else { return Ok(false) };

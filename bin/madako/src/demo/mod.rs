@@ -2,7 +2,8 @@
 //!
 //! For: seeing what Madako does without any machine. Everything but the machines is real: the store's
 //! file (in a directory that goes with the demo), etcd's API and HTTP on loopback, GraphQL, the actors. Now and then
-//! it kills one of the service's actors, and says so: a fault that it injects, to show what follows.
+//! it kills one of the service's actors, or takes a cluster offline, and says so: a fault that it injects, to show what
+//! follows.
 
 mod mischief;
 mod picture;
@@ -73,7 +74,10 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
         http: world.service.http().to_string(),
         etcd: world.etcd.map_or_else(|| "not served".to_owned(), |address| address.to_string()),
         seed: options.seed,
+        placement: world.service.placement_http().map_or_else(String::new, |address| address.to_string()),
         retire_wait: world::RETIRE_WAIT,
+        reschedule_after: placement::RESCHEDULE_AFTER,
+        metrics_interval: placement::METRICS_INTERVAL,
         ..Picture::default()
     };
     let shown = show(&mut world, &options, &mut picture, &mut screen).await;
@@ -112,6 +116,11 @@ async fn show(
             () = &mut stop => break,
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
+            told = world.placing.told() => {
+                picture.elapsed = began.elapsed();
+                picture.remember(told.clone());
+                say(picture, screen, &told)?;
+            }
             () = mischief.due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.strike(world.service.instance()).await {
@@ -120,8 +129,12 @@ async fn show(
                 }
             }
             _ = frames.tick() => {
-                if matches!(screen, Screen::Live(_)) && asked_to_end()? {
-                    break;
+                if matches!(screen, Screen::Live(_)) {
+                    match asked()? {
+                        Some(Asked::End) => break,
+                        Some(Asked::Other) => picture.plan_first = !picture.plan_first,
+                        None => {}
+                    }
                 }
                 refresh(world, picture, began).await;
                 if let Screen::Live(terminal) = screen {
@@ -170,6 +183,7 @@ async fn refresh(world: &World, picture: &mut Picture, began: Instant) {
     picture.revision = state.as_ref().map_or(0, |state| state.revision);
     let cluster = state.as_ref().and_then(|state| state.cluster.as_ref()).map(|cluster| &*cluster.value);
     picture.show(&world.registry.machines(), cluster);
+    picture.landscape = world.placing.landscape();
     // A tree that has ended shows no actors.
     picture.actors =
         world.service.instance().status().await.map_or_else(|_| Vec::new(), |tree| actors(&tree, 0));
@@ -191,15 +205,26 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     lines
 }
 
-/// Whether Ctrl-C, q or Escape was typed. A terminal in raw mode sends no signal.
-fn asked_to_end() -> anyhow::Result<bool> {
+/// What was typed.
+enum Asked {
+    /// Ctrl-C, q or Escape.
+    End,
+    /// Tab: what a small screen has no room for.
+    Other,
+}
+
+/// What was typed, if it means something. A terminal in raw mode sends no signal.
+fn asked() -> anyhow::Result<Option<Asked>> {
     while event::poll(Duration::ZERO)? {
         if let Input::Key(key) = event::read()? {
             let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return Ok(true);
+            match key.code {
+                _ if control_c => return Ok(Some(Asked::End)),
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(Some(Asked::End)),
+                KeyCode::Tab if key.is_press() => return Ok(Some(Asked::Other)),
+                _ => {}
             }
         }
     }
-    Ok(false)
+    Ok(None)
 }

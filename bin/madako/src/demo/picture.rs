@@ -7,8 +7,10 @@ use std::time::Duration;
 use madako_messages::cluster::Cluster;
 use madako_messages::event::Event;
 use madako_messages::machine::{Machine, MachineState};
+use madako_messages::placement::decision::Outcome;
 use madako_messages::plan::{Part, Plan};
 
+use super::placement::Landscape;
 use super::tell::tell;
 
 /// Events that are kept to be shown: more than any screen has lines.
@@ -38,9 +40,15 @@ pub(crate) struct Picture {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
+    /// Where the API of placement is served.
+    pub(crate) placement: String,
     pub(crate) seed: u64,
     /// How long a worker stays after its machine was retired.
     pub(crate) retire_wait: Duration,
+    /// How long an application stays at least.
+    pub(crate) reschedule_after: Duration,
+    /// Time between rounds of metrics.
+    pub(crate) metrics_interval: Duration,
     /// The epoch, while the instance leads.
     pub(crate) epoch: Option<i64>,
     pub(crate) revision: i64,
@@ -49,6 +57,12 @@ pub(crate) struct Picture {
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
     pub(crate) last_plan: Option<Arc<Plan>>,
+    /// Clusters, and the applications that are bound to them.
+    pub(crate) landscape: Arc<Landscape>,
+    /// When an application was bound or moved last, by name.
+    pub(crate) placed: BTreeMap<String, Duration>,
+    /// Whether a screen with room for one of them has the last plan rather than the clusters.
+    pub(crate) plan_first: bool,
     pub(crate) actors: Vec<ActorLine>,
     pub(crate) events: VecDeque<(Duration, String)>,
     pub(crate) tally: Tally,
@@ -63,6 +77,10 @@ pub(crate) struct Tally {
     pub(crate) elections: u64,
     pub(crate) actor_restarts: u64,
     pub(crate) violations: u64,
+    /// Applications that were bound for the first time.
+    pub(crate) bindings: u64,
+    /// Applications that were bound elsewhere.
+    pub(crate) moves: u64,
 }
 
 impl Tally {
@@ -79,6 +97,11 @@ impl Tally {
             Event::Elected { .. } => self.elections += 1,
             Event::ActorRestarted { .. } => self.actor_restarts += 1,
             Event::Violated(violations) => self.violations += violations.len() as u64,
+            Event::Decided { decision, .. } => match decision.outcome {
+                Outcome::Bound { .. } => self.bindings += 1,
+                Outcome::Moved { .. } => self.moves += 1,
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -90,6 +113,11 @@ impl Picture {
         self.tally.count(event);
         if let Event::Planned { plan, .. } = event {
             self.last_plan = Some(Arc::clone(plan));
+        }
+        if let Event::Decided { application, decision } = event
+            && matches!(decision.outcome, Outcome::Bound { .. } | Outcome::Moved { .. })
+        {
+            self.placed.insert(application.name.clone(), self.elapsed);
         }
         let told = tell(event)?;
         self.remember(told.clone());
@@ -103,7 +131,8 @@ impl Picture {
         told
     }
 
-    fn remember(&mut self, told: String) {
+    /// Takes up a line about what happened.
+    pub(crate) fn remember(&mut self, told: String) {
         if self.events.len() == EVENTS {
             self.events.pop_front();
         }

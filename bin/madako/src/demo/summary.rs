@@ -27,6 +27,21 @@ pub(crate) struct Summary {
     pub(crate) invariant_violations: u64,
     /// The last committed cluster.
     pub(crate) cluster: Size,
+    /// What became of applications.
+    pub(crate) placement: Placed,
+}
+
+/// How many applications were placed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Placed {
+    /// Applications.
+    pub(crate) applications: usize,
+    /// Clusters that they may be bound to.
+    pub(crate) clusters: usize,
+    /// Applications that were bound for the first time.
+    pub(crate) bindings: u64,
+    /// How often one was bound elsewhere.
+    pub(crate) moves: u64,
 }
 
 /// How large a cluster is.
@@ -53,6 +68,12 @@ impl Summary {
             actor_restarts: tally.actor_restarts,
             invariant_violations: tally.violations,
             cluster: Size { control_plane: picture.control_plane, workers: picture.workers },
+            placement: Placed {
+                applications: picture.landscape.applications(),
+                clusters: picture.landscape.places.len(),
+                bindings: tally.bindings,
+                moves: tally.moves,
+            },
         }
     }
 
@@ -62,6 +83,7 @@ impl Summary {
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();
         format!(
             "{} s with seed {}: {} machines, {} control plane nodes and {} workers; {} commits ({}); \
+             {} applications on {} clusters: {} bindings, {} moves; \
              {} leader changes, {} restarts of actors, {} violations of invariants",
             self.seconds,
             self.seed,
@@ -70,6 +92,10 @@ impl Summary {
             self.cluster.workers,
             self.commits,
             plans.join(", "),
+            self.placement.applications,
+            self.placement.clusters,
+            self.placement.bindings,
+            self.placement.moves,
             self.leader_changes,
             self.actor_restarts,
             self.invariant_violations,

@@ -46,6 +46,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             changes(&plan.changes)
         ),
         Event::PlanFailed(error) => format!("no plan ({}): {}", error.kind.name(), error.message),
+        // What was decided about placement tells itself.
+        Event::Committed { what: "placement", .. } => return None,
         Event::Committed { what, revision, .. } => format!("committed {what} at revision {revision}"),
         Event::CommitFailed { what, why } => format!("not committed: {what}: {why}"),
         Event::Violated(violations) => match violations.first() {

@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_datacenter_sim::{
+    Datacenter, DatacenterConfig, InMemoryHttp, SimulatedPrometheus, SimulatedRegistry,
+};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
-use madako_messages::event::EventSink;
+use madako_http::placement::{PlacementApi, Settings, StaticUser, Uids, router};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::placement::decision::{Move, Outcome};
+use madako_messages::placement::objects::Objects;
 use madako_messages::plan::Action;
-use madako_messages::ports::Clock;
+use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::Store;
+use madako_metrics_providers::Providers;
 use madako_sabakan::SabakanRegistry;
-use madako_store::StoreConfig;
+use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::config::DEFAULT_PREFIX;
-use madako_supervisor::instance::{Instance, Ports};
+use madako_supervisor::instance::{Instance, PlacementPorts, Ports};
 use madako_supervisor::journal::Journal;
 use madako_supervisor::service::ServedStore;
 use time::OffsetDateTime;
@@ -22,6 +28,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::mischief::Mischief;
 use super::picture::Picture;
+use super::placement::{self, Api, Placing};
 use super::world;
 
 /// A wall clock that follows tokio's paused time.
@@ -37,6 +44,8 @@ impl Clock for PausedClock {
 struct Seen {
     picture: Picture,
     first: BTreeMap<&'static str, Duration>,
+    /// Each move: when, and why.
+    moves: Vec<(Duration, Move)>,
 }
 
 impl Seen {
@@ -48,6 +57,44 @@ impl Seen {
         let left = self.counts(Action::DecreaseWorkers) + self.counts(Action::RemoveNonExistentNodes);
         self.counts(Action::TaintNodes) > 0 && left > 0
     }
+}
+
+/// What comes next.
+enum Next {
+    Event(Arc<Event>),
+    Told(String),
+    Fault,
+}
+
+/// Where everything is in memory.
+const URL: &str = "http://demo.invalid";
+
+/// Placement as the demo's service does it, and HTTP to its API and to the metrics.
+fn placement_on(
+    store: &EtcdStore,
+    clock: &Arc<dyn Clock>,
+    prometheus: &SimulatedPrometheus,
+) -> (PlacementPorts, Arc<dyn HttpTransport>) {
+    let settings = placement::settings();
+    let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(store));
+    let api = router(PlacementApi {
+        objects: Arc::clone(&objects),
+        clock: Arc::clone(clock),
+        uids: Uids::seeded([7; 32]),
+        explainer: None,
+        authenticators: vec![Arc::new(StaticUser(placement::USER.to_owned()))],
+        settings: Settings { version: "test".to_owned(), ..settings.api.settings },
+    });
+    let transport = Arc::new(InMemoryHttp::to(prometheus.router().merge(api)));
+    let ports = PlacementPorts {
+        root: Arc::new(store.at_root()),
+        prefix: store.prefix().to_owned(),
+        objects,
+        providers: Arc::new(Providers::new(Arc::clone(&transport))),
+        metrics_interval: settings.metrics.interval,
+        scheduler: Arc::new(settings.scheduler),
+    };
+    (ports, transport)
 }
 
 /// Watches a demo for some simulated time.
@@ -63,31 +110,44 @@ async fn watch(seed: u64, length: Duration) -> Seen {
     world::install(&store, "http://registry.invalid/graphql").await.unwrap();
     let journal = Journal::new("demo");
     let mut events = journal.listen();
+    let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::metrics());
+    let (placement, transport) = placement_on(&store, &clock, &prometheus);
     let ports = Ports {
         store: store as Arc<dyn Store>,
         registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory()))),
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
-        placement: None,
+        placement: Some(placement),
     };
     // Names of actors are one namespace a process.
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
-    let mut seen = Seen { picture: Picture::default(), first: BTreeMap::new() };
+    let mut placing =
+        Placing::start(Api::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
+    let mut seen = Seen { picture: Picture::default(), first: BTreeMap::new(), moves: Vec::new() };
     let mut mischief = Mischief::new(seed);
     loop {
         let next = async {
             tokio::select! {
                 biased;
-                event = events.recv() => Some(event.unwrap()),
-                () = mischief.due() => None,
+                event = events.recv() => Next::Event(event.unwrap()),
+                told = placing.told() => Next::Told(told),
+                () = mischief.due() => Next::Fault,
             }
         };
         let Ok(next) = timeout_at(began + length, next).await else { break };
         seen.picture.elapsed = began.elapsed();
         match next {
-            Some(event) => drop(seen.picture.take(&event)),
-            None => {
+            Next::Event(event) => {
+                if let Event::Decided { decision, .. } = &*event
+                    && let Outcome::Moved { why, .. } = &decision.outcome
+                {
+                    seen.moves.push((began.elapsed(), why.clone()));
+                }
+                drop(seen.picture.take(&event));
+            }
+            Next::Told(told) => seen.picture.remember(told),
+            Next::Fault => {
                 if let Some(actor) = mischief.strike(&instance).await {
                     seen.picture.injected(actor);
                 }
@@ -99,6 +159,8 @@ async fn watch(seed: u64, length: Duration) -> Seen {
             seen.first.entry(what).or_insert_with(|| began.elapsed());
         }
     }
+    seen.picture.landscape = placing.landscape();
+    drop(placing);
     instance.stop().await;
     served.shutdown().await;
     seen
@@ -127,4 +189,30 @@ async fn other_seeds_show_it_within_two_minutes() {
         // Lively, but such that one can follow it.
         assert!(seen.picture.tally.commits <= 30, "seed {seed}: {:?}", seen.picture.tally);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_demo_moves_an_application_within_a_minute_and_says_why() {
+    let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
+    let Seen { picture, moves, .. } = &seen;
+    assert_eq!((picture.landscape.places.len(), picture.landscape.applications()), (5, 10));
+    assert!(picture.tally.bindings >= 10, "{:?}", picture.tally);
+    assert_eq!(picture.tally.violations, 0);
+    let better = moves.iter().find(|(_, why)| *why == Move::Better);
+    assert!(better.is_some_and(|(at, _)| *at < Duration::from_secs(60)), "{moves:?}");
+    assert!(moves.iter().any(|(_, why)| *why == Move::NotOnline), "nothing left a cluster: {moves:?}");
+    for told in [
+        " is bound to ",
+        ": better by 0.",
+        "more than the stickiness of 0.",
+        "the demo takes ",
+        " back online",
+    ] {
+        assert!(picture.events.iter().any(|(_, line)| line.contains(told)), "{told:?}: {:?}", picture.events);
+    }
+    // It may not move, whatever happens.
+    assert!(!picture.events.iter().any(|(_, line)| line.starts_with("ledger moves")), "{:?}", picture.events);
+    // Lively, but such that one can follow it.
+    assert!(moves.len() <= 60, "{} moves", moves.len());
+    assert_eq!(picture.tally.moves, moves.len() as u64);
 }

@@ -1,9 +1,11 @@
 //! The live view. Drawing is a function of a [`Picture`] and the size of the terminal.
 //!
-//! Guarantees: text is never cut at a border, it goes on in the next line; how to end the demo, where it is served and
-//! what the signs mean stay on a screen of 80 by 24. Where a list does not fit, the newest or most telling of it is
-//! shown, with the number of what is not.
+//! Guarantees: text is never cut at a border, it goes on in the next line; how to end the demo and where it is served stay
+//! on a screen of 80 by 24. Where a list does not fit, the newest or most telling of it is shown, with the number of what
+//! is not. A screen without room for everything shows clusters, or the last plan and what the signs mean, and the key
+//! for the other.
 
+mod places;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -25,6 +27,10 @@ const ACTORS_WIDTH: u16 = 46;
 const WIDE: u16 = 110;
 /// Below this height panels have a line above them instead of a frame, which saves a line each.
 const HIGH: u16 = 32;
+/// Lines that the last plan and what happened need for a few sentences above each other, and beside each other.
+const FEW: (usize, usize) = (12, 6);
+/// Stands where the rest of a sentence has no room.
+const AND_SO_ON: &str = " …";
 
 /// Draws a picture.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
@@ -33,6 +39,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let legend = legend(picture, area.width);
     let framed = area.height >= HIGH;
     let rows = picture.racks.len().max(picture.actors.len()) + if framed { 2 } else { 1 };
+    let shown = Shown::of(picture, area, head.len() + rows + legend.len(), framed);
+    let legend = if shown.plan { legend } else { Vec::new() };
     let [head_area, top, legend_area, bottom] = Layout::vertical([
         Constraint::Length(length(head.len())),
         Constraint::Length(length(rows)),
@@ -48,12 +56,48 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     frame.render_widget(Paragraph::new(actors(picture)).block(block(" actors ".to_owned(), framed)), right);
     frame.render_widget(Paragraph::new(legend), legend_area);
 
-    let (plan, events) = below(picture, bottom, framed);
     let inside = |area: Rect| block(String::new(), framed).inner(area);
-    let reasons = last_plan(picture, inside(plan));
-    frame.render_widget(Paragraph::new(reasons).block(block(plan_title(picture), framed)), plan);
+    let mut rest = bottom;
+    if shown.clusters {
+        let rows = length(places::lines(picture, area.width).len()) + if framed { 2 } else { 1 };
+        let [clusters, below] =
+            Layout::vertical([Constraint::Length(rows), Constraint::Min(0)]).areas(bottom);
+        let title = places::title(picture, area.width, if shown.plan { "" } else { "; Tab: plan, signs" });
+        let lines = places::lines(picture, inside(clusters).width);
+        frame.render_widget(Paragraph::new(lines).block(block(title, framed)), clusters);
+        rest = below;
+    }
+    let events = if shown.plan {
+        let (plan, events) = below(picture, rest, framed);
+        let reasons = last_plan(picture, inside(plan));
+        let hint = if shown.clusters || picture.landscape.places.is_empty() { "" } else { "; Tab: clusters" };
+        let title = plan_title(picture, hint);
+        frame.render_widget(Paragraph::new(reasons).block(block(title, framed)), plan);
+        events
+    } else {
+        rest
+    };
     let happened = happenings(picture, inside(events));
     frame.render_widget(Paragraph::new(happened).block(block(" what happened ".to_owned(), framed)), events);
+}
+
+/// What there is room for.
+struct Shown {
+    clusters: bool,
+    plan: bool,
+}
+
+impl Shown {
+    /// What there is room for on a screen where so many lines are taken.
+    fn of(picture: &Picture, area: Rect, taken: usize, framed: bool) -> Self {
+        let clusters = places::lines(picture, area.width).len();
+        if clusters == 0 {
+            return Self { clusters: false, plan: true };
+        }
+        let needed = if area.width >= WIDE { FEW.1 } else { FEW.0 };
+        let both = taken + clusters + if framed { 2 } else { 1 } + needed <= usize::from(area.height);
+        Self { clusters: both || !picture.plan_first, plan: both || picture.plan_first }
+    }
 }
 
 /// Where the plan and what happened stand: side by side, or, on a narrow screen, above each other; then a short plan
@@ -97,7 +141,9 @@ fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
         Span::raw(format!("etcd {}", picture.etcd)),
         Span::raw(format!("seed {}", picture.seed)),
     ];
-    flow(items, usize::from(width))
+    let apart = picture.placement != picture.http && !picture.placement.is_empty();
+    let placement = apart.then(|| Span::raw(format!("placement API {}", picture.placement)));
+    flow(items.into_iter().chain(placement), usize::from(width))
 }
 
 fn machines_title(picture: &Picture) -> String {
@@ -175,13 +221,13 @@ fn actors(picture: &Picture) -> Vec<Line<'static>> {
         .collect()
 }
 
-fn plan_title(picture: &Picture) -> String {
+fn plan_title(picture: &Picture, hint: &str) -> String {
     match &picture.last_plan {
-        None => " last plan ".to_owned(),
+        None => format!(" last plan{hint} "),
         Some(plan) => {
             let action = plan.action.map_or("nothing", |action| action.name());
             let changes = if plan.changes.len() == 1 { "change" } else { "changes" };
-            format!(" last plan: {action}, {} {changes} ", plan.changes.len())
+            format!(" last plan: {action}, {} {changes}{hint} ", plan.changes.len())
         }
     }
 }
@@ -235,17 +281,25 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
     hanging(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
 }
 
-/// The newest at the bottom, as many as there is room for.
+/// The newest at the bottom, as many as there is room for; of the oldest as much as there is room for.
 fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let mut newest_first: Vec<Line<'static>> = Vec::new();
     for (at, what) in picture.events.iter().rev() {
-        let lines = hanging(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
-        // The newest is shown even where only its beginning fits.
-        if newest_first.len() + lines.len() > room && !newest_first.is_empty() {
+        let told = |width| hanging(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
+        let left = room - newest_first.len();
+        let mut lines = told(width);
+        if lines.len() > left {
+            lines = told(width.saturating_sub(AND_SO_ON.chars().count()));
+            lines.truncate(left);
+            if let Some(last) = lines.last_mut() {
+                last.push_span(AND_SO_ON);
+            }
+        }
+        newest_first.extend(lines.into_iter().rev());
+        if newest_first.len() == room {
             break;
         }
-        newest_first.extend(lines.into_iter().take(room).rev());
     }
     newest_first.reverse();
     newest_first

@@ -1,20 +1,24 @@
-//! What a demo runs on: a data center, a store in a directory of its own, and the service.
+//! What a demo runs on: a data center, metrics of clusters, a store in a directory of its own, and the service.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_datacenter_sim::{
+    Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedPrometheus, SimulatedRegistry,
+};
 use madako_messages::event::Event;
 use madako_messages::feed::Task;
 use madako_messages::keys;
-use madako_messages::ports::Clock;
+use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::{Condition, Outcome, Store as _, Transaction, Write};
+use madako_sabakan::ReqwestTransport;
 use madako_store::StoreConfig;
 use madako_supervisor::clock::SystemClock;
-use madako_supervisor::config::{DEFAULT_PREFIX, Embedded};
+use madako_supervisor::config::{DEFAULT_PREFIX, Embedded, Placement};
 use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceError, ServiceOptions, open_embedded};
@@ -23,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
 use super::DemoOptions;
+use super::placement::{self, Api, Placing};
 
 /// Time between polls: machines change every few seconds.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -38,8 +43,10 @@ pub(crate) struct World {
     pub(crate) events: broadcast::Receiver<Arc<Event>>,
     /// Where etcd's API is served.
     pub(crate) etcd: Option<SocketAddr>,
+    /// Clusters and applications.
+    pub(crate) placing: Placing,
     directory: Directory,
-    _registry_server: Task,
+    _servers: [Task; 2],
 }
 
 /// A directory that goes with the demo.
@@ -62,17 +69,14 @@ impl World {
     pub(crate) async fn start(options: &DemoOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock);
         let datacenter = Datacenter::new(DatacenterConfig::demo(options.seed, clock.now()))?;
-        let registry = SimulatedRegistry::new(datacenter, clock);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .context("the simulated registry cannot listen on loopback")?;
+        let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock) as Arc<dyn Clock>);
+        let prometheus = SimulatedPrometheus::new(options.seed, clock, placement::metrics());
+        let listener = loopback().await?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
-        let server = registry.clone();
-        let registry_server = Task::start(async move {
-            if let Err(error) = server.serve_tcp(listener).await {
-                tracing::error!(error = &error as &dyn std::error::Error, "the simulated registry ended");
-            }
-        });
+        let registry_server = Task::start(until_it_ends(registry.clone().serve_tcp(listener)));
+        let listener = loopback().await?;
+        let metrics_url = format!("http://{}", listener.local_addr()?);
+        let metrics_server = Task::start(until_it_ends(prometheus.clone().serve_tcp(listener)));
 
         let directory = Directory(std::env::temp_dir().join(format!("madako-demo-{}", std::process::id())));
         let embedded =
@@ -95,17 +99,44 @@ impl World {
             metrics: crate::recorder::install()?,
             version: crate::VERSION,
             journal,
-            placement: None,
+            placement: Some(placement_on(options.http)),
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
-        Ok(Self { registry, service, events, etcd, directory, _registry_server: registry_server })
+        let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
+        let api = service.placement_http().context("the placement API is not served")?;
+        let api = Api::new(transport, format!("http://{api}"));
+        let placing = Placing::start(api, prometheus, &metrics_url, options.seed).await?;
+        let servers = [registry_server, metrics_server];
+        Ok(Self { registry, service, events, etcd, placing, directory, _servers: servers })
     }
 
     /// Stops everything in order.
     pub(crate) async fn stop(self) {
+        // Nobody asks any more when it ends.
+        drop(self.placing);
         self.service.stop().await;
         drop(self.directory);
     }
+}
+
+async fn loopback() -> anyhow::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("a simulated server cannot listen on loopback")
+}
+
+async fn until_it_ends(server: impl Future<Output = io::Result<()>>) {
+    if let Err(error) = server.await {
+        tracing::error!(error = &error as &dyn std::error::Error, "a simulated server ended");
+    }
+}
+
+/// Placement on the demo's port. Everybody may do everything there, so that is loopback: where the port is not, the API
+/// has one of its own.
+fn placement_on(http: SocketAddr) -> Placement {
+    let mut settings = placement::settings();
+    if !http.ip().to_canonical().is_loopback() {
+        settings.api.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string());
+    }
+    settings
 }
 
 /// How the demo's instance works.

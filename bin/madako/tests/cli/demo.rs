@@ -18,6 +18,14 @@ async fn its_summary_is_all_that_a_program_gets() {
         assert!(summary[count].is_u64(), "{count}: {summary}");
     }
     assert!(summary["cluster"]["workers"].as_u64() >= Some(30), "{summary}");
+    let placement = &summary["placement"];
+    assert_eq!((placement["applications"].as_u64(), placement["clusters"].as_u64()), (Some(10), Some(5)));
+    // All are bound in the first second or so; none may move within 15.
+    assert_eq!(
+        (placement["bindings"].as_u64(), placement["moves"].as_u64()),
+        (Some(10), Some(0)),
+        "{summary}"
+    );
 }
 
 #[tokio::test]
@@ -26,6 +34,8 @@ async fn for_people_it_prints_a_line_for_each_thing_that_happens() {
     for line in [" leads (epoch ", " planned initialize in ", " committed cluster at revision "] {
         assert_eq!(lines.matches(line).count(), 1, "{line:?} in\n{lines}");
     }
+    assert_eq!(lines.matches(" is bound to ").count(), 10, "{lines}");
+    assert!(lines.contains("10 applications on 5 clusters: 10 bindings, 0 moves"), "{lines}");
     assert!(lines.matches("the registry has not answered yet").count() <= 1, "{lines}");
     assert!(lines.lines().last().is_some_and(|last| last.contains("0 violations of invariants")), "{lines}");
 }

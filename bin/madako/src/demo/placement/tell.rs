@@ -13,7 +13,12 @@ pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<Strin
     Some(match &decision.outcome {
         Outcome::Bound { to } => format!("{name} is bound to {} ({score}{fit})", to.name),
         Outcome::Moved { from, to, why } => {
-            format!("{name} moves from {} to {}: {} ({score}{fit})", from.name, to.name, because(why, decision))
+            format!(
+                "{name} moves from {} to {}: {} ({score}{fit})",
+                from.name,
+                to.name,
+                because(why, decision)
+            )
         }
         Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, .. } } => format!(
             "{name} stays on {} though {} would be its place: {}; {limit} moves in a while are enough",

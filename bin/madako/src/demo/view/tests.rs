@@ -8,10 +8,37 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::super::picture::ActorLine;
+use super::super::placement::{Guest, Landscape, Place};
 use super::*;
 
 fn cell(role: &str, state: MachineState, part: Option<Part>) -> Cell {
     Cell { role: role.to_owned(), state, part }
+}
+
+fn guests(names: &[&str]) -> Vec<Guest> {
+    names.iter().map(|name| Guest { name: (*name).to_owned(), settled: *name == "ledger" }).collect()
+}
+
+/// Five clusters; `munich` has more applications than a small screen has room for, and one fits nowhere.
+fn landscape() -> Landscape {
+    let place = |name: &str, state: &str, applications: &[&str]| Place {
+        name: name.to_owned(),
+        location: "europe".to_owned(),
+        state: state.to_owned(),
+        score: (state == "ONLINE").then_some(0.75),
+        metrics: ["free", "green", "network"].map(|metric| (metric.to_owned(), Some(62.2))).to_vec(),
+        applications: guests(applications),
+    };
+    Landscape {
+        places: vec![
+            place("lisbon", "OFFLINE", &[]),
+            place("munich", "ONLINE", &["ledger", "mail", "search", "shop", "training", "video"]),
+            place("osaka", "CONNECTING", &["games"]),
+            place("oslo", "ONLINE", &["chat"]),
+            place("pune", "ONLINE", &["sensors"]),
+        ],
+        unbound: guests(&["backup"]),
+    }
 }
 
 /// A demo of 6 racks after its first plan, which chose many machines.
@@ -21,7 +48,11 @@ fn picture() -> Picture {
         http: "127.0.0.1:10180".to_owned(),
         etcd: "127.0.0.1:23790".to_owned(),
         seed: 7,
+        placement: "127.0.0.1:10180".to_owned(),
         retire_wait: Duration::from_secs(10),
+        reschedule_after: Duration::from_secs(15),
+        metrics_interval: Duration::from_secs(2),
+        landscape: Arc::new(landscape()),
         epoch: Some(3),
         revision: 9,
         control_plane: 1,
@@ -39,9 +70,15 @@ fn picture() -> Picture {
         ];
         picture.racks.insert(rack, cells.to_vec());
     }
-    for (name, depth) in
-        [("http", 0), ("leader", 0), ("reign", 0), ("sabakan-poller", 1), ("cluster-planner", 1)]
-    {
+    for (name, depth) in [
+        ("http", 0),
+        ("leader", 0),
+        ("reign", 0),
+        ("sabakan-poller", 1),
+        ("cluster-planner", 1),
+        ("metrics-fetcher", 1),
+        ("app-scheduler", 1),
+    ] {
         let restarts = u64::from(name == "leader") * 2;
         picture.actors.push(ActorLine {
             name: name.to_owned(),
@@ -80,11 +117,18 @@ fn screen(picture: &Picture, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
+/// The usual sizes, and whether there is room for both clusters and the last plan.
+const SIZES: [(u16, u16, bool); 4] = [(80, 24, false), (120, 30, true), (80, 40, true), (160, 50, true)];
+
+/// What a screen shows, and what it shows after Tab.
+fn screens(width: u16, height: u16) -> [String; 2] {
+    [false, true].map(|plan_first| screen(&Picture { plan_first, ..picture() }, width, height).join("\n"))
+}
+
 #[test]
 fn everything_that_matters_is_on_screens_of_every_usual_size() {
-    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
-        let rows = screen(&picture(), width, height);
-        let screen = rows.join("\n");
+    for (width, height, both) in SIZES {
+        let [first, after_tab] = screens(width, height);
         for expected in [
             "12 s  leads, epoch 3  revision 9  Ctrl-C ends it",
             "http 127.0.0.1:10180",
@@ -95,42 +139,75 @@ fn everything_that_matters_is_on_screens_of_every_usual_size() {
             "rack 5   b C s g . ,",
             "leader             running       2 restarts",
             "  cluster-planner  running",
+            "  app-scheduler    running",
+            "what happened",
+            "  49 s  planned initialize in 0.2 ms: ",
+            "70 s  leads (epoch 3)",
+        ] {
+            for screen in [&first, &after_tab] {
+                assert!(screen.contains(expected), "no {expected:?} on {width}x{height}\n{screen}");
+            }
+        }
+        for expected in [
+            "5 clusters, 10 applications",
+            "metrics every 2 s",
+            "offline        -  free 62 green 62 network 62",
+            "online      0.75  free 62 green 62 network 62  ledger* mail",
+            "  games",
+            "bound to none: backup",
+            "and 27 more",
+        ] {
+            assert!(first.contains(expected), "no {expected:?} on {width}x{height}\n{first}");
+        }
+        for expected in [
             "C control plane",
             "c s g worker (compute, storage, gpu)",
             ". unused",
             "retired",
             "a retired worker leaves after 10 s",
-            "last plan: initialize, 1 change ",
+            "last plan: initialize, 1 change",
             " fired     initialize: 10.0.0.1: ",
             " not-fired remove-non-existent-nodes: ",
-            "what happened",
-            "70 s  leads (epoch 3)",
-            "  49 s  planned initialize in 0.2 ms: ",
-            "and 27 more",
         ] {
-            assert!(screen.contains(expected), "no {expected:?} on {width}x{height}\n{screen}");
+            assert!(after_tab.contains(expected), "no {expected:?} on {width}x{height}\n{after_tab}");
         }
+        assert_eq!(first == after_tab, both, "on {width}x{height}\n{first}\n{after_tab}");
+        let told = first.contains("Tab: plan, signs") && after_tab.contains("Tab: clusters");
+        assert_eq!(told, !both, "a key is for what has no room\n{first}\n{after_tab}");
     }
+}
+
+#[test]
+fn an_api_of_its_own_address_is_told() {
+    let elsewhere = Picture { placement: "127.0.0.1:4711".to_owned(), ..picture() };
+    assert!(screen(&elsewhere, 80, 24).join("\n").contains("placement API 127.0.0.1:4711"));
+    assert!(!screen(&picture(), 80, 24).join("\n").contains("placement API"));
 }
 
 #[test]
 fn where_a_list_does_not_fit_it_says_how_much_is_missing() {
-    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
-        let rows = screen(&picture(), width, height);
-        assert!(rows.iter().any(|row| row.contains(" more reasons")), "{}", rows.join("\n"));
+    for (width, height, _) in SIZES {
+        let [_, after_tab] = screens(width, height);
+        assert!(after_tab.contains(" more reasons"), "{after_tab}");
     }
     let rows = screen(&picture(), 160, 120).join("\n");
     assert!(!rows.contains(" more reasons"), "{rows}");
     assert_eq!(rows.matches(" not-fired ").count(), 8, "every rule is there\n{rows}");
+    let [small, _] = screens(80, 24);
+    assert!(small.contains("ledger* mail search +3\n"), "{small}");
+    assert!(rows.contains("ledger* mail search shop training video "), "{rows}");
 }
 
 #[test]
 fn no_room_is_left_empty_while_something_is_not_shown() {
-    for (width, height) in [(80, 24), (120, 40), (160, 48)] {
-        let rows = screen(&picture(), width, height);
-        let top = rows.iter().position(|row| row.contains("last plan")).unwrap();
-        let blank = rows[top..].iter().filter(|row| row.trim_matches([' ', '│']).is_empty()).count();
-        assert!(blank <= 1, "{blank} empty lines\n{}", rows.join("\n"));
+    for (width, height, _) in SIZES {
+        for screen in screens(width, height) {
+            let rows: Vec<&str> = screen.lines().collect();
+            let top = rows.iter().position(|row| row.contains("what happened")).unwrap();
+            // What happened fills its panel; the plan beside it may end a line before.
+            let blank = rows[top..].iter().filter(|row| row.trim_matches([' ', '│']).is_empty()).count();
+            assert!(blank <= 1, "{blank} empty lines\n{screen}");
+        }
     }
 }
 
@@ -138,9 +215,24 @@ fn no_room_is_left_empty_while_something_is_not_shown() {
 fn a_short_plan_leaves_its_room_to_what_happened() {
     let mut picture = picture();
     picture.last_plan = None;
+    picture.plan_first = true;
     let rows = screen(&picture, 80, 24);
     let at = |what: &str| rows.iter().position(|row| row.contains(what)).unwrap();
     assert_eq!(at("what happened") - at("last plan"), 2, "{}", rows.join("\n"));
+}
+
+#[test]
+fn who_was_placed_just_now_stands_out() {
+    let mut picture = picture();
+    let cyan = |picture: &Picture| -> Vec<String> {
+        let lines = places::lines(picture, 80);
+        let spans = lines.iter().flat_map(|line| &line.spans);
+        spans.filter(|span| span.style.fg == Some(Color::Cyan)).map(|span| span.content.to_string()).collect()
+    };
+    assert!(cyan(&picture).is_empty());
+    picture.placed.insert("mail".to_owned(), Duration::from_secs(5));
+    picture.placed.insert("chat".to_owned(), Duration::from_secs(1));
+    assert_eq!(cyan(&picture), ["mail"]);
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! Clusters and what is bound to them, as plain data for the view: built from what the API lists.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::scene::PERCENT;
+
+/// A cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) location: String,
+    /// As the API has it, such as `ONLINE`.
+    pub(crate) state: String,
+    /// What it scores for an application that is not bound to it; `None` while a value is missing.
+    pub(crate) score: Option<f64>,
+    /// What each metric measures, and the value that was fetched last.
+    pub(crate) metrics: Vec<(String, Option<f64>)>,
+    /// What is bound to it, by name.
+    pub(crate) applications: Vec<Guest>,
+}
+
+/// An application.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Guest {
+    pub(crate) name: String,
+    /// Whether it never moves.
+    pub(crate) settled: bool,
+}
+
+/// All clusters and applications.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Landscape {
+    pub(crate) places: Vec<Place>,
+    /// What is bound to none.
+    pub(crate) unbound: Vec<Guest>,
+}
+
+impl Landscape {
+    /// What the API lists, with the values that were fetched last.
+    pub(crate) fn of(clusters: &[Value], applications: &[Value], fetched: &BTreeMap<String, f64>) -> Self {
+        let mut places: Vec<Place> = clusters.iter().map(|cluster| place(cluster, fetched)).collect();
+        let mut unbound = Vec::new();
+        for application in applications {
+            let guest = Guest {
+                name: text(application, "/metadata/name"),
+                settled: application.pointer("/spec/constraints/migration") == Some(&Value::Bool(false)),
+            };
+            let on = text(application, "/status/scheduled_to/name");
+            match places.iter_mut().find(|place| place.name == on) {
+                Some(place) => place.applications.push(guest),
+                None => unbound.push(guest),
+            }
+        }
+        Self { places, unbound }
+    }
+
+    /// How many applications there are.
+    pub(crate) fn applications(&self) -> usize {
+        self.places.iter().map(|place| place.applications.len()).sum::<usize>() + self.unbound.len()
+    }
+}
+
+fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> Place {
+    let (mut metrics, mut weighted, mut weights) = (Vec::new(), Some(0.0), 0.0);
+    for metric in cluster.pointer("/spec/metrics").and_then(Value::as_array).into_iter().flatten() {
+        let name = text(metric, "/name");
+        let weight = metric["weight"].as_f64().unwrap_or_default();
+        let value = fetched.get(&name).copied();
+        weighted = weighted.zip(value).map(|(sum, value)| {
+            sum + weight * ((value - PERCENT.0) / (PERCENT.1 - PERCENT.0)).clamp(0.0, 1.0)
+        });
+        weights += weight;
+        // The row says whose it is.
+        let short = name.split_once('_').map_or(name.as_str(), |(short, _)| short).to_owned();
+        metrics.push((short, value));
+    }
+    Place {
+        name: text(cluster, "/metadata/name"),
+        location: text(cluster, "/metadata/labels/location"),
+        state: text(cluster, "/status/state"),
+        score: weighted.filter(|_| weights > 0.0).map(|sum| sum / weights),
+        metrics,
+        applications: Vec::new(),
+    }
+}
+
+fn text(of: &Value, pointer: &str) -> String {
+    of.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn applications_stand_where_they_are_bound_and_a_score_is_the_weighted_mean() {
+        let cluster = |name: &str| {
+            json!({
+                "metadata": {"name": name, "labels": {"location": "europe"}},
+                "spec": {"metrics": [
+                    {"name": format!("free_{name}"), "weight": 3.0},
+                    {"name": "network_europe", "weight": 1.0},
+                ]},
+                "status": {"state": "ONLINE"},
+            })
+        };
+        let application = |name: &str, on: Value, migration: bool| {
+            json!({
+                "metadata": {"name": name},
+                "spec": {"constraints": {"migration": migration}},
+                "status": {"scheduled_to": on},
+            })
+        };
+        let applications = [
+            application("shop", json!({"kind": "Cluster", "name": "oslo"}), true),
+            application("ledger", json!({"kind": "Cluster", "name": "oslo"}), false),
+            application("chat", Value::Null, true),
+        ];
+        let fetched = [("free_oslo".to_owned(), 80.0), ("network_europe".to_owned(), 40.0)].into();
+        let landscape = Landscape::of(&[cluster("oslo"), cluster("bonn")], &applications, &fetched);
+        let guest = |name: &str, settled| Guest { name: name.to_owned(), settled };
+        let [oslo, bonn] = &landscape.places[..] else { panic!("{landscape:?}") };
+        assert_eq!(oslo.applications, [guest("shop", false), guest("ledger", true)]);
+        assert_eq!((oslo.state.as_str(), oslo.location.as_str()), ("ONLINE", "europe"));
+        assert!((oslo.score.unwrap() - 0.7).abs() < 1e-9, "{:?}", oslo.score);
+        assert_eq!(oslo.metrics[0], ("free".to_owned(), Some(80.0)));
+        assert_eq!((bonn.score, &bonn.metrics[0]), (None, &("free".to_owned(), None)));
+        assert_eq!(landscape.unbound, [guest("chat", false)]);
+        assert_eq!(landscape.applications(), 3);
+    }
+}

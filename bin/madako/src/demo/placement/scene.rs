@@ -1,0 +1,145 @@
+//! Who is in the demo: five clusters with what they are good at, and ten applications with what they want.
+
+use std::time::Duration;
+
+use madako_datacenter_sim::Wandering;
+use serde_json::{Value, json};
+
+use super::api::{Api, ApiError};
+
+/// Bounds of every metric, in percent.
+pub(super) const PERCENT: (f64, f64) = (0.0, 100.0);
+/// The provider of all metrics.
+const PROVIDER: &str = "prometheus";
+/// Time between two turns of what a cluster tells of itself: some moves a minute.
+const PACE: Duration = Duration::from_secs(40);
+/// The same of what a region has in common, which changes more slowly.
+const REGION_PACE: Duration = Duration::from_secs(60);
+
+/// A cluster.
+pub(super) struct Site {
+    pub(super) name: &'static str,
+    pub(super) location: &'static str,
+    hardware: &'static str,
+    /// Weights of `free_NAME`, `green_NAME` and `network_LOCATION`: what those who run it care for.
+    weights: [f64; 3],
+}
+
+/// The clusters. A weight of 0: the cluster does not have the metric.
+pub(super) const SITES: [Site; 5] = [
+    Site { name: "oslo", location: "europe", hardware: "cpu", weights: [0.4, 0.5, 0.2] },
+    Site { name: "munich", location: "europe", hardware: "gpu", weights: [0.6, 0.3, 0.2] },
+    Site { name: "lisbon", location: "europe", hardware: "cpu", weights: [0.5, 0.5, 0.0] },
+    Site { name: "osaka", location: "asia", hardware: "gpu", weights: [0.6, 0.2, 0.3] },
+    Site { name: "pune", location: "asia", hardware: "cpu", weights: [0.5, 0.3, 0.3] },
+];
+const REGIONS: [&str; 2] = ["europe", "asia"];
+
+/// An application: its name, constraints on labels, constraints on metrics, and whether it may move.
+type Wish = (&'static str, &'static [&'static str], &'static [&'static str], bool);
+
+const APPLICATIONS: [Wish; 10] = [
+    ("shop", &["location is europe"], &[], true),
+    ("ledger", &["location is europe"], &[], false),
+    ("search", &[], &[], true),
+    ("video", &["hardware is gpu"], &[], true),
+    ("training", &["hardware is gpu"], &[], true),
+    ("chat", &["location in (europe, asia)", "hardware is not gpu"], &[], true),
+    ("sensors", &["location is asia"], &[], true),
+    ("games", &[], &["network_asia > 20"], true),
+    ("mail", &["location is not asia"], &[], true),
+    ("backup", &[], &["network_europe >= 15"], true),
+];
+
+fn own_metrics(site: &Site) -> [(String, f64); 3] {
+    let [free, green, network] = site.weights;
+    [
+        (format!("free_{}", site.name), free),
+        (format!("green_{}", site.name), green),
+        (format!("network_{}", site.location), network),
+    ]
+}
+
+/// The metrics that wander.
+pub(super) fn metrics() -> Vec<Wandering> {
+    let wandering = |name, pace| Wandering { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
+    let own = SITES.iter().flat_map(|site| {
+        [format!("free_{}", site.name), format!("green_{}", site.name)].map(|name| wandering(name, PACE))
+    });
+    own.chain(REGIONS.map(|region| wandering(format!("network_{region}"), REGION_PACE))).collect()
+}
+
+/// Creates everything.
+pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiError> {
+    let provider = json!({
+        "metadata": {"name": PROVIDER},
+        "spec": {"type": "prometheus", "prometheus": {"url": prometheus_url}},
+    });
+    api.create_global("globalmetricsproviders", &provider).await?;
+    for Wandering { name, .. } in metrics() {
+        let metric = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "min": PERCENT.0,
+                "max": PERCENT.1,
+                "allowed_values": [],
+                "provider": {"name": PROVIDER, "metric": name},
+            },
+        });
+        api.create_global("globalmetrics", &metric).await?;
+    }
+    for site in &SITES {
+        api.create("clusters", &cluster(site)).await?;
+        api.set_state(site.name, "ONLINE").await?;
+    }
+    for wish in &APPLICATIONS {
+        api.create("applications", &application(wish)).await?;
+    }
+    Ok(())
+}
+
+fn cluster(site: &Site) -> Value {
+    let metrics: Vec<Value> = own_metrics(site)
+        .into_iter()
+        .filter(|(_, weight)| *weight > 0.0)
+        .map(|(name, weight)| json!({"name": name, "weight": weight, "namespaced": false}))
+        .collect();
+    let name = site.name;
+    json!({
+        "metadata": {"name": name, "labels": {"location": site.location, "hardware": site.hardware}},
+        "spec": {
+            // Nobody calls there: a cluster with a kubeconfig is one that exists.
+            "kubeconfig": {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": name,
+                "contexts": [{"name": name, "context": {"cluster": name, "user": "demo"}}],
+                "users": [{"name": "demo", "user": {}}],
+                "clusters": [{"name": name, "cluster": {"server": format!("https://{name}.invalid:6443")}}],
+            },
+            "constraints": {"cloud": {"labels": [], "metrics": []}},
+            "metrics": metrics,
+        },
+    })
+}
+
+fn application((name, labels, metrics, migration): &Wish) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "manifest": [{
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {"labels": {"app": name}},
+                        "spec": {"containers": [{"name": name, "image": format!("{name}:1")}]},
+                    },
+                },
+            }],
+            "constraints": {"cluster": {"labels": labels, "metrics": metrics}, "migration": migration},
+        },
+    })
+}
