@@ -1,6 +1,6 @@
 //! A password that was not given: asked for on the terminal, or read from standard input.
 
-use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
 
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
@@ -33,7 +33,7 @@ pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Fai
     }
 }
 
-fn line(source: impl Read) -> io::Result<Vec<u8>> {
+fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for byte in source.bytes() {
         match byte? {
@@ -90,6 +90,6 @@ mod tests {
         assert_eq!(line(&b"hunter2\r\nmore"[..]).unwrap(), b"hunter2");
         assert_eq!(line(&b"hunter2"[..]).unwrap(), b"hunter2");
         assert_eq!(line(&b""[..]).unwrap(), b"");
-        line(io::repeat(b'a')).unwrap_err();
+        line(io::BufReader::new(io::repeat(b'a'))).unwrap_err();
     }
 }
