@@ -6,6 +6,7 @@
 
 mod follow;
 mod kept;
+pub(crate) mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -43,7 +44,6 @@ use crate::explain::explain;
 use crate::memory::Memory;
 use crate::pass::{Pass, PassInput, pass};
 use crate::snapshot::Snapshot;
-use crate::telemetry;
 
 /// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
 const RETRY_FIRST: Duration = Duration::from_millis(500);

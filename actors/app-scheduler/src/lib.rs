@@ -38,9 +38,9 @@ mod pass;
 mod scope;
 mod snapshot;
 mod target;
-mod telemetry;
 mod upkeep;
 
+pub use crate::actor::telemetry::describe_metrics;
 pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::Placed;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
@@ -49,7 +49,6 @@ pub use crate::explain::explain;
 pub use crate::memory::{ClusterMemory, Kept, Memory, Moves};
 pub use crate::pass::{Pass, PassInput, pass};
 pub use crate::snapshot::{Seen, Snapshot};
-pub use crate::telemetry::describe_metrics;
 
 #[cfg(test)]
 mod testing;

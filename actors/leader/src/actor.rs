@@ -1,6 +1,7 @@
 //! The leader's shell: its campaign, its watch, the transactions in flight, and the reign's life.
 
 mod owner;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::owner::{claimed, show_ownership};
-use crate::placement::{self, PlacementGate, Proposed};
+use self::placement::{PlacementGate, Proposed};
 use crate::prepare::{Prepared, prepare};
 use crate::transaction::transaction;
 

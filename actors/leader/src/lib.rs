@@ -5,14 +5,13 @@
 //! mutation passes that breaks an invariant; a reign begins only after an unfinished record of an
 //! earlier leader was marked cancelled.
 //!
-//! `actor` is the shell; `prepare` is what comes before a reign; `transaction` and `placement` turn mutations into
-//! transactions.
+//! `actor` is the shell, with placement's part of the gate; `prepare` is what comes before a reign; `transaction` turns
+//! mutations into transactions, without I/O.
 
 mod actor;
-mod placement;
 mod prepare;
 mod transaction;
 
+pub use actor::placement::PlacementGate;
 pub use actor::{Leader, LeaderArguments, ReignControl, describe_metrics};
-pub use placement::PlacementGate;
 pub use transaction::{LastPlan, MOST_CHANGES_KEPT, MOST_REASONS_KEPT};

@@ -5,7 +5,7 @@
 //! Does not: parse; `serde_json` does.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{Result as Written, Write};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
@@ -34,23 +34,23 @@ pub fn to_text<T: Serialize>(value: &T) -> String {
 struct Python;
 
 impl Formatter for Python {
-    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Written<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }
 
-    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Written<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }
 
-    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> Written<()> {
         writer.write_all(b": ")
     }
 
-    fn write_f64<W: Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+    fn write_f64<W: Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> Written<()> {
         writer.write_all(python_float(value).as_bytes())
     }
 
-    fn write_string_fragment<W: Write + ?Sized>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, writer: &mut W, text: &str) -> Written<()> {
         let mut rest = text;
         while let Some(start) = rest.find(|c: char| !(' '..='~').contains(&c)) {
             let (plain, other) = rest.split_at(start);

@@ -24,33 +24,33 @@ fn load(config: &str) -> Result<Config, ConfigError> {
     Config::load(Some(file.path()))
 }
 
-/// The sections of the file, each with an unknown setting in it; what is switched on has more settings then.
+/// The sections of the file, each with an unknown setting in it, whose name is short as messages cut long ones; what is switched on has more settings then.
 const SECTIONS: &str = "
-no-such-setting: 1
-embedded: {no-such-setting: 1}
+zz: 1
+embedded: {zz: 1}
 placement:
-  no-such-setting: 1
+  zz: 1
   api:
-    no-such-setting: 1
-    etcd: {no-such-setting: 1}
-    tls: {enabled: true, no-such-setting: 1}
-    docs: {no-such-setting: 1}
+    zz: 1
+    etcd: {zz: 1}
+    tls: {enabled: true, zz: 1}
+    docs: {zz: 1}
     authentication:
-      no-such-setting: 1
+      zz: 1
       strategy:
-        no-such-setting: 1
-        keystone: {enabled: true, no-such-setting: 1}
-        keycloak: {enabled: true, no-such-setting: 1}
-        static: {enabled: true, no-such-setting: 1}
+        zz: 1
+        keystone: {enabled: true, zz: 1}
+        keycloak: {enabled: true, zz: 1}
+        static: {enabled: true, zz: 1}
   scheduler:
-    no-such-setting: 1
-    max_moves: {no-such-setting: 1}
-    automatic_cluster_creation: {no-such-setting: 1}
+    zz: 1
+    max_moves: {zz: 1}
+    automatic_cluster_creation: {zz: 1}
 ";
 
 /// Every setting that the service knows, by asking for one that it does not in each section.
 fn known_settings() -> BTreeSet<String> {
-    let unknown = "no-such-setting";
+    let unknown = "zz";
     let Err(ConfigError::Invalid(error)) = load(SECTIONS) else {
         panic!("an unknown setting was accepted");
     };

@@ -13,8 +13,8 @@ use metrics::gauge;
 use ractor::ActorRef;
 use tokio::time::sleep;
 
+use super::placement::{PlacementGate, claim};
 use super::{LeaderArguments, LeaderState, START_RETRY};
-use crate::placement::{PlacementGate, claim};
 
 /// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
 /// that may not write at the root never may, and nothing else waits for it.
