@@ -5,7 +5,8 @@
 //! Does not: parse; `serde_json` does.
 
 use std::borrow::Cow;
-use std::io::{Result as Written, Write};
+use std::io::Result as Written;
+use std::io::Write;
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
