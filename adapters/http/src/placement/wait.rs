@@ -66,6 +66,7 @@ impl Wait {
         }
         let (until, mut closing) = (self.until, self.closing.clone());
         tokio::select! {
+            biased;
             reached = self.reached(&written) => reached.unwrap_or(written),
             () = tokio::time::sleep_until(until) => written,
             () = closing.closed() => written,

@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use super::decode::decode;
 use super::source::Source;
 use super::view::{Read, Step};
-use super::{Shared, telemetry};
+use super::{Position, Shared, telemetry};
 use crate::watch::{Dated, Interest, Seen};
 
 /// Values that are decoded before others get their turn: a few milliseconds' worth.
@@ -45,11 +45,11 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                     tracing::info!(%error, "the view of placement's resources is not fed");
                 }
                 *shared.trouble() = Some(error);
-                shared.position.send_modify(|position| position.attached = false);
+                shared.stands(Position { attached: false, ..shared.position() });
             }
             Seen::Resumed => {
                 shared.trouble().take();
-                shared.position.send_modify(|position| position.attached = true);
+                shared.stands(Position { attached: true, ..shared.position() });
             }
         }
     }
@@ -76,12 +76,8 @@ async fn listed(shared: &Shared, snapshot: Snapshot, cause: &'static str) {
     };
     drop(replaced);
     shared.trouble().take();
-    shared.position.send_modify(|position| {
-        position.generation = generation;
-        position.revision = snapshot.revision;
-        position.attached = true;
-    });
-    shared.news.send_replace(());
+    shared.stands(Position { generation, revision: snapshot.revision, attached: true });
+    shared.news.publish(());
     report(faults);
 }
 
@@ -95,9 +91,9 @@ async fn changed(shared: &Shared, revision: i64, changes: Vec<Dated>) {
         steps.push(Step { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);
-    shared.position.send_modify(|position| position.revision = revision);
+    shared.stands(Position { revision, ..shared.position() });
     if news {
-        shared.news.send_replace(());
+        shared.news.publish(());
     }
     report(faults);
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use madako_messages::latest::Subscriber;
 use madako_messages::placement::objects::{Change, Follower, Gap};
-use tokio::sync::watch;
 
 use super::{Shared, telemetry};
 
 /// Where a follower stands.
 pub(super) struct Cursor {
     shared: Arc<Shared>,
-    news: watch::Receiver<()>,
+    news: Subscriber<()>,
     generation: u64,
     /// The number of the next change.
     next: u64,
@@ -20,8 +20,8 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// `news` must have been subscribed to before the view was looked at.
-    pub(super) fn new(shared: Arc<Shared>, news: watch::Receiver<()>, generation: u64, next: u64) -> Self {
+    /// `news` must not have heard anything yet that came after the view was looked at.
+    pub(super) fn new(shared: Arc<Shared>, news: Subscriber<()>, generation: u64, next: u64) -> Self {
         telemetry::follower_came();
         Self { shared, news, generation, next, ended: None }
     }
@@ -46,14 +46,12 @@ impl Cursor {
 impl Follower for Cursor {
     async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
         loop {
-            // Whatever comes after this look wakes us.
-            self.news.borrow_and_update();
             let taken = self.take()?;
             if !taken.is_empty() {
                 return Ok(taken);
             }
-            // The sender is as long there as we are: we share it.
-            let _ = self.news.changed().await;
+            // Whatever came after the news that we heard last wakes us, and so after that look.
+            self.news.next().await;
         }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn asker(
     let asking = async move {
         let mut waiting = Vec::new();
         while readers.recv_many(&mut waiting, MOST_WAITING).await > 0 {
-            let before = *shared.position.borrow();
+            let before = shared.position();
             let answer = source.revision().await.map(|revision| Asked { before, revision });
             telemetry::asked();
             for reader in waiting.drain(..) {
@@ -105,7 +105,6 @@ pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) ->
 }
 
 async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Result<i64, StoreError> {
-    let mut positions = shared.position.subscribe();
     loop {
         let Asked { before, revision } = ask(asker).await?;
         *wanted = Some(revision);
@@ -115,7 +114,13 @@ async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Re
             let same = now.generation == before.generation;
             !same || (!went_back && now.attached && now.revision >= revision)
         };
-        let Ok(now) = positions.wait_for(look).await.map(|now| *now) else { return Err(ended()) };
+        let mut positions = shared.positions();
+        let now = loop {
+            let now = positions.next().await;
+            if look(&now) {
+                break now;
+            }
+        };
         if now.generation == before.generation {
             asker.tells(Told { generation: now.generation, revision, at: Instant::now() });
             return Ok(revision);
@@ -137,7 +142,7 @@ fn ended() -> StoreError {
 }
 
 fn late(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError {
-    let now = *shared.position.borrow();
+    let now = shared.position();
     let trouble = if now.attached { None } else { shared.trouble().clone() };
     let why = match wanted {
         None => format!("the store did not tell its revision within {deadline:?}"),

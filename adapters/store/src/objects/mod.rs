@@ -33,11 +33,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use async_trait::async_trait;
 use madako_messages::feed::Task;
+use madako_messages::latest::{self, Publisher, Subscriber};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored};
 use madako_messages::state::Fault;
 use madako_messages::store::{Outcome, StoreError, Transaction};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::follower::Cursor;
@@ -71,18 +71,41 @@ struct Position {
 struct Shared {
     view: RwLock<View>,
     /// Told after the view has changed.
-    position: watch::Sender<Position>,
+    position: Publisher<Position>,
     /// Told after followers have something to take.
-    news: watch::Sender<()>,
+    news: Publisher<()>,
+    /// Who waits begins as a clone of these, which saw nothing.
+    unseen: (Subscriber<Position>, Subscriber<()>),
     /// Why the watch does not follow the store now.
     trouble: Mutex<Option<StoreError>>,
 }
 
 impl Shared {
     fn new() -> Arc<Self> {
-        let (view, position, news) =
-            (RwLock::default(), watch::Sender::new(Position::default()), watch::Sender::new(()));
-        Arc::new(Self { view, position, news, trouble: Mutex::default() })
+        let ((position, positions), (news, follows)) = (latest::channel(), latest::channel());
+        position.publish(Position::default());
+        let unseen = (positions, follows);
+        Arc::new(Self { view: RwLock::default(), position, news, unseen, trouble: Mutex::default() })
+    }
+
+    /// Where the view stands.
+    fn position(&self) -> Position {
+        self.position.newest().unwrap_or_default()
+    }
+
+    /// Tells where the view stands now; only the feed does.
+    fn stands(&self, position: Position) {
+        self.position.publish(position);
+    }
+
+    /// The position, and then each change of it.
+    fn positions(&self) -> Subscriber<Position> {
+        self.unseen.0.clone()
+    }
+
+    /// Tells of what followers have to take.
+    fn follows(&self) -> Subscriber<()> {
+        self.unseen.1.clone()
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
@@ -118,7 +141,7 @@ impl Drop for CachedObjects {
     /// Nobody follows for ever what nobody feeds.
     fn drop(&mut self) {
         self.shared.write().end();
-        self.shared.news.send_replace(());
+        self.shared.news.publish(());
     }
 }
 
@@ -152,14 +175,14 @@ impl Objects for CachedObjects {
     }
 
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
-        let news = self.shared.news.subscribe();
+        let news = self.shared.follows();
         let view = self.shared.read();
         let cursor = Cursor::new(Arc::clone(&self.shared), news, view.generation(), view.ring().end());
         (view.revision(), view.all(), Box::new(cursor))
     }
 
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
-        let news = self.shared.news.subscribe();
+        let news = self.shared.follows();
         let view = self.shared.read();
         // A number that a reader was told of a former store says nothing about this one.
         if self.asker.told_of_another(after, view.generation(), Instant::now()) {
