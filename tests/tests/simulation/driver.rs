@@ -25,7 +25,7 @@ use crate::link::Mode;
 use crate::operator::Operator;
 use crate::placement::{PlacementChecker, Seen};
 use crate::user::{Done, User};
-use crate::world::{INTERVAL, Running, SESSION_TTL, Trigger, World};
+use crate::world::{Halves, INTERVAL, Running, SESSION_TTL, Trigger, World};
 
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 
@@ -34,6 +34,9 @@ const BETWEEN_FAULTS: Duration = Duration::from_secs(120);
 
 /// Time that a healed world has to become calm: the lease's TTL and some polls.
 const TO_CALM: Duration = Duration::from_secs(60 + 15 * 60);
+
+/// Time that moves take, a few a minute, and that data centers take to be as they should be.
+const TO_PLACE: Duration = Duration::from_secs(20 * 60);
 
 /// Time for which nothing is placed when nothing changes.
 const PLACED: Duration = Duration::from_secs(5 * 60);
@@ -81,10 +84,10 @@ impl fmt::Display for Report {
 }
 
 /// Runs the simulation of a seed for so long, and then until it must be calm.
-pub fn simulate(seed: u64, length: Duration) -> Report {
+pub fn simulate(seed: u64, length: Duration, halves: Halves) -> Report {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(seed, length))
+    runtime.block_on(run(seed, length, halves))
 }
 
 /// Each kind of chance has a generator of its own, so that one change does not reshuffle the others.
@@ -94,7 +97,7 @@ fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     generator
 }
 
-async fn run(seed: u64, length: Duration) -> Report {
+async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     let began = datetime!(2026-01-01 00:00:00 UTC);
     let clock = Arc::new(SimulatedClock::new(began));
     let config = DatacenterConfig { rates: rates(), ..DatacenterConfig::demo(seed, began) };
@@ -111,7 +114,7 @@ async fn run(seed: u64, length: Duration) -> Report {
     operator.install().await;
 
     let world = World::new(
-        seed,
+        (seed, halves),
         store,
         registry,
         Arc::clone(&clock) as Arc<dyn Clock>,
@@ -131,7 +134,7 @@ async fn run(seed: u64, length: Duration) -> Report {
         generator(seed, 3),
     );
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let user = tokio::spawn(user.run(stopped));
+    let user = (halves == Halves::Both).then(|| tokio::spawn(user.run(stopped)));
     while history.now() < length {
         let pause = run.chance.random_range(0.1..2.0);
         tokio::time::sleep(BETWEEN_FAULTS.mul_f64(pause)).await;
@@ -140,8 +143,11 @@ async fn run(seed: u64, length: Duration) -> Report {
     }
 
     stop.send_replace(true);
-    let mut user = user.await.unwrap();
-    run.heal(&mut operator, &mut user).await;
+    let mut user = match user {
+        Some(user) => Some(user.await.unwrap()),
+        None => None,
+    };
+    run.heal(&mut operator, user.as_mut()).await;
     let mut restless = placed(&placement, &history).await;
     clock.stop();
     history.note("driver", "peace");
@@ -183,7 +189,7 @@ async fn run(seed: u64, length: Duration) -> Report {
         held: counts.held,
         faults: run.faults,
         placement: placement.seen(),
-        user: user.done,
+        user: user.map(|user| user.done).unwrap_or_default(),
         metrics: run.world.prometheus.asked(),
     }
 }
@@ -369,7 +375,7 @@ impl Run {
     }
 
     /// Everything works again, and everybody is there.
-    async fn heal(&mut self, operator: &mut Operator, user: &mut User) {
+    async fn heal(&mut self, operator: &mut Operator, user: Option<&mut User>) {
         // What was spawned to end a fault has ended after the longest one.
         tokio::time::sleep(Duration::from_secs(400)).await;
         self.world.registry.faults().clear_all();
@@ -384,7 +390,9 @@ impl Run {
         }
         self.world.history.note("driver", "everything is mended");
         tokio::time::sleep(SESSION_TTL + INTERVAL).await;
-        user.settle().await;
-        tokio::time::sleep(INTERVAL * 20).await;
+        if let Some(user) = user {
+            user.settle().await;
+        }
+        tokio::time::sleep(TO_PLACE).await;
     }
 }

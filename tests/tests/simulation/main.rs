@@ -2,6 +2,9 @@
 //! embedded store behind in-memory connections, the simulated data center behind others, and faults
 //! from a seed. After every commit the invariants are checked from outside, by the store's own history.
 //!
+//! With placement, a simulated user makes, changes and deletes applications and clusters through the API of any
+//! instance, and deletes the whole store now and then, while simulated Prometheus servers wander, fail and lie.
+//!
 //! `MADAKO_SIMULATE_HISTORY=FILE` writes the history of a test's last run to a file.
 //!
 //! What it does not break: the disk, the clocks of single instances, and time within one handler.
@@ -14,6 +17,7 @@
 )]
 
 mod api;
+mod canary;
 mod checker;
 mod clock;
 mod driver;
@@ -29,62 +33,87 @@ use std::process::Command;
 use std::time::Duration;
 
 use driver::{Report, simulate};
+use world::Halves;
 
 /// Simulated time of the run that every change goes through.
 const THOUSAND_MINUTES: Duration = Duration::from_secs(1000 * 60);
 
-fn run(seed: u64, length: Duration) -> Report {
-    let report = simulate(seed, length);
+/// Simulated time of runs with placement, which take twice the time of others.
+const TWO_HUNDRED_MINUTES: Duration = Duration::from_secs(200 * 60);
+
+fn run(seed: u64, length: Duration, halves: Halves) -> Report {
+    let report = simulate(seed, length, halves);
     if let Ok(file) = std::env::var("MADAKO_SIMULATE_HISTORY") {
         std::fs::write(file, report.history.last(usize::MAX)).unwrap();
     }
     report
 }
 
-fn passes(seed: u64, length: Duration) -> Report {
-    let report = run(seed, length);
+fn passes(seed: u64, length: Duration, halves: Halves) -> Report {
+    let report = run(seed, length, halves);
     assert!(
         report.violations.is_empty(),
         "seed {seed}: {:#?}\nlast of the history:\n{}",
         report.violations,
         report.history.last(60)
     );
+    println!("seed {seed}: {report}");
     report
 }
 
-/// What must have happened for the run to say anything.
+/// What must have happened for a run to say anything, in a thousand minutes.
 fn is_worth_something(report: &Report) {
-    let least = [
+    are_many(&[
         ("commits of clusters", report.commits, 20),
         ("terms of leaders", report.terms, 10),
         ("actors that failed", report.actor_failures, 10),
         ("polls that failed anew", report.failed_polls, 5),
         ("observations that were held", report.held, 5),
         ("faults", report.faults, 100),
-    ];
-    for (what, count, least) in least {
+    ]);
+}
+
+/// The same of placement, in two hundred minutes.
+fn places_something(report: &Report) {
+    are_many(&[
+        ("bindings", report.placement.bindings, 60),
+        ("moves", report.placement.moves, 10),
+        ("deletions of everything", report.placement.wipes, 2),
+        ("resources that were collected", report.placement.collected, 20),
+        ("clusters whose metrics failed", report.placement.failing, 10),
+        ("applications that fitted nowhere", report.placement.degraded, 20),
+        ("claims of placement", report.placement.owners, 5),
+        ("acknowledged requests", report.user.acknowledged, 200),
+        ("requests for metrics", report.metrics.0, 300),
+        ("requests for metrics in vain", report.metrics.1, 20),
+    ]);
+}
+
+fn are_many(counts: &[(&str, u64, u64)]) {
+    for (what, count, least) in counts {
         assert!(count >= least, "only {count} {what}, of at least {least}");
     }
 }
 
 #[test]
 fn a_thousand_minutes_of_faults_break_no_invariant_and_end_in_calm() {
-    let report = passes(1, THOUSAND_MINUTES);
-    println!("{report}");
-    is_worth_something(&report);
+    is_worth_something(&passes(1, THOUSAND_MINUTES, Halves::Machines));
 }
 
 #[test]
-fn other_seeds_pass_as_well() {
-    for seed in 2..6 {
-        passes(seed, THOUSAND_MINUTES / 5);
-    }
+fn hundreds_of_minutes_with_placement_break_no_invariant_and_end_in_calm() {
+    places_something(&passes(1, TWO_HUNDRED_MINUTES, Halves::Both));
+}
+
+#[test]
+fn another_seed_passes_as_well() {
+    places_something(&passes(2, TWO_HUNDRED_MINUTES, Halves::Both));
 }
 
 #[test]
 fn the_same_seed_gives_the_same_history_in_two_processes() {
     if let Ok(seed) = std::env::var("MADAKO_SIMULATE_SEED") {
-        let report = run(seed.parse().unwrap(), THOUSAND_MINUTES / 5);
+        let report = run(seed.parse().unwrap(), TWO_HUNDRED_MINUTES / 2, Halves::Both);
         println!("history {:016x} of {} lines", report.history.hash(), report.history.len());
         return;
     }
@@ -108,6 +137,6 @@ fn the_same_seed_gives_the_same_history_in_two_processes() {
 #[ignore = "minutes of run time: make test-long"]
 fn many_seeds_pass() {
     for seed in 100..140 {
-        passes(seed, THOUSAND_MINUTES);
+        passes(seed, THOUSAND_MINUTES, Halves::Both);
     }
 }

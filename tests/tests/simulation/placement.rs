@@ -43,12 +43,12 @@ const VALUES_COUNT: Duration =
     Duration::from_secs(METRICS_INTERVAL.as_secs() * 3 + 10 + SESSION_TTL.as_secs());
 
 /// One write of the store's history.
-struct Event {
-    key: String,
+pub struct Event {
+    pub key: String,
     /// `None`: deleted.
-    value: Option<Vec<u8>>,
-    created: i64,
-    lease: i64,
+    pub value: Option<Vec<u8>>,
+    pub created: i64,
+    pub lease: i64,
 }
 
 /// A key that is none of a resource.
@@ -126,11 +126,16 @@ impl PlacementChecker {
                 });
             }
             for (revision, events) in revisions {
-                let violations = self.judged.lock().unwrap().judge(revision, &events, &self);
-                for violation in violations {
-                    self.history.note("placement", &violation);
-                }
+                self.judge(revision, &events);
             }
+        }
+    }
+
+    /// Judges a revision.
+    pub fn judge(&self, revision: i64, events: &[Event]) {
+        let violations = self.judged.lock().unwrap().judge(revision, events, self);
+        for violation in violations {
+            self.history.note("placement", &violation);
         }
     }
 
@@ -200,7 +205,9 @@ impl PlacementChecker {
             let fitting: BTreeSet<ObjectKey> = judged
                 .objects
                 .values()
-                .filter(|cluster| judged.unmet(application, cluster, &values).is_some_and(|all| all.is_empty()))
+                .filter(|cluster| {
+                    judged.unmet(application, cluster, &values).is_some_and(|all| all.is_empty())
+                })
                 .map(|cluster| cluster.key.clone())
                 .collect();
             let to = application.status.scheduled_to.as_ref().and_then(ResourceRef::key);
@@ -237,7 +244,8 @@ impl PlacementChecker {
         let lost = |what: String| Violation { invariant: Id::I9, what };
         for (key, revision) in &judged.acknowledged {
             if !judged.history.get(revision).is_some_and(|keys| keys.contains(key)) {
-                violations.push(lost(format!("{key} was acknowledged at revision {revision}, which lacks it")));
+                violations
+                    .push(lost(format!("{key} was acknowledged at revision {revision}, which lacks it")));
             }
         }
         for revision in judged.committed.iter().filter(|revision| !judged.history.contains_key(revision)) {
@@ -294,9 +302,9 @@ impl Judged {
         let found = self.violations.len();
         let wiped = events.iter().any(|event| event.key == WIPED);
         self.seen.wipes += u64::from(wiped);
-        let deciding = events.iter().any(|event| {
-            event.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::PLACEMENT))
-        });
+        let deciding = events
+            .iter()
+            .any(|event| event.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::PLACEMENT)));
         if deciding {
             self.decider(revision);
         }
@@ -353,7 +361,9 @@ impl Judged {
             self.violate(
                 Id::I1,
                 revision,
-                format_args!("placement was decided while the leader's lease was {leader:?} and its owner {owner:?}"),
+                format_args!(
+                    "placement was decided while the leader's lease was {leader:?} and its owner {owner:?}"
+                ),
             );
         }
     }
@@ -424,7 +434,11 @@ impl Judged {
                 application: Arc::clone(before),
                 cluster: Arc::clone(target),
                 cloud: Cluster::of(&target.object).and_then(|cluster| judged.cloud(cluster)),
-                metrics: Some(Arc::new(MetricsObserved { revision, at: OffsetDateTime::UNIX_EPOCH, metrics })),
+                metrics: Some(Arc::new(MetricsObserved {
+                    revision,
+                    at: OffsetDateTime::UNIX_EPOCH,
+                    metrics,
+                })),
                 compared: Compared::Value,
             });
             let evidence: Vec<BindingEvidence> = evidence.into_iter().collect();
@@ -469,7 +483,8 @@ impl Judged {
             return;
         };
         self.moves.push(at);
-        let within = self.moves.iter().filter(|other| **other <= at && **other + RESCHEDULE_AFTER > at).count();
+        let within =
+            self.moves.iter().filter(|other| **other <= at && **other + RESCHEDULE_AFTER > at).count();
         let part = self.most_applications * MAX_MOVES.percent / 100;
         let most = MAX_MOVES.at_least.max(part);
         if within as u64 > most {
@@ -488,7 +503,8 @@ impl Judged {
             return;
         }
         let unmet = self.unmet(was, &left, &BTreeMap::new()).unwrap_or_default();
-        let fits = !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
+        let fits =
+            !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
             Some(since) if since + RESCHEDULE_AFTER > at => {
                 self.violate(

@@ -98,8 +98,7 @@ impl Prometheus {
             inside.troubles.insert(server, trouble);
             return format!("{server}: {trouble:?}");
         }
-        let lies =
-            [Lie::Missing, Lie::NotANumber, Lie::Infinite, Lie::OutOfRange, Lie::Text, Lie::Twice];
+        let lies = [Lie::Missing, Lie::NotANumber, Lie::Infinite, Lie::OutOfRange, Lie::Text, Lie::Twice];
         let lie = lies[chance.random_range(0..lies.len())];
         if inside.lies.remove(name).is_some() {
             return format!("{name} is right again");
@@ -149,10 +148,8 @@ impl Prometheus {
                 }
                 None => value.to_string(),
             };
-            let _ = write!(
-                all,
-                r#"{{"metric":{{"__name__":"{name}","instance":"a"}},"value":[1,"{shown}"]}},"#
-            );
+            let _ =
+                write!(all, r#"{{"metric":{{"__name__":"{name}","instance":"a"}},"value":[1,"{shown}"]}},"#);
         }
         let all = all.trim_end_matches(',');
         (trouble, format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{all}]}}}}"#))

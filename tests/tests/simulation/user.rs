@@ -130,7 +130,13 @@ impl User {
     }
 
     /// Asks an instance; `None`: nobody runs, or nobody knows what became of the request.
-    async fn ask(&mut self, method: &str, path: &str, version: Option<i64>, body: Option<&Value>) -> Option<Answer> {
+    async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        version: Option<i64>,
+        body: Option<&Value>,
+    ) -> Option<Answer> {
         let door = {
             let doors = self.doors.lock().unwrap();
             let at = self.chance.random_range(0..doors.len().max(1));
@@ -230,7 +236,8 @@ impl User {
             .collect();
         for (key, created) in before.iter().filter(|(key, _)| key.kind == kind) {
             if after.get(key) == Some(created) && !listed.contains(key) {
-                self.checker.violate(Id::I9, format!("{key} is not listed, though it was there all the time"));
+                self.checker
+                    .violate(Id::I9, format!("{key} is not listed, though it was there all the time"));
             }
         }
         listed
@@ -330,7 +337,8 @@ impl User {
         let labels = self.labels();
         let made = self.create(Kind::Cluster, &name, spec, labels).await;
         let key = ObjectKey::new(Kind::Cluster, Some(NAMESPACE), name);
-        let online = self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!("ONLINE")).await;
+        let online =
+            self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!("ONLINE")).await;
         format!("{made}, {online}")
     }
 
@@ -358,7 +366,9 @@ impl User {
         let mut all = Vec::new();
         for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
             if self.chance.random_range(0..3_u32) == 0 {
-                all.push(json!({"name": name, "weight": f64::from(self.chance.random_range(0..20_u8)) / 4.0}));
+                all.push(
+                    json!({"name": name, "weight": f64::from(self.chance.random_range(0..20_u8)) / 4.0}),
+                );
             }
         }
         Value::Array(all)
@@ -395,7 +405,9 @@ impl User {
     }
 
     async fn change_application(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Application).await else { return "finds no application".to_owned() };
+        let Some(key) = self.one_of(Kind::Application).await else {
+            return "finds no application".to_owned();
+        };
         let constraints = self.constraints();
         let label = self.chance.random_range(0..100_u32).to_string();
         self.change(&key, "", |application| {

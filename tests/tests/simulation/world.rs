@@ -48,9 +48,19 @@ pub struct World {
     pub prometheus: Prometheus,
     pub doors: Doors,
     pub counts: Arc<Mutex<Counts>>,
+    halves: Halves,
     run: u64,
     seed: u64,
     started: u64,
+}
+
+/// Which halves of the service run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halves {
+    /// That which keeps a cluster of machines.
+    Machines,
+    /// Placement as well.
+    Both,
 }
 
 /// How often things happened.
@@ -69,7 +79,7 @@ pub struct Running {
     pub link: Link,
     pub http: Arc<InMemoryHttp>,
     pub bomb: Bomb,
-    _api: Task,
+    _api: Option<Task>,
 }
 
 /// Makes the actor that emits a certain event panic, once.
@@ -146,7 +156,7 @@ impl EventSink for Sink {
 
 impl World {
     pub fn new(
-        seed: u64,
+        (seed, halves): (u64, Halves),
         store: Arc<EmbeddedEtcd>,
         registry: SimulatedRegistry,
         clock: Arc<dyn Clock>,
@@ -165,6 +175,7 @@ impl World {
             prometheus,
             doors,
             counts,
+            halves,
             run,
             seed,
             started,
@@ -212,8 +223,9 @@ impl World {
         let link = Link::new();
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(Arc::clone(&self.store)), &config, seed).unwrap();
-        let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
-        let placement = self.placement(&store, &objects);
+        let objects =
+            (self.halves == Halves::Both).then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
+        let placement = objects.as_ref().map(|objects| self.placement(&store, objects));
         let http = Arc::new(self.registry.in_memory());
         let bomb = Bomb::default();
         let ports = Ports {
@@ -231,7 +243,7 @@ impl World {
                 counts: Arc::clone(&self.counts),
                 bomb: bomb.clone(),
             }),
-            placement: Some(placement),
+            placement,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.
@@ -244,7 +256,7 @@ impl World {
         };
         self.history.note(name, "starts");
         let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
-        let api = self.api(name, objects, seed);
+        let api = objects.map(|objects| self.api(name, objects, seed));
         Running { instance, link, http, bomb, _api: api }
     }
 }

@@ -1,0 +1,226 @@
+//! Spoiled histories: what the judge of placement must find, each beside one that it must let through.
+
+use std::time::Duration;
+
+use madako_messages::invariants::Id;
+use madako_messages::keys;
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::ownership;
+use serde_json::{Value, json};
+use time::macros::datetime;
+
+use crate::history::History;
+use crate::placement::{Event, PlacementChecker, WIPED};
+use crate::world::PREFIX;
+
+/// Lease of the leader, who owns placement.
+const LEASE: i64 = 7;
+
+struct World {
+    checker: PlacementChecker,
+    revision: i64,
+}
+
+fn key(kind: Kind, name: &str) -> ObjectKey {
+    ObjectKey::new(kind, Some("n"), name)
+}
+
+fn metadata(name: &str, more: &Value) -> Value {
+    let mut metadata = json!({
+        "name": name, "namespace": "n", "uid": name, "finalizers": [],
+        "created": "2026-01-01T00:00:00+00:00", "modified": "2026-01-01T00:00:00+00:00",
+    });
+    for (name, value) in more.as_object().unwrap() {
+        metadata[name] = value.clone();
+    }
+    metadata
+}
+
+fn cluster(name: &str, state: &str, more: &Value) -> Value {
+    json!({"api": "kubernetes", "kind": "Cluster", "metadata": metadata(name, more),
+        "spec": {"kubeconfig": {}, "constraints": {"cloud": {}}, "metrics": [{"name": "load", "weight": 1.0}]},
+        "status": {"state": state}})
+}
+
+/// An application that wants a load above 5; bound at a minute after the beginning.
+fn application(to: Option<&str>, minute: u8, more: &Value) -> Value {
+    let to = to.map(|name| json!({"api": "kubernetes", "kind": "Cluster", "namespace": "n", "name": name}));
+    let scheduled = to.as_ref().map(|_| format!("2026-01-01T00:{minute:02}:00+00:00"));
+    let mut more = more.clone();
+    more["owners"] = to.iter().cloned().collect();
+    json!({"api": "kubernetes", "kind": "Application", "metadata": metadata("app", &more),
+        "spec": {"manifest": [], "constraints": {"cluster": {"metrics": ["load > 5"]}, "migration": true}},
+        "status": {"scheduled_to": to, "scheduled": scheduled}})
+}
+
+impl World {
+    /// A leader that owns placement, two clusters and an application.
+    fn new() -> Self {
+        let checker = PlacementChecker::new(History::new(), datetime!(2026-01-01 00:00 UTC));
+        let mut world = Self { checker, revision: 0 };
+        world.commit(&[(format!("{PREFIX}{}/1", keys::LEADER), Some(json!("alpha")))]);
+        world.own(PREFIX);
+        world.checker.told("load", 9.0);
+        for name in ["one", "two"] {
+            world.checker.creates(&key(Kind::Cluster, name));
+            world.put(Kind::Cluster, name, cluster(name, "ONLINE", &json!({})));
+        }
+        world.checker.creates(&key(Kind::Application, "app"));
+        world.put(Kind::Application, "app", application(None, 0, &json!({})));
+        assert_eq!(world.found(), []);
+        world
+    }
+
+    fn commit(&mut self, writes: &[(String, Option<Value>)]) {
+        self.revision += 1;
+        let text = |key: &str, value: &Value| match key {
+            ownership::KEY => value.as_str().unwrap().to_owned(),
+            _ => value.to_string(),
+        };
+        let events = writes.iter().map(|(key, value)| Event {
+            key: key.clone(),
+            value: value.as_ref().map(|value| text(key, value).into_bytes()),
+            created: 1,
+            lease: LEASE,
+        });
+        self.checker.judge(self.revision, &events.collect::<Vec<_>>());
+    }
+
+    fn own(&mut self, prefix: &str) {
+        self.commit(&[(ownership::KEY.to_owned(), Some(json!(prefix)))]);
+    }
+
+    fn put(&mut self, kind: Kind, name: &str, value: Value) {
+        self.commit(&[(key(kind, name).etcd_key(), Some(value))]);
+    }
+
+    /// As the leader does: with the decision.
+    fn bind(&mut self, to: Option<&str>, minute: u8) {
+        let decision = format!("{PREFIX}{}n/app", keys::PLACEMENT_DECISIONS);
+        let value = application(to, minute, &json!({}));
+        self.commit(&[(key(Kind::Application, "app").etcd_key(), Some(value)), (decision, Some(json!({})))]);
+    }
+
+    fn found(&self) -> Vec<Id> {
+        self.checker.finish().into_iter().map(|violation| violation.invariant).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_to_a_cluster_that_fits_is_let_through_and_any_other_is_found() {
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), []);
+    // A value that was replaced may still have been decided on, for a while.
+    let mut world = World::new();
+    world.checker.told("load", 1.0);
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), []);
+    let mut world = World::new();
+    tokio::time::advance(Duration::from_secs(600)).await;
+    world.checker.told("load", 1.0);
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), [Id::I11], "no server said a value above 5 lately");
+    let mut world = World::new();
+    world.put(Kind::Cluster, "one", cluster("one", "OFFLINE", &json!({})));
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), [Id::I11], "it is offline");
+    let mut world = World::new();
+    world.bind(Some("three"), 0);
+    assert_eq!(world.found(), [Id::I11], "there is no such cluster");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_owner_decides_and_it_says_why() {
+    let mut world = World::new();
+    world.put(Kind::Application, "app", application(Some("one"), 0, &json!({})));
+    assert_eq!(world.found(), [Id::I1], "nobody said why");
+    let mut world = World::new();
+    world.own("/other/");
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), [Id::I1, Id::I1], "the key was taken, and its owner did not decide");
+    let mut world = World::new();
+    world.commit(&[(ownership::KEY.to_owned(), None)]);
+    world.bind(Some("one"), 0);
+    assert_eq!(world.found(), [Id::I1], "nobody owns placement");
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_moves_and_hasty_ones_are_found() {
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    for (to, minute) in [("two", 2), ("one", 2)] {
+        world.bind(Some(to), minute);
+    }
+    assert_eq!(world.found(), []);
+    world.bind(Some("two"), 2);
+    assert_eq!(world.found(), [Id::I5], "three at once");
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    tokio::time::advance(Duration::from_secs(110)).await;
+    world.put(Kind::Cluster, "one", cluster("one", "OFFLINE", &json!({})));
+    world.bind(Some("two"), 2);
+    assert_eq!(world.found(), [Id::I5], "after ten seconds");
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    world.put(Kind::Cluster, "one", cluster("one", "FAILING_METRICS", &json!({})));
+    world.bind(Some("two"), 2);
+    assert_eq!(world.found(), [Id::I5], "an outage of monitoring moves nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_vanishes_and_what_comes_from_nowhere_is_found() {
+    let application_key = key(Kind::Application, "app").etcd_key();
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    world.bind(None, 0);
+    assert_eq!(world.found(), [Id::I9], "its binding is lost");
+    let mut world = World::new();
+    world.commit(&[(application_key.clone(), None)]);
+    assert_eq!(world.found(), [Id::I9], "nobody deleted it");
+    let mut world = World::new();
+    world.commit(&[(application_key.clone(), None), (WIPED.to_owned(), Some(json!("")))]);
+    assert_eq!(world.found(), [], "everything was deleted");
+    world.put(Kind::Application, "app", application(None, 0, &json!({})));
+    assert_eq!(world.found(), [Id::I9], "it rises from the dead");
+    let world = World::new();
+    world.checker.acknowledged(&key(Kind::Application, "app"), 99);
+    world.checker.committed(98);
+    assert_eq!(world.found(), [Id::I9, Id::I9], "neither was ever written");
+    let mut world = World::new();
+    let deleted = json!({"deleted": "2026-01-01T00:01:00+00:00"});
+    world.put(Kind::Application, "app", application(None, 0, &deleted));
+    assert_eq!(world.found(), [Id::I9], "nobody asked for its deletion");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_application_goes_with_its_own_cluster_and_with_no_other() {
+    let deleted = json!({"deleted": "2026-01-01T00:01:00+00:00"});
+    for (own, found) in [("one", vec![]), ("two", vec![Id::I9])] {
+        let mut world = World::new();
+        world.bind(Some(own), 0);
+        world.checker.deletes(&key(Kind::Cluster, "one"));
+        world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &deleted));
+        world.put(Kind::Application, "app", application(Some(own), 0, &deleted));
+        assert_eq!(world.found(), found, "bound to {own}");
+    }
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
+    world.checker.deletes(&key(Kind::Cluster, "one"));
+    world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &deleted));
+    world.commit(&[(key(Kind::Cluster, "one").etcd_key(), None)]);
+    assert_eq!(world.found(), [Id::I9], "it was gone before what depends on it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_bound_nowhere_at_the_end_is_found_if_it_fits_somewhere() {
+    let mut world = World::new();
+    let misplaced = |world: &World| (world.checker.misplaced().0.len(), world.checker.misplaced().1.len());
+    assert_eq!(misplaced(&world), (1, 0), "both clusters fit");
+    world.bind(Some("one"), 0);
+    assert_eq!(misplaced(&world), (0, 0));
+    for name in ["one", "two"] {
+        world.put(Kind::Cluster, name, cluster(name, "OFFLINE", &json!({})));
+    }
+    assert_eq!(misplaced(&world), (0, 1), "it fits nowhere");
+}
