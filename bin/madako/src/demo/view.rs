@@ -147,7 +147,7 @@ fn headline(picture: &Picture, width: u16) -> Vec<Line<'static>> {
 }
 
 fn machines_title(picture: &Picture) -> String {
-    format!(" {} control plane nodes, {} workers ", picture.control_plane, picture.workers)
+    format!(" {} control plane, {} workers ", picture.control_plane, picture.workers)
 }
 
 fn machines(picture: &Picture) -> Vec<Line<'static>> {

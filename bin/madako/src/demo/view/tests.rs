@@ -134,7 +134,7 @@ fn everything_that_matters_is_on_screens_of_every_usual_size() {
             "http 127.0.0.1:10180",
             "etcd 127.0.0.1:23790",
             "seed 7",
-            "1 control plane nodes, 2 workers",
+            "1 control plane, 2 workers",
             "rack 0   b C s g . ,",
             "rack 5   b C s g . ,",
             "leader             running       2 restarts",
