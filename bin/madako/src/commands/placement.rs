@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod core;
 mod edit;
+mod explain;
 mod given;
 mod infra;
 mod kubeconfig;
@@ -130,6 +131,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
     let place = Place { kind: resource.kind, namespace };
     let answer = match verb {
         Verb::List => return list(&Api::new(&settings)?, &place, resource, format).await,
+        Verb::Explain => return explain::run(&settings, &place, &given, format).await,
         Verb::Create | Verb::Register => {
             let how =
                 resource.creation(verb).ok_or_else(|| Failure::bad_input("there is no such command"))?;

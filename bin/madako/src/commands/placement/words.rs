@@ -112,11 +112,20 @@ pub(super) enum Verb {
     Update,
     Delete,
     Retry,
+    Explain,
 }
 
 impl Verb {
-    pub(super) const ALL: [Self; 7] =
-        [Self::List, Self::Register, Self::Create, Self::Get, Self::Update, Self::Delete, Self::Retry];
+    pub(super) const ALL: [Self; 8] = [
+        Self::List,
+        Self::Register,
+        Self::Create,
+        Self::Get,
+        Self::Update,
+        Self::Delete,
+        Self::Retry,
+        Self::Explain,
+    ];
 }
 
 impl Resource {
@@ -130,6 +139,7 @@ impl Resource {
             Verb::Update => Some("update"),
             Verb::Delete => Some("delete"),
             Verb::Retry => self.retry.then_some("retry"),
+            Verb::Explain => (self.kind == Kind::Application).then_some("explain"),
         }
     }
 
@@ -156,6 +166,12 @@ impl Resource {
             Verb::Update => (format!("Changes {one}: what is given, and nothing else"), self.update.more),
             Verb::Delete => (format!("Deletes {one}"), ""),
             Verb::Retry => (format!("Lets {one} be moved or deleted once more after that failed"), ""),
+            Verb::Explain => (
+                format!("Explains why {one} is where it is"),
+                "Every candidate is shown with its score, its metrics, and what keeps the application off it. \
+                 --with and --without ask what another value, or one cluster less, would have changed. It is the \
+                 leader that knows: ask its API. Krake has no such command.",
+            ),
         }
     }
 
@@ -170,6 +186,15 @@ impl Resource {
                 self.creation(verb).map(|how| (how.options)()).unwrap_or_default()
             }
             Verb::Get | Verb::Retry => vec![name()],
+            Verb::Explain => vec![
+                name(),
+                texts(
+                    "with",
+                    "METRIC=VALUE",
+                    "Takes a metric to have this value; may be given several times",
+                ),
+                texts("without", "CLUSTER", "Leaves a cluster out; may be given several times"),
+            ],
             Verb::Update => (self.update.options)(),
             Verb::Delete => [vec![name()], (self.delete)()].concat(),
         }
@@ -183,6 +208,7 @@ impl Resource {
             Verb::Update => self.update.example,
             Verb::Get => "example -o yaml",
             Verb::Delete | Verb::Retry => "example",
+            Verb::Explain => "example --with heat_demand=0.2",
         }
     }
 

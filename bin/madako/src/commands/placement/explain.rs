@@ -1,0 +1,272 @@
+//! `madako kube app explain`: why an application is where it is, and what would have changed it.
+
+use madako_messages::placement::decision::{Decision, Outcome};
+use madako_messages::placement::fit::Unmet;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::client::{Api, Request};
+use super::given::Given;
+use super::{Place, Settings};
+use crate::failure::Failure;
+use crate::output::{Format, Table, print, printable, show};
+
+/// What of an explanation a table shows.
+#[derive(Deserialize)]
+struct Shown {
+    decision: Decision,
+    last: Option<Decision>,
+    clusters: Vec<Candidate>,
+    clouds: Vec<Candidate>,
+}
+
+#[derive(Deserialize)]
+struct Candidate {
+    target: Target,
+    current: bool,
+    dropped: Option<Dropped>,
+    metrics: Vec<Metric>,
+    base: Option<f64>,
+    score: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    namespace: Option<String>,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+enum Dropped {
+    Unmet {
+        unmet: Vec<Unmet>,
+    },
+    WaitsForMetric {
+        metric: String,
+    },
+    FailingMetrics {
+        metric: String,
+    },
+    WithoutMetrics,
+    LeftOut,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Metric {
+    metric: String,
+    weight: f64,
+    value: Option<f64>,
+    normalized: Option<f64>,
+    age: Option<f64>,
+    oscillates: bool,
+}
+
+/// Asks the service and shows what it says.
+pub(super) async fn run(
+    settings: &Settings,
+    place: &Place,
+    given: &Given,
+    format: Format,
+) -> Result<(), Failure> {
+    let name = given.name()?;
+    let subject = format!("the explanation of {}", place.called(name));
+    let mut request = Request::new("GET", place.segments(&[name, "explain"]), subject);
+    for option in ["with", "without"] {
+        request.query.extend(given.texts(option).into_iter().map(|text| (option, text)));
+    }
+    let body = Api::new(settings)?.send(&request).await?.body;
+    match format {
+        Format::Table => {
+            let shown: Shown = serde_json::from_value(body).map_err(|error| {
+                Failure::failed(format_args!("{} cannot be read: {error}", request.subject))
+            })?;
+            print(&text(&place.called(name), &shown))
+        }
+        format => show(format, &body, |_: &Value| String::new()),
+    }
+}
+
+fn text(application: &str, shown: &Shown) -> String {
+    let mut text = format!("{application}: {}\n", printable(&said(&shown.decision)));
+    if let Some(last) = &shown.last {
+        text += &format!("last decision, at {}: {}\n", last.at, printable(&said(last)));
+    }
+    for (heading, candidates) in [("CLUSTER", &shown.clusters), ("CLOUD", &shown.clouds)] {
+        if candidates.is_empty() {
+            continue;
+        }
+        let mut table = Table::new([heading, "SCORE", "WITHOUT STICKINESS", "METRICS", "WHY NOT"]);
+        for candidate in candidates {
+            let Target { namespace, name } = &candidate.target;
+            let mark = if candidate.current { " (current)" } else { "" };
+            table.row([
+                namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
+                    + mark,
+                number(candidate.score),
+                number(candidate.base),
+                candidate.metrics.iter().map(metric).collect::<Vec<_>>().join(", "),
+                candidate.dropped.as_ref().map_or_else(String::new, dropped),
+            ]);
+        }
+        text.push('\n');
+        text += &table.text();
+    }
+    text
+}
+
+/// A decision in a line.
+fn said(decision: &Decision) -> String {
+    let mut said = match &decision.outcome {
+        Outcome::Bound { to } => format!("is bound to {to}"),
+        Outcome::Stays { on, why } => format!("stays on {on} ({})", word(why)),
+        Outcome::Moved { from, to, why } => format!("moves from {from} to {to} ({})", word(why)),
+        Outcome::Held { on, to, why, rule } => {
+            format!("stays on {on}, though {to} would be its place ({}), held by {}", word(why), word(rule))
+        }
+        Outcome::Degraded { retries, retry } => match retry {
+            Some(retry) => format!("fits nowhere; {retries} attempts are left, the next at {retry}"),
+            None => format!("fits nowhere; {retries} attempts are left"),
+        },
+        Outcome::Failed => "fits nowhere, and no attempts are left".to_owned(),
+        Outcome::WaitsForMetric { metrics, until } => {
+            format!("waits until {until} for the first value of {}", metrics.join(", "))
+        }
+        Outcome::Creates { cluster, cloud } => format!("{cluster} is created for it on {cloud}"),
+        Outcome::WaitsForCluster { cluster } => format!("waits until {cluster} is online"),
+        Outcome::LeftAlone { why } => format!("is left alone ({})", word(why)),
+    };
+    if let Some(gain) = &decision.gain {
+        said += &format!(
+            "; the best other place is better by {:.3}, and has to be by more than {:.3}",
+            gain.gain, gain.stickiness
+        );
+    }
+    if let Some(second) = &decision.runner_up {
+        said += &format!("; the next best is {} with {:.3}", second.target, second.score);
+    }
+    said
+}
+
+/// The word of a reason, with what it says of times and limits.
+fn word<T: serde::Serialize>(reason: &T) -> String {
+    match serde_json::to_value(reason) {
+        Ok(Value::String(word)) => word.replace('_', " "),
+        Ok(Value::Object(fields)) => {
+            let word = ["reason", "rule"].iter().find_map(|name| fields.get(*name)?.as_str());
+            let rest = fields
+                .iter()
+                .filter(|(name, value)| !["reason", "rule"].contains(&name.as_str()) && !value.is_null())
+                .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')));
+            let rest: Vec<String> = rest.collect();
+            let word = word.unwrap_or_default().replace('_', " ");
+            if rest.is_empty() { word } else { format!("{word}, {}", rest.join(", ")) }
+        }
+        _ => String::new(),
+    }
+}
+
+fn dropped(dropped: &Dropped) -> String {
+    match dropped {
+        Dropped::Unmet { unmet } => unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        Dropped::WaitsForMetric { metric } => format!("{metric} was never fetched"),
+        Dropped::FailingMetrics { metric } => format!("{metric} has no value"),
+        Dropped::WithoutMetrics => "it has no metrics, and others have".to_owned(),
+        Dropped::LeftOut => "left out of the question".to_owned(),
+        Dropped::Other => "see -o json".to_owned(),
+    }
+}
+
+fn metric(metric: &Metric) -> String {
+    let Metric { metric, weight, value, normalized, age, oscillates } = metric;
+    let mut text = format!("{metric} {} x {weight}", number(*normalized));
+    if let (Some(value), Some(age)) = (value, age) {
+        text += &format!(" ({value}, {age:.0} s old)");
+    }
+    if *oscillates {
+        text += " swings";
+    }
+    text
+}
+
+fn number(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_messages::placement::decision::{self, Counts, Explanation, Gain, MetricPart, Ranked, Stay};
+    use madako_messages::placement::kind::{Kind, ObjectKey};
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    fn cluster(name: &str) -> ObjectKey {
+        ObjectKey::new(Kind::Cluster, Some("testing"), name)
+    }
+
+    fn candidate(name: &str, current: bool, dropped: Option<decision::Dropped>) -> decision::Candidate {
+        let metric = MetricPart {
+            metric: "heat".to_owned(),
+            weight: 2.0,
+            value: Some(5.0),
+            normalized: Some(0.5),
+            age: Some(3.2),
+            oscillates: true,
+            range: None,
+            since: None,
+        };
+        decision::Candidate {
+            target: cluster(name),
+            current,
+            dropped,
+            metrics: vec![metric],
+            base: Some(0.5),
+            score: current.then_some(0.524),
+        }
+    }
+
+    #[test]
+    fn what_the_service_says_is_a_table() {
+        let unmet = vec![Unmet::Label { constraint: "location is DE".to_owned(), got: None }];
+        let explanation = Explanation {
+            application: ObjectKey::new(Kind::Application, Some("testing"), "echo"),
+            revision: 7,
+            decision: Decision {
+                at: OffsetDateTime::UNIX_EPOCH,
+                outcome: Outcome::Stays { on: cluster("own"), why: Stay::Best },
+                best: None,
+                runner_up: Some(Ranked { target: cluster("near"), score: 0.5, has_metrics: true }),
+                gain: Some(Gain { gain: 0.0, stickiness: 0.024 }),
+                clusters: Counts::default(),
+            },
+            last: None,
+            stickiness: 0.1,
+            clusters: vec![
+                candidate("far", false, Some(decision::Dropped::Unmet { unmet })),
+                candidate("none", false, Some(decision::Dropped::WithoutMetrics)),
+                candidate("own", true, None),
+            ],
+            clouds: Vec::new(),
+        };
+        let shown = serde_json::from_value(serde_json::to_value(&explanation).unwrap()).unwrap();
+        let text = text("Application testing/echo", &shown);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "Application testing/echo: stays on Cluster testing/own (best); the best other place is better by 0.000, \
+             and has to be by more than 0.024; the next best is Cluster testing/near with 0.500"
+        );
+        assert!(
+            lines[3].starts_with("testing/far ")
+                && lines[3].ends_with("location is DE: it has no such label")
+        );
+        assert!(lines[4].ends_with("it has no metrics, and others have"), "{text}");
+        assert!(
+            lines[5].contains("(current)") && lines[5].contains("heat 0.500 x 2 (5, 3 s old) swings"),
+            "{text}"
+        );
+    }
+}
