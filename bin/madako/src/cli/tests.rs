@@ -73,6 +73,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube app update",
             "kube app delete",
             "kube app retry",
+            "kube app explain",
             "kube cluster list",
             "kube cluster register",
             "kube cluster create",
