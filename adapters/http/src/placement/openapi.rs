@@ -299,7 +299,8 @@ mod tests {
         }
         let expected: usize =
             Kind::ALL.iter().map(|kind| 5 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
-        assert_eq!(operations, expected + 4);
+        // The pages, and the explanation of an application.
+        assert_eq!(operations, expected + 4 + 1);
         let mut ids: Vec<&str> = paths
             .values()
             .flat_map(|item| item.as_object().unwrap().values())

@@ -278,7 +278,9 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     let config =
         StoreConfig { endpoints: members.iter().map(Etcd::endpoint).collect(), ..config_at("", "/cke/") };
     let store = EtcdStore::open(&config, 1).unwrap();
-    let ttl = Duration::from_secs(6);
+    // A keep-alive every third of it, the time-out of one that the hung member took, and the time that etcd's members
+    // need to agree again while other tests have the cores: half of it is room.
+    let ttl = Duration::from_secs(12);
     let mut campaign = store.campaign(CampaignOptions { host: "boot-0".into(), ttl });
     let epoch = elected(&mut campaign).await;
     let mut events = store.watch("k");
