@@ -1,6 +1,7 @@
 //! The repair queue: its entries, and what machines are reported for repair.
 
 pub mod change;
+pub mod command;
 pub mod config;
 mod entry;
 pub mod kept;
