@@ -65,7 +65,7 @@ fn run() -> ExitCode {
     };
     runtime.block_on(async {
         match Watch::begin().await {
-            Ok(Some(watch)) => watch.to_the_end().await,
+            Ok(Some(watch)) => watch.run_order().await,
             // The service is gone already.
             Ok(None) => ExitCode::SUCCESS,
             Err(error) => tell(&Report::NotStarted { why: format!("its watcher failed: {error}") }),
@@ -147,7 +147,7 @@ impl Watch {
         Ok(Some(Self { order, service, service_is_there: true, children, _outlived: outlived }))
     }
 
-    async fn to_the_end(mut self) -> ExitCode {
+    async fn run_order(mut self) -> ExitCode {
         if tell(&Report::Begins) != ExitCode::SUCCESS {
             return ExitCode::FAILURE;
         }

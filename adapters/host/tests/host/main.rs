@@ -3,6 +3,8 @@
 //! Every command here carries a mark in its environment, which whatever it starts inherits; that nothing of it runs any
 //! more is told by `/proc`. Needs `sh`, coreutils and `setsid`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
 mod edges;
 mod ends;
 mod killed;
