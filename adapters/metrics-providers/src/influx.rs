@@ -1,6 +1,6 @@
 //! InfluxDB 2: the last value of measurements within an hour, by a Flux query.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use madako_messages::placement::core::InfluxSpec;
 use madako_messages::placement::providers::{FetchError, Sample, Samples};
@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
 use crate::exchange::{Exchange, Request, hide, shorten};
+use crate::number;
 use crate::prometheus::note;
-use crate::{all_failed, number};
 
 /// Names that one request asks for.
 pub const NAMES_IN_A_REQUEST: usize = 100;
@@ -19,23 +19,8 @@ pub const NAMES_IN_A_REQUEST: usize = 100;
 /// Columns that are no labels of a series.
 const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
 
-pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
-    spec: &InfluxSpec,
-    names: &BTreeSet<String>,
-    exchange: &Exchange<'_, T>,
-) -> Samples {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut samples = Samples::new();
-    for some in names.chunks(NAMES_IN_A_REQUEST) {
-        samples.extend(match ask(spec, some, exchange).await {
-            Ok(found) => found,
-            Err(error) => all_failed(some, &error),
-        });
-    }
-    samples
-}
-
-async fn ask<T: HttpTransport + ?Sized>(
+/// Asks for at most [`NAMES_IN_A_REQUEST`] metrics.
+pub(crate) async fn ask<T: HttpTransport + ?Sized>(
     spec: &InfluxSpec,
     names: &[&str],
     exchange: &Exchange<'_, T>,

@@ -72,8 +72,14 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
         exchange: Exchange<'_, T>,
     ) -> Samples {
         match provider {
-            MetricsProviderKind::Prometheus(spec) => prometheus::fetch(spec, names, &exchange).await,
-            MetricsProviderKind::Influx(spec) => influx::fetch(spec, names, &exchange).await,
+            MetricsProviderKind::Prometheus(spec) => {
+                let most = prometheus::NAMES_IN_A_REQUEST;
+                in_turn(names, most, async |some: &[&str]| prometheus::ask(spec, some, &exchange).await).await
+            }
+            MetricsProviderKind::Influx(spec) => {
+                let most = influx::NAMES_IN_A_REQUEST;
+                in_turn(names, most, async |some: &[&str]| influx::ask(spec, some, &exchange).await).await
+            }
             MetricsProviderKind::Kafka(spec) => ksql::fetch(spec, names, &exchange).await,
             MetricsProviderKind::Static(spec) => {
                 names.iter().map(|name| (name.clone(), listed(spec, name))).collect()
@@ -131,6 +137,20 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
         }
         samples
     }
+}
+
+/// Asks for so many names at a time, one request after the other: each may be answered at length.
+async fn in_turn(
+    names: &BTreeSet<String>,
+    most: usize,
+    ask: impl AsyncFn(&[&str]) -> Result<Samples, FetchError>,
+) -> Samples {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut samples = Samples::new();
+    for some in names.chunks(most) {
+        samples.extend(ask(some).await.unwrap_or_else(|error| all_failed(some, &error)));
+    }
+    samples
 }
 
 /// The answer for every name when the whole request failed.

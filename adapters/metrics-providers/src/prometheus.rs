@@ -1,6 +1,6 @@
 //! Prometheus: the value of metrics by their exact names, in as few requests as possible.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use madako_messages::placement::core::PrometheusSpec;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::address::{Address, form};
 use crate::exchange::{Exchange, Request, shorten};
-use crate::{all_failed, number};
+use crate::number;
 
 /// Names that one request asks for.
 pub const NAMES_IN_A_REQUEST: usize = 500;
@@ -21,23 +21,8 @@ pub const NAMES_IN_A_REQUEST: usize = 500;
 /// 8 KiB for the whole head of a request; a gateway that lets only GET pass serves all but long lists so.
 const MAX_IN_URL: usize = 4096;
 
-pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
-    spec: &PrometheusSpec,
-    names: &BTreeSet<String>,
-    exchange: &Exchange<'_, T>,
-) -> Samples {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut samples = Samples::new();
-    for some in names.chunks(NAMES_IN_A_REQUEST) {
-        samples.extend(match ask(spec, some, exchange).await {
-            Ok(found) => found,
-            Err(error) => all_failed(some, &error),
-        });
-    }
-    samples
-}
-
-async fn ask<T: HttpTransport + ?Sized>(
+/// Asks for at most [`NAMES_IN_A_REQUEST`] metrics.
+pub(crate) async fn ask<T: HttpTransport + ?Sized>(
     spec: &PrometheusSpec,
     names: &[&str],
     exchange: &Exchange<'_, T>,
