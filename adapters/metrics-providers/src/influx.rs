@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
 use crate::exchange::{Exchange, Request, hide, shorten};
-use crate::number;
 use crate::prometheus::note;
+use crate::{AnswersMany, number};
 
 /// Names that one request asks for.
 pub const NAMES_IN_A_REQUEST: usize = 100;
@@ -19,54 +19,59 @@ pub const NAMES_IN_A_REQUEST: usize = 100;
 /// Columns that are no labels of a series.
 const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
 
-/// Asks for at most [`NAMES_IN_A_REQUEST`] metrics.
-pub(crate) async fn ask<T: HttpTransport + ?Sized>(
-    spec: &InfluxSpec,
-    names: &[&str],
-    exchange: &Exchange<'_, T>,
-) -> Result<Samples, FetchError> {
-    let address = Address::read(&spec.url)?;
-    let dialect = json!({
-        "header": true,
-        "delimiter": ",",
-        "annotations": ["datatype", "group", "default"],
-        "commentPrefix": "#",
-        "dateTimeFormat": "RFC3339",
-    });
-    let body = json!({ "query": query(&spec.bucket, names), "type": "flux", "dialect": dialect }).to_string();
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let token = spec.token.reveal();
-    let request = Request {
-        address: &address,
-        method: HttpMethod::Post,
-        url: address.below("api/v2/query", &[("org", spec.org.as_str())]),
-        headers: vec![
-            header("authorization", &format!("Token {token}")),
-            header("content-type", "application/json"),
-            header("accept", "application/csv"),
-        ],
-        body,
-        secret: token,
-    };
-    let body = exchange.send(request).await?;
-    let mut found: BTreeMap<&str, Found> = BTreeMap::new();
-    let read = annotated_csv::read(&body, |row| take(&row, names, &mut found));
-    match read {
-        Ok(()) => {}
-        Err(CsvError::Malformed { line, why }) => {
-            let why = format!("line {line}: {why}");
-            return Err(FetchError::Malformed { address: address.shown.clone(), why });
+impl AnswersMany for InfluxSpec {
+    const NAMES_IN_A_REQUEST: usize = NAMES_IN_A_REQUEST;
+
+    async fn ask<T: HttpTransport + ?Sized>(
+        &self,
+        names: &[&str],
+        exchange: &Exchange<'_, T>,
+    ) -> Result<Samples, FetchError> {
+        let address = Address::read(&self.url)?;
+        let dialect = json!({
+            "header": true,
+            "delimiter": ",",
+            "annotations": ["datatype", "group", "default"],
+            "commentPrefix": "#",
+            "dateTimeFormat": "RFC3339",
+        });
+        let body =
+            json!({ "query": query(&self.bucket, names), "type": "flux", "dialect": dialect }).to_string();
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let token = self.token.reveal();
+        let request = Request {
+            address: &address,
+            method: HttpMethod::Post,
+            url: address.below("api/v2/query", &[("org", self.org.as_str())]),
+            headers: vec![
+                header("authorization", &format!("Token {token}")),
+                header("content-type", "application/json"),
+                header("accept", "application/csv"),
+            ],
+            body,
+            secret: token,
+        };
+        let body = exchange.send(request).await?;
+        let mut found: BTreeMap<&str, Found> = BTreeMap::new();
+        let read = annotated_csv::read(&body, |row| take(&row, names, &mut found));
+        match read {
+            Ok(()) => {}
+            Err(CsvError::Malformed { line, why }) => {
+                let why = format!("line {line}: {why}");
+                return Err(FetchError::Malformed { address: address.shown.clone(), why });
+            }
+            Err(CsvError::Refused { said }) => {
+                let said = shorten(&hide(&said, token));
+                return Err(FetchError::Refused { address: address.shown.clone(), said });
+            }
         }
-        Err(CsvError::Refused { said }) => {
-            let said = shorten(&hide(&said, token));
-            return Err(FetchError::Refused { address: address.shown.clone(), said });
-        }
+        let sample = |name: &&str| {
+            let missing =
+                FetchError::NotFound { expected: "a point of this measurement within the last hour" };
+            ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
+        };
+        Ok(names.iter().map(sample).collect())
     }
-    let sample = |name: &&str| {
-        let missing = FetchError::NotFound { expected: "a point of this measurement within the last hour" };
-        ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
-    };
-    Ok(names.iter().map(sample).collect())
 }
 
 /// The first series of a measurement in the order of labels, its field among them.
