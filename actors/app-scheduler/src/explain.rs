@@ -16,7 +16,7 @@ use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserve
 use madako_messages::placement::object_value::Object;
 use time::OffsetDateTime;
 
-use crate::book::{Book, Known};
+use crate::book::{Book, Definition, Known};
 use crate::config::Candidates;
 use crate::gc;
 use crate::pass::{PassInput, Scopes, pass};
@@ -172,14 +172,14 @@ fn with(
         let mut found = false;
         for namespace in [application.namespace.clone(), None] {
             let key = MetricKey { namespace, name: name.clone() };
-            let Some((revision, spec)) = definition(input.snapshot, &key) else { continue };
+            let Some((defined, spec)) = definition(input.snapshot, &key) else { continue };
             found = true;
             let value = value(name, spec, *raw, input.now)?;
             let known = observed.metrics.remove(&key);
             let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
             let state = MetricState {
-                metric_revision: revision,
-                provider_revision: 0,
+                metric_revision: defined.metric,
+                provider_revision: defined.provider,
                 value: Some(value),
                 reason: None,
                 undefined: false,
@@ -196,14 +196,15 @@ fn with(
     Ok(Some(observed))
 }
 
-fn definition<'a>(snapshot: &'a Snapshot, key: &MetricKey) -> Option<(i64, &'a MetricSpec)> {
+fn definition<'a>(snapshot: &'a Snapshot, key: &MetricKey) -> Option<(Definition, &'a MetricSpec)> {
     let kind = if key.namespace.is_some() { Kind::Metric } else { Kind::GlobalMetric };
     let key = ObjectKey::new(kind, key.namespace.as_deref(), key.name.as_str());
-    if kind == Kind::Metric {
-        snapshot.seen::<Metric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
+    let (stored, spec) = if kind == Kind::Metric {
+        snapshot.seen::<Metric>(&key).map(|seen| (seen.stored, &seen.value.spec))
     } else {
-        snapshot.seen::<GlobalMetric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
-    }
+        snapshot.seen::<GlobalMetric>(&key).map(|seen| (seen.stored, &seen.value.spec))
+    }?;
+    Some((Definition::of(snapshot, stored, spec), spec))
 }
 
 #[expect(

@@ -1,12 +1,13 @@
 //! What becomes of decisions that need metrics which cannot be had, or not yet.
 
 use madako_messages::placement::decision::{Outcome, Stay};
+use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Cluster, ClusterState};
 use madako_messages::placement::metadata::{MetricRef, ReasonCode};
 
 use super::key;
 use crate::What;
-use crate::testing::{World, begin, metric};
+use crate::testing::{World, begin, metric, provider};
 
 #[test]
 fn a_metric_that_was_never_fetched_is_waited_for_but_not_for_ever() {
@@ -44,6 +45,40 @@ fn a_changed_definition_is_waited_for_and_then_its_former_value_counts() {
     world.wait(20);
     world.run();
     assert_eq!(world.bound("a"), Some("c"));
+}
+
+#[test]
+fn a_value_counts_only_if_it_is_by_the_present_definitions_of_metric_and_provider() {
+    let mut world = World::new();
+    world.put(provider("p"));
+    world.put(provider("other"));
+    world.scored("c", &[("m", 0.5)]);
+    world.application("a", |_| {});
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
+    // Another provider's change is nothing to it.
+    world.put(provider("other"));
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
+    let known = world.metrics.clone();
+    world.put(provider("p"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "its provider changed");
+    assert_eq!(world.run().units, []);
+    world.metric("m", 0.5);
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }), "it was fetched again");
+    world.remove(&ObjectKey::new(Kind::GlobalMetricsProvider, None, "p"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "its provider is gone");
+    world.metric("m", 0.5);
+    world.remove(&ObjectKey::new(Kind::GlobalMetric, None, "m"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "it is gone itself");
+    world.metrics = known;
+    world.put(provider("p"));
+    world.put(metric("m"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "it is another one by now");
+    // An answer by what the snapshot does not show yet is as good as any.
+    let newer = world.snapshot.revision() + 1;
+    for state in world.metrics.as_mut().unwrap().metrics.values_mut() {
+        (state.metric_revision, state.provider_revision) = (newer, newer);
+    }
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }), "its answer came before its definition");
 }
 
 #[test]
