@@ -242,6 +242,39 @@ fn who_has_to_leave_moves_first_and_then_who_gains_most() {
 }
 
 #[test]
+fn a_version_that_its_cluster_does_not_take_is_not_deployed_there_while_its_move_waits() {
+    let mut world = restless(2);
+    world.config.max_moves = MaxMoves { percent: 0, at_least: 1 };
+    world.cluster("high", |cluster| {
+        cluster.metadata.labels.insert("location", "DE".to_owned());
+        cluster.spec.metrics = vec![MetricRef::new("great", 1.0, false)];
+    });
+    world.run();
+    let triggered =
+        |world: &World| world.get::<Application>("a001").status.kube_controller_triggered.clone().unwrap();
+    assert_eq!(world.bound("a001"), Some("low"));
+    let before = triggered(&world);
+    world.wait(10);
+    let now = Timestamp::new(world.now);
+    world.change::<Application>("a001", |application| {
+        wants(&["location is DE"])(application);
+        application.metadata.modified = now.clone();
+    });
+    world.run();
+    assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Misfit, .. }));
+    assert_eq!(triggered(&world), before);
+    // One that may stay may be deployed where it is.
+    world.change::<Application>("a001", |application| application.spec.constraints.cluster.labels = None);
+    assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Better, .. }));
+    world.run();
+    assert!(triggered(&world) >= now);
+    world.change::<Application>("a001", wants(&["location is DE"]));
+    world.wait(50);
+    world.run();
+    assert_eq!(world.bound("a001"), Some("high"));
+}
+
+#[test]
 fn a_cluster_that_is_gone_is_left_at_once() {
     let mut world = bound_to_worse();
     world.remove(&key("low"));
