@@ -26,7 +26,7 @@ use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::Cluster;
 use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
-use madako_messages::placement::objects::Objects;
+use madako_messages::placement::objects::{Gap, Objects};
 use madako_messages::placement::ownership;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::ports::Clock;
@@ -189,7 +189,7 @@ impl Actor for Scheduler {
                 None
             }
             SchedulerMessage::Followed(followed, handled) => {
-                state.followed(followed);
+                state.followed(&myself, followed);
                 state.change(&myself);
                 Some(handled)
             }
@@ -218,11 +218,16 @@ impl Actor for Scheduler {
 }
 
 impl SchedulerState {
-    fn followed(&mut self, followed: Followed) {
+    fn followed(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, followed: Followed) {
         match (followed, &mut self.snapshot) {
             (Followed::Listed { revision, objects, after }, _) => {
-                if let Some(gap) = after {
+                if let Some(gap) = &after {
                     tracing::info!(%gap, "the scheduler lists resources again");
+                }
+                if matches!(after, Some(Gap::Relisted { .. })) {
+                    // It may be another store, which knows neither what was written nor what was remembered.
+                    self.written = 0;
+                    self.read(myself);
                 }
                 self.snapshot = Some(Snapshot::new(revision, objects));
             }
@@ -344,8 +349,13 @@ impl SchedulerState {
         }
         let mutation = batch.mutation(&self.given.prefix, self.evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
+        let outdated = self.outdated(&batch);
         let task = Task::start(async move {
-            let result = commit(&leader, epoch, mutation).await;
+            let result = if outdated.is_empty() {
+                commit(&leader, epoch, mutation).await
+            } else {
+                Err(CommitError::Conflict { keys: outdated })
+            };
             // The actor is gone: its successor reads what became of it.
             let _ = actor.cast(SchedulerMessage::Written { number, result }.into());
         });
@@ -353,8 +363,16 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// What the bindings of a transaction are judged by. The snapshot may be newer than the one that was decided on; then
-    /// the transaction is refused by the revisions that it compares.
+    /// What a transaction compares and has changed since it was decided: the store would refuse it, and it cannot be
+    /// judged by what came since, by which a binding may be one that was never allowed.
+    fn outdated(&self, batch: &Batch) -> Vec<String> {
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let now = |key: &ObjectKey| snapshot.get(key).map_or(0, |stored| stored.mod_revision);
+        let outdated = batch.conditions.iter().filter(|(key, revision)| now(key) != **revision);
+        outdated.map(|(key, _)| key.etcd_key()).collect()
+    }
+
+    /// What the bindings of a transaction are judged by: what they were decided on, unless it is outdated.
     fn evidence(&self, batch: &Batch, metrics: Option<&Arc<MetricsObserved>>) -> Vec<BindingEvidence> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let found = batch.bindings.iter().filter_map(|(application, cluster)| {

@@ -12,6 +12,7 @@ use madako_messages::placement::decision::{ExplainError, Outcome as Decided};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
 use madako_messages::placement::limits;
+use madako_messages::placement::object_value::Resource as _;
 use madako_messages::placement::objects::Gap;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::store::{StoreError, StoreErrorKind, Write};
@@ -123,6 +124,46 @@ async fn a_cluster_that_goes_offline_before_the_commit_gets_nothing() {
     };
     world.until("degraded", degraded).await;
     assert_eq!(world.bound("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_offline_in_mid_pass_is_not_bound_to_by_what_is_still_to_be_committed() {
+    let config = SchedulerConfig { debounce: Duration::from_secs(1), ..SchedulerConfig::default() };
+    let world = World::start(config).await;
+    world.put(cluster("c"));
+    for number in 0..200 {
+        world.put(application(&format!("a{number}")));
+    }
+    // The first transaction is refused, and the others of the pass are outdated when their turn comes.
+    world.store.lock().before = Some(Box::new(|inner| {
+        let mut offline = cluster("c");
+        offline.status.state = ClusterState::Offline;
+        inner.put(&offline.into_object());
+    }));
+    let degraded = |world: &World| {
+        (0..200).all(|number| {
+            let application = world.get::<Application>(&format!("a{number}")).unwrap();
+            application.status.state == ApplicationState::Degraded
+        })
+    };
+    world.until("degraded", degraded).await;
+    assert!((0..200).all(|number| world.bound(&format!("a{number}")).is_none()));
+    world.change::<Cluster>("c", |cluster| cluster.status.state = ClusterState::Online);
+    world.until("bound", |world| (0..200).all(|number| world.bound(&format!("a{number}")).is_some())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_restored_from_an_earlier_time_is_decided_on_at_once() {
+    let world = World::start(SchedulerConfig::default()).await;
+    world.put(cluster("c"));
+    let earlier = world.store.lock().saved();
+    world.put(application("a"));
+    world.until("bound", |world| world.bound("a").is_some()).await;
+    world.wait(1).await;
+    world.store.lock().restore(earlier);
+    assert_eq!(world.bound("a"), None);
+    world.put(application("b"));
+    world.until("bound", |world| world.bound("b").is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ pub(super) const PREFIX: &str = "/cke/";
 type Followed = Result<Vec<Arc<Change>>, Gap>;
 pub(super) type Meanwhile = Box<dyn FnOnce(&mut Inner) + Send>;
 
+pub(super) type Saved = (i64, BTreeMap<String, Entry>, BTreeMap<ObjectKey, Arc<Stored>>);
+
 /// An etcd: keys, revisions, and who follows them.
 #[derive(Default)]
 pub(super) struct Inner {
@@ -73,6 +75,20 @@ impl Inner {
             self.followers.retain(|follower| follower.send(Ok(changes.clone())).is_ok());
         }
         revision
+    }
+
+    /// What is stored now, to be restored.
+    pub(super) fn saved(&self) -> Saved {
+        (self.revision, self.entries.clone(), self.objects.clone())
+    }
+
+    /// Everything is again as it was, revisions included.
+    pub(super) fn restore(&mut self, saved: Saved) {
+        (self.revision, self.entries, self.objects) = saved;
+        for follower in std::mem::take(&mut self.followers) {
+            // Whoever does not follow any more need not be told.
+            let _ = follower.send(Err(Gap::Relisted { why: "it is another store".to_owned() }));
+        }
     }
 
     pub(super) fn put(&mut self, object: &Object) {
