@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
-use crate::exchange::{Exchange, Request, hide, shorten};
+use crate::exchange::{Exchange, Request, hide, said as said_by};
 use crate::prometheus::note;
 use crate::{AnswersMany, number};
 
@@ -53,7 +53,7 @@ impl AnswersMany for InfluxSpec {
         };
         let body = exchange.send(request).await?;
         let mut found: BTreeMap<&str, Found> = BTreeMap::new();
-        let read = annotated_csv::read(&body, |row| take(&row, names, &mut found));
+        let read = annotated_csv::read(&body, |row| take(&row, names, token, &mut found));
         match read {
             Ok(()) => {}
             Err(CsvError::Malformed { line, why }) => {
@@ -61,7 +61,7 @@ impl AnswersMany for InfluxSpec {
                 return Err(FetchError::Malformed { address: address.shown.clone(), why });
             }
             Err(CsvError::Refused { said }) => {
-                let said = shorten(&hide(&said, token));
+                let said = said_by(&address, token, &said);
                 return Err(FetchError::Refused { address: address.shown.clone(), said });
             }
         }
@@ -83,7 +83,13 @@ struct Found {
 }
 
 /// Keeps what a row says, if it is of a measurement that was asked for.
-fn take<'n>(row: &Row<'_>, names: &[&'n str], found: &mut BTreeMap<&'n str, Found>) -> Result<(), String> {
+/// Labels and values are shown to people: none repeats the token.
+fn take<'n>(
+    row: &Row<'_>,
+    names: &[&'n str],
+    token: &str,
+    found: &mut BTreeMap<&'n str, Found>,
+) -> Result<(), String> {
     let measurement = row.get("_measurement").ok_or("no column _measurement")?;
     let (value, datatype) = (row.get("_value"), row.datatype("_value"));
     let (value, datatype) = value.zip(datatype).ok_or("no column _value")?;
@@ -91,9 +97,9 @@ fn take<'n>(row: &Row<'_>, names: &[&'n str], found: &mut BTreeMap<&'n str, Foun
     let labels: BTreeMap<String, String> = row
         .columns()
         .filter(|(name, _)| !NO_LABELS.contains(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .map(|(name, value)| (hide(name, token), hide(value, token)))
         .collect();
-    let new = Found { labels, value: value.to_owned(), datatype: known(datatype), series: 1 };
+    let new = Found { labels, value: hide(value, token), datatype: known(datatype), series: 1 };
     match found.get_mut(names[at]) {
         None => {
             found.insert(names[at], new);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::address::{Address, form};
-use crate::exchange::{Exchange, Request, shorten};
+use crate::exchange::{Exchange, Request, said as said_by, shorten};
 use crate::{AnswersMany, number};
 
 /// Names that one request asks for.
@@ -47,7 +47,7 @@ impl AnswersMany for PrometheusSpec {
         let answer: Answer =
             serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
         if answer.status != "success" {
-            let said = shorten(answer.error.as_deref().unwrap_or("no reason given"));
+            let said = said_by(&address, "", answer.error.as_deref().unwrap_or("no reason given"));
             return Err(FetchError::Refused { address: address.shown.clone(), said });
         }
         let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
