@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::placement::core::{GlobalMetric, GlobalMetricsProvider};
+use madako_messages::placement::core::{GlobalMetric, GlobalMetricsProvider, Metric};
 use madako_messages::placement::decision::{Decision, Outcome};
 use madako_messages::placement::document::from_stored;
 use madako_messages::placement::fit::{self, AnyCloud, Offer};
@@ -325,6 +325,11 @@ pub(crate) fn magnum_cluster(name: &str) -> MagnumCluster {
 
 pub(crate) fn metric(name: &str) -> GlobalMetric {
     read(&json!({"api": "core", "kind": "GlobalMetric", "metadata": metadata(name, None),
+        "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": name}}}))
+}
+
+pub(crate) fn namespaced_metric(name: &str, namespace: &str) -> Metric {
+    read(&json!({"api": "core", "kind": "Metric", "metadata": metadata(name, Some(namespace)),
         "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": name}}}))
 }
 
