@@ -137,7 +137,7 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
             }
         }
     };
-    let both = async { tokio::join!(working, watching) };
+    let both = Box::pin(async { tokio::join!(working, watching) });
     let ((a, b), ()) = timeout(EMPTYING, both).await.expect("it goes on");
     let mut acknowledged: BTreeSet<String> = a.union(&b).cloned().collect();
     acknowledged.insert("last".to_owned());
