@@ -51,6 +51,12 @@ impl Keys {
         answer.kvs().first().cloned()
     }
 
+    /// Everything there is.
+    pub(crate) async fn everything(&self) -> Vec<KeyValue> {
+        let everything = GetOptions::new().with_from_key();
+        self.client().await.get("\0", Some(everything)).await.expect("the store answers").kvs().to_vec()
+    }
+
     /// Deletes every key there is.
     pub(crate) async fn wipe(&self) {
         let everything = DeleteOptions::new().with_from_key();

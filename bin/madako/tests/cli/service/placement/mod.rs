@@ -1,6 +1,7 @@
 //! Placement as processes: several services, a real etcd, clients over HTTP, and whatever goes wrong between them.
 
 mod api;
+mod encryption;
 mod handover;
 mod outages;
 mod prefixes;
