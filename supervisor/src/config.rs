@@ -18,6 +18,7 @@ mod access;
 mod document;
 pub mod duration;
 mod embedded;
+mod encryption;
 mod pem;
 mod placement;
 #[cfg(test)]
@@ -144,7 +145,8 @@ impl Config {
         if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
         }
-        let mut clients = StoreConfig { prefix, timeout, ..access.clients };
+        let sealing = placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
+        let mut clients = StoreConfig { prefix, timeout, sealing, ..access.clients };
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,

@@ -20,7 +20,7 @@ use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
 use madako_messages::store::StoreErrorKind;
 use madako_metrics_providers::Providers;
-use madako_store::EtcdStore;
+use madako_store::{EtcdStore, Sealing};
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
@@ -67,6 +67,15 @@ pub(crate) fn ports(
         providers: Arc::new(Providers::new(Arc::clone(transport))),
         metrics_interval: placement.metrics.interval,
         scheduler: Arc::new(placement.scheduler.clone()),
+    }
+}
+
+/// Says with which key secrets are encrypted, if they are.
+pub(crate) fn say_how_secrets_are_kept(sealing: &Sealing) {
+    let mut ids = sealing.ids();
+    if let Some(key) = ids.next() {
+        let former = ids.collect::<Vec<_>>().join(", ");
+        tracing::info!(key, former, "secrets of placement's resources are encrypted in the store");
     }
 }
 

@@ -34,8 +34,9 @@ use crate::prepare::{Prepared, prepare};
 use crate::repair;
 use crate::transaction::transaction;
 
-/// How long giving the lease back may take when the actor stops. The lease ends by itself anyway.
-const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
+/// How long giving the lease back may take when the actor stops: half of what the whole process has to end in, two
+/// seconds, whether the store answers or not. The lease ends by itself anyway.
+const RESIGN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Pause before the start of a reign is tried again after the store failed.
 const START_RETRY: Duration = Duration::from_millis(500);

@@ -339,7 +339,7 @@ async fn after_the_signal_answers_are_finished_idle_connections_closed_and_new_o
     let mut idle = world.dialer.connect().await.unwrap();
     let mut busy = world.dialer.connect().await.unwrap();
     busy.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
     world.stop.take();
     let stopped = Instant::now();
     assert_eq!(to_end(&mut idle).await, "");
@@ -347,7 +347,7 @@ async fn after_the_signal_answers_are_finished_idle_connections_closed_and_new_o
     assert!(to_end(&mut busy).await.starts_with("HTTP/1.1 200 "));
     assert!(world.dialer.connect().await.is_err());
     assert_eq!(world.stop().await, Served { cut_off: 0 });
-    assert_eq!(stopped.elapsed().as_millis(), 500);
+    assert_eq!(stopped.elapsed().as_millis(), 300);
 }
 
 #[tokio::test(start_paused = true)]

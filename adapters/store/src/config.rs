@@ -11,6 +11,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use crate::sealing::Sealing;
+
 /// Where etcd is when nothing is said (CKE's default).
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
 /// The deadline of a request when nothing is said (CKE's default).
@@ -113,6 +115,8 @@ pub struct StoreConfig {
     pub tls_cert: Option<String>,
     /// Its key.
     pub tls_key: Option<Secret>,
+    /// How secrets of placement's resources are kept.
+    pub sealing: Sealing,
 }
 
 impl Default for StoreConfig {
@@ -126,6 +130,7 @@ impl Default for StoreConfig {
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
+            sealing: Sealing::default(),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! - of all campaigns on one prefix (CKE's too) at most one leads, and each ends its term by its own
 //!   clock before the store could give leadership to another;
 //! - placement's resources are read from a cache that shows everything that was written before a read began
-//!   ([`CachedObjects`]);
+//!   ([`CachedObjects`]); their secrets are encrypted in etcd where there are keys for it ([`Sealing`]);
 //! - every request has a deadline, every list, page and message a limit, and passwords and keys reach
 //!   no log, no error and no `Debug` output.
 //!
@@ -32,6 +32,7 @@ mod lines;
 mod list;
 mod namespace;
 mod objects;
+mod sealing;
 mod store;
 mod telemetry;
 mod watch;
@@ -39,5 +40,6 @@ mod watch;
 pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreConfig};
 pub use lines::{BoxedStream, Stream};
 pub use objects::CachedObjects;
+pub use sealing::{KeysError, OpenError, SealError, Sealing};
 pub use store::EtcdStore;
 pub use telemetry::describe_metrics;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::Client;
 use madako_messages::store::{
-    Campaign, CampaignOptions, Epoch, Outcome, Snapshot, Store, StoreError, Transaction, WatchEvent,
+    Campaign, CampaignOptions, Epoch, Outcome, Snapshot, Store, StoreError, StoreErrorKind, Transaction,
+    WatchEvent,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -21,6 +22,7 @@ use crate::config::{ConfigError, StoreConfig};
 use crate::lines::{BoxedStream, Lines, Target};
 use crate::list::{What, list, revision};
 use crate::namespace::Namespace;
+use crate::sealing::Sealing;
 use crate::watch::{Interest, Seen, watch, watch_every_revision};
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
@@ -28,6 +30,7 @@ use crate::watch::{Interest, Seen, watch, watch_every_revision};
 pub struct EtcdStore {
     lines: Arc<Lines>,
     namespace: Namespace,
+    sealing: Sealing,
     tenures: Tenures,
     seed: u64,
     /// How many generators were given out: each purpose has its own.
@@ -77,6 +80,7 @@ impl EtcdStore {
         Ok(Self {
             lines: Arc::new(Lines::new(targets, config, seed)?),
             namespace: Namespace::new(&config.prefix),
+            sealing: config.sealing.clone(),
             tenures: Tenures::default(),
             seed,
             purposes: Arc::new(AtomicU64::new(0)),
@@ -100,6 +104,12 @@ impl EtcdStore {
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.namespace.prefix()
+    }
+
+    /// How secrets of placement's resources are kept.
+    #[must_use]
+    pub fn sealing(&self) -> &Sealing {
+        &self.sealing
     }
 
     /// The revision that the store has now.
@@ -131,6 +141,12 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        let sealed = self.sealing.transaction(transaction, |key| self.namespace.absolute(key));
+        let transaction = sealed.map_err(|error| StoreError {
+            operation: "commit".to_owned(),
+            kind: StoreErrorKind::Invalid,
+            why: error.to_string(),
+        })?;
         commit(&self.lines, &self.namespace, transaction).await
     }
 

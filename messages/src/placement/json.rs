@@ -85,6 +85,16 @@ fn python_float(value: f64) -> String {
 #[error("more than {MAX_DEPTH} levels of nesting")]
 pub(crate) struct TooDeep;
 
+/// A stored text as JSON: what Python takes for a number and JSON does not is another one. `None`: it is no JSON even so.
+#[must_use]
+pub fn readable(text: &str) -> Option<Cow<'_, str>> {
+    let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok();
+    if is_json(text) {
+        return Some(Cow::Borrowed(text));
+    }
+    normalized(text).ok().filter(|text| is_json(text)).map(Cow::Owned)
+}
+
 /// The text with Python's spacing and nothing else between values, so that it is one line. What Python takes
 /// for a number and JSON does not (`NaN`, `Infinity`) becomes [`NOT_FINITE`].
 pub(crate) fn normalized(text: &str) -> Result<String, TooDeep> {

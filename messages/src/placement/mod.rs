@@ -35,6 +35,7 @@ pub mod providers;
 pub mod reader;
 pub mod scalar;
 pub mod schema;
+pub mod secrets;
 pub mod tagged;
 pub mod timestamp;
 

@@ -266,7 +266,8 @@ impl fmt::Debug for Rest {
     }
 }
 
-struct AllMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// Every member of an object, also those whose name comes again.
+pub(super) struct AllMembers<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

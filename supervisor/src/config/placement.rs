@@ -13,11 +13,11 @@ use madako_http::placement::{Authorization, Settings};
 use madako_messages::input::Problems;
 use madako_messages::placement::fit::Compared;
 use madako_messages::placement::free::JsonObject;
-use madako_store::Secret;
+use madako_store::{Sealing, Secret};
 
 use super::document::Fields;
 use super::embedded::ServerTls;
-use super::{access, duration};
+use super::{access, duration, encryption};
 
 /// Where Krake's API listens when a listener of its own is asked for (issue 4, section 1).
 const DEFAULT_HOST: &str = "0.0.0.0";
@@ -43,6 +43,8 @@ pub struct Placement {
     pub scheduler: SchedulerConfig,
     /// The metrics.
     pub metrics: Metrics,
+    /// How secrets are kept in the store.
+    pub encryption: Sealing,
 }
 
 /// The API as configured.
@@ -89,6 +91,7 @@ impl Default for Placement {
             api: default_api(),
             scheduler: SchedulerConfig::default(),
             metrics: Metrics { interval: METRICS_INTERVAL },
+            encryption: Sealing::default(),
         }
     }
 }
@@ -143,11 +146,13 @@ pub(super) fn read(
         }
         METRICS_INTERVAL
     });
+    let encryption = section.section("encryption", problems);
+    let encryption = encryption.map_or_else(Sealing::default, |section| encryption::read(section, problems));
     section.finish(problems);
     if !ignored.is_empty() {
         warnings.push(format!("keys of Krake that have no effect here: {}", ignored.join(", ")));
     }
-    (Placement { controllers, api, scheduler, metrics: Metrics { interval } }, secret)
+    (Placement { controllers, api, scheduler, metrics: Metrics { interval }, encryption }, secret)
 }
 
 fn default_api() -> Api {

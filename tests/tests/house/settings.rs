@@ -30,6 +30,7 @@ zz: 1
 embedded: {zz: 1}
 placement:
   zz: 1
+  encryption: {zz: 1}
   api:
     zz: 1
     etcd: {zz: 1}
@@ -98,7 +99,8 @@ fn defaults() -> BTreeMap<String, String> {
 
 /// The defaults of placement.
 fn placement_defaults() -> BTreeMap<String, String> {
-    let Placement { controllers, api, scheduler, metrics } =
+    // Without keys nothing is encrypted: there is no default to tell.
+    let Placement { controllers, api, scheduler, metrics, encryption: _ } =
         load("placement: {}").expect("nothing has to be set").placement.expect("it has a section");
     let seconds = |duration: Duration| duration.as_secs_f64().to_string();
     [

@@ -17,7 +17,7 @@
 //! Assumes: the listener puts the verified certificate of a client ([`ClientCertificate`]) among the extensions of
 //! its requests, and gives requests that wait the time of [`patience`].
 //!
-//! Does not: decide where anything is placed, collect garbage, or encrypt.
+//! Does not: decide where anything is placed, collect garbage, or encrypt (the store does).
 
 mod auth;
 mod change;

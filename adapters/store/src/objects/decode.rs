@@ -1,4 +1,4 @@
-//! From what the store holds to resources. Pure.
+//! From what the store holds to resources: opened, and read leniently. Pure.
 
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use madako_messages::placement::object_value::Object;
 use madako_messages::placement::objects::Stored;
 use madako_messages::store::Entry;
 
+use crate::sealing::Sealing;
+
 /// The longest description of what is wrong with a value, in bytes: a value could have any number of wrong fields.
 const LONGEST_WHY: usize = 1000;
 
@@ -15,11 +17,12 @@ const LONGEST_WHY: usize = 1000;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn decode(key: &str, entry: &Entry) -> Result<Arc<Stored>, String> {
+pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, String> {
     let of = ObjectKey::from_etcd_key(key)
         .ok_or("the key has another form than those of resources: it is left alone")?;
     let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
-    let object = Object::from_stored(of.kind, text).map_err(|error| shortened(error.to_string()))?;
+    let text = sealing.open(&of, text).map_err(|error| error.to_string())?;
+    let object = Object::from_stored(of.kind, &text).map_err(|error| shortened(error.to_string()))?;
     let wire = Bytes::from(object.to_json());
     let (create_revision, mod_revision) = (entry.create_revision, entry.mod_revision);
     Ok(Arc::new(Stored { key: of, create_revision, mod_revision, object, wire }))
@@ -46,7 +49,7 @@ mod tests {
         let value = br#"{"api": "core", "kind": "Role",
             "metadata": {"name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"},
             "rules": [], "later": 1}"#;
-        let stored = decode("/core/roles/r", &entry(value)).unwrap();
+        let stored = decode("/core/roles/r", &entry(value), &Sealing::default()).unwrap();
         assert_eq!(
             (stored.key.to_string().as_str(), stored.create_revision, stored.mod_revision),
             ("Role r", 3, 7)
@@ -66,12 +69,16 @@ mod tests {
             ("/core/roles/r", b"{}", "metadata"),
             ("/core/roles/a/b", b"{}", "another form"),
         ] {
-            let why = decode(key, &entry(value)).unwrap_err();
+            let why = decode(key, &entry(value), &Sealing::default()).unwrap_err();
             assert!(why.contains(expected), "{why} does not say {expected}");
         }
         let rules = vec![r#"{"api": 1, "verbs": 2}"#; 1000].join(", ");
-        let why =
-            decode("/core/roles/r", &entry(format!(r#"{{"rules": [{rules}]}}"#).as_bytes())).unwrap_err();
+        let why = decode(
+            "/core/roles/r",
+            &entry(format!(r#"{{"rules": [{rules}]}}"#).as_bytes()),
+            &Sealing::default(),
+        )
+        .unwrap_err();
         assert!(why.len() <= LONGEST_WHY + 4, "{} bytes", why.len());
     }
 }

@@ -12,6 +12,7 @@ use super::decode::decode;
 use super::source::Source;
 use super::view::{Read, Step};
 use super::{Position, Shared, telemetry};
+use crate::sealing::Sealing;
 use crate::watch::{Dated, Interest, Seen};
 
 /// Values that are decoded before others get their turn: a few milliseconds' worth.
@@ -26,16 +27,17 @@ static PREFIXES: LazyLock<Vec<&'static str>> =
 /// Feeds the view, until nobody wants it.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     let mut seen = source.watch(Interest::Below(&PREFIXES));
+    let sealing = source.sealing();
     let mut gauges = telemetry::Gauges::default();
     while let Some(seen) = seen.recv().await {
         match seen {
             Seen::Listed { snapshot, others, cause } => {
-                listed(&shared, snapshot, cause).await;
+                listed(&shared, &sealing, snapshot, cause).await;
                 telemetry::others(others);
                 gauges.show(&shared);
             }
             Seen::Changed { revision, changes } => {
-                changed(&shared, revision, changes).await;
+                changed(&shared, &sealing, revision, changes).await;
                 gauges.show(&shared);
             }
             Seen::Interrupted(error) => {
@@ -55,13 +57,13 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     }
 }
 
-async fn listed(shared: &Shared, snapshot: Snapshot, cause: &'static str) {
+async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &'static str) {
     let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
         if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
             yield_now().await;
         }
-        let read = decode(&key, &entry);
+        let read = decode(&key, &entry, sealing);
         values.insert(key, (entry.mod_revision, read));
     }
     let why = match cause {
@@ -81,13 +83,13 @@ async fn listed(shared: &Shared, snapshot: Snapshot, cause: &'static str) {
     report(faults);
 }
 
-async fn changed(shared: &Shared, revision: i64, changes: Vec<Dated>) {
+async fn changed(shared: &Shared, sealing: &Sealing, revision: i64, changes: Vec<Dated>) {
     let mut steps = Vec::with_capacity(changes.len());
     for (count, Dated { revision, change }) in changes.into_iter().enumerate() {
         if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
             yield_now().await;
         }
-        let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry)));
+        let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry, sealing)));
         steps.push(Step { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use madako_messages::store::{Outcome, StoreError, Transaction};
 use tokio::sync::mpsc;
 
+use crate::sealing::Sealing;
 use crate::store::EtcdStore;
 use crate::watch::{Interest, Seen};
 
@@ -20,6 +21,9 @@ pub(super) trait Source: Send + Sync + 'static {
 
     /// One transaction.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
+
+    /// How secrets are kept.
+    fn sealing(&self) -> Sealing;
 
     /// How long a reader waits at most.
     fn deadline(&self) -> Duration;
@@ -37,6 +41,10 @@ impl Source for EtcdStore {
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         madako_messages::store::Store::commit(self, transaction).await
+    }
+
+    fn sealing(&self) -> Sealing {
+        Self::sealing(self).clone()
     }
 
     fn deadline(&self) -> Duration {

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::*;
+use crate::sealing::Sealing;
 use crate::watch::{Dated, Interest, Seen};
 
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -38,6 +39,10 @@ impl Source for Script {
 
     async fn commit(&self, _: Transaction) -> Result<Outcome, StoreError> {
         Ok(Outcome::Committed { revision: 1 })
+    }
+
+    fn sealing(&self) -> Sealing {
+        Sealing::default()
     }
 
     fn deadline(&self) -> Duration {

@@ -15,6 +15,7 @@ use madako_messages::placement::object_value::Object;
 use madako_messages::placement::timestamp::Timestamp;
 use madako_messages::ports::Clock;
 use madako_messages::store::{Condition, Outcome, Store, StoreErrorKind, Transaction, Write};
+use madako_store::EtcdStore;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,10 +68,10 @@ struct Loaded {
 }
 
 /// Runs the command. What the files hold is judged before `store` is opened.
-pub(crate) async fn run<S: Store>(
+pub(crate) async fn run(
     args: &Args,
     clock: &dyn Clock,
-    store: impl FnOnce() -> Result<S, Failure>,
+    store: impl FnOnce() -> Result<EtcdStore, Failure>,
 ) -> Result<(), Failure> {
     if args.files.iter().filter(|file| *file == STDIN).count() > 1 {
         return Err(Failure::bad_input("only one file can come from standard input"));
@@ -247,7 +248,7 @@ impl Kept {
 }
 
 /// Stores all of them, or none.
-async fn load(objects: &[Object], force: bool, store: &dyn Store) -> Result<Vec<Loaded>, Failure> {
+async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<Loaded>, Failure> {
     for _ in 0..MAX_TRIES {
         let mut conditions = Vec::new();
         let mut writes = Vec::new();
@@ -256,6 +257,9 @@ async fn load(objects: &[Object], force: bool, store: &dyn Store) -> Result<Vec<
             let key = object.key();
             let etcd_key = key.etcd_key();
             let stored = if force { get(store, &etcd_key).await? } else { None };
+            if let Some(stored) = &stored {
+                readable(&key, &stored.value, store)?;
+            }
             conditions.push(unchanged(&etcd_key, stored.as_ref()));
             writes.push(Write::Put { key: etcd_key, value: Bytes::from(object.to_json()), lease: 0 });
             loaded.push(Loaded {
@@ -283,6 +287,19 @@ async fn load(objects: &[Object], force: bool, store: &dyn Store) -> Result<Vec<
         }
     }
     Err(Failure::failed("somebody else changes these resources all the time; nothing was stored"))
+}
+
+/// Whether what is stored may be replaced: not if it is encrypted and the key for it is missing, since then whoever has
+/// that key would lose what it says, and what replaces it would stand there in clear text.
+fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Failure> {
+    let Ok(text) = std::str::from_utf8(value) else { return Ok(()) };
+    match store.sealing().open(key, text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::failed(format_args!(
+            "{key} is there and cannot be read ({error}); nothing was stored (see placement.encryption of the \
+             configuration file)"
+        ))),
+    }
 }
 
 fn there_already(failed: &[Condition]) -> Failure {

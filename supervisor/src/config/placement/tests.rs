@@ -25,7 +25,7 @@ fn without_the_section_there_is_no_placement() {
 #[test]
 #[allow(clippy::float_cmp, reason = "a default is itself")]
 fn an_empty_section_means_the_defaults() {
-    let Placement { controllers, api, scheduler, metrics } = placement("placement:\n");
+    let Placement { controllers, api, scheduler, metrics, encryption } = placement("placement:\n");
     assert!(controllers && api.listen.is_none() && api.tls.is_none() && !api.insecure);
     assert_eq!(api.settings.authorization, Authorization::Rbac);
     assert!(!api.settings.allow_anonymous);
@@ -35,6 +35,7 @@ fn an_empty_section_means_the_defaults() {
     assert_eq!(scheduler.debounce, Duration::ZERO);
     assert_eq!(scheduler.cluster_creation.deletion_retention, Duration::from_secs(600));
     assert_eq!(metrics.interval, Duration::from_secs(15));
+    assert_eq!(encryption.ids().count(), 0);
 }
 
 #[test]

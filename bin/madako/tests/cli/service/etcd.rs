@@ -79,6 +79,15 @@ impl RealEtcd {
         .await;
     }
 
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(&self.process, which);
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
     /// Asks it to end, and waits for that.
     pub(crate) async fn terminate(&mut self) {
         signal(&self.process, Signal::TERM);

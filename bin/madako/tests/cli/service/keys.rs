@@ -1,6 +1,6 @@
 //! The store as an operator reaches it: past our own client.
 
-use etcd_client::{Client, ConnectOptions, GetOptions, KeyValue};
+use etcd_client::{Client, ConnectOptions, DeleteOptions, GetOptions, KeyValue};
 use serde_json::Value;
 
 /// What is below CKE's prefix.
@@ -43,6 +43,24 @@ impl Keys {
     pub(crate) async fn get(&self, key: &str) -> Option<KeyValue> {
         let answer = self.client().await.get(format!("/cke/{key}"), None).await.expect("the store answers");
         answer.kvs().first().cloned()
+    }
+
+    /// A key by its full name.
+    pub(crate) async fn at_root(&self, key: &str) -> Option<KeyValue> {
+        let answer = self.client().await.get(key, None).await.expect("the store answers");
+        answer.kvs().first().cloned()
+    }
+
+    /// Everything there is.
+    pub(crate) async fn everything(&self) -> Vec<KeyValue> {
+        let everything = GetOptions::new().with_from_key();
+        self.client().await.get("\0", Some(everything)).await.expect("the store answers").kvs().to_vec()
+    }
+
+    /// Deletes every key there is.
+    pub(crate) async fn wipe(&self) {
+        let everything = DeleteOptions::new().with_from_key();
+        self.client().await.delete("\0", Some(everything)).await.expect("the store answers");
     }
 
     /// The revision of the whole store: it grows with every write.

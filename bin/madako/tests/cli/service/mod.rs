@@ -11,6 +11,7 @@ mod krakectl;
 mod leaders;
 mod machines;
 mod partition;
+mod placement;
 mod proxy;
 mod registry;
 mod removal;

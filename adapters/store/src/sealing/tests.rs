@@ -1,0 +1,177 @@
+//! What is sealed opens at its place with its key, and nowhere else.
+
+use madako_messages::placement::kind::Kind;
+use proptest::prelude::*;
+
+use super::*;
+
+const FIRST: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const SECOND: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+fn with(keys: &[&str]) -> Sealing {
+    Sealing::parse(&keys.join("\n")).unwrap()
+}
+
+fn cluster(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::Cluster, Some("testing"), name)
+}
+
+const VALUE: &str =
+    r#"{"metadata": {"name": "c"}, "spec": {"kubeconfig": {"users": ["hunter2"]}, "backoff": 1e400}}"#;
+
+#[test]
+fn keys_are_one_a_line_and_nothing_of_them_is_told() {
+    let sealing = Sealing::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
+    let ids: Vec<&str> = sealing.ids().collect();
+    assert_eq!((ids.len(), ids[0].len()), (2, 8));
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!(with(&[FIRST]).ids().collect::<Vec<_>>(), ids[..1], "an id depends on the key alone");
+    assert_eq!(format!("{sealing:?}"), format!("{ids:?}"));
+    let many: Vec<String> = (0..=16_u8).map(|byte| STANDARD.encode([byte; KEY_BYTES])).collect();
+    for (text, expected) in [
+        ("", KeysError::None),
+        ("# none\n", KeysError::None),
+        ("\nAAAA", KeysError::NotAKey(2)),
+        ("hunter2!", KeysError::NotAKey(1)),
+        (&format!("{FIRST}\n{SECOND}\n{FIRST}"), KeysError::Twice(3)),
+        (&many.join("\n"), KeysError::TooMany),
+    ] {
+        let error = Sealing::parse(text).unwrap_err();
+        assert_eq!(error, expected, "{text}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
+    let (sealing, key) = (with(&[FIRST]), cluster("c"));
+    let sealed = sealing.seal(&key, VALUE).unwrap();
+    assert!(!sealed.contains("hunter2"), "{sealed}");
+    let (head, tail) =
+        (r#"{"metadata": {"name": "c"}, "spec": {"kubeconfig": ["#, r#""], "backoff": 1e400}}"#);
+    assert!(sealed.starts_with(head) && sealed.ends_with(tail), "{sealed}");
+    assert_eq!(sealing.open(&key, &sealed).unwrap(), VALUE);
+    assert_eq!(sealing.seal(&key, VALUE).unwrap(), sealed, "what did not change is not written anew");
+    assert_eq!(sealing.seal(&key, &sealed).unwrap(), sealed, "nothing is sealed twice");
+    // Without keys nothing is encrypted; what is in clear text is read in any case.
+    assert_eq!(Sealing::default().seal(&key, VALUE).unwrap(), VALUE);
+    assert_eq!(Sealing::default().open(&key, VALUE).unwrap(), VALUE);
+    assert_eq!(sealing.open(&key, VALUE).unwrap(), VALUE);
+    // What stands for no secret stays.
+    let none = r#"{"spec": {"kubeconfig": {}}, "status": {}}"#;
+    assert_eq!(sealing.seal(&key, none).unwrap(), none);
+    assert!(sealing.seal(&key, "{").is_err());
+    // What Python takes for JSON is opened as well.
+    let odd = sealed.replace("1e400", "NaN");
+    assert!(sealing.open(&key, &odd).unwrap().contains("hunter2"));
+}
+
+#[test]
+fn what_cannot_be_opened_is_an_error_that_says_why() {
+    let (first, second, key) = (with(&[FIRST]), with(&[SECOND]), cluster("c"));
+    let sealed = first.seal(&key, VALUE).unwrap();
+    let id = first.ids().next().unwrap().to_owned();
+    let field = "/spec/kubeconfig".to_owned();
+    let unknown = OpenError::UnknownKey { field: field.clone(), id: id.clone() };
+    let altered = OpenError::Altered { field: field.clone() };
+    let refused = |sealing: &Sealing, key: &ObjectKey, text: &str| sealing.open(key, text).unwrap_err();
+    assert_eq!(refused(&second, &key, &sealed), unknown);
+    assert_eq!(refused(&Sealing::default(), &key, &sealed), unknown);
+    assert_eq!(refused(&first, &cluster("d"), &sealed), altered, "it was moved");
+    // One that says it is of another key.
+    let renamed = sealed.replace(&id, second.ids().next().unwrap());
+    assert_eq!(refused(&second, &key, &renamed), altered);
+    for bad in [r#"["madako-sealed"]"#, r#"["madako-sealed", 2, "a", "b"]"#, r#"["madako-sealed", 1, 2, 3]"#]
+    {
+        let text = format!(r#"{{"spec": {{"kubeconfig": {bad}}}}}"#);
+        assert_eq!(refused(&first, &key, &text), OpenError::Form { field: field.clone() }, "{bad}");
+    }
+    let short = format!(r#"{{"spec": {{"kubeconfig": ["madako-sealed", 1, "{id}", "AAAA"]}}}}"#);
+    assert_eq!(refused(&first, &key, &short), altered);
+    // Elsewhere it is what somebody wrote.
+    let elsewhere = r#"{"spec": {"kubeconfig": {"a": ["madako-sealed"]}}, "later": ["madako-sealed"]}"#;
+    assert_eq!(first.open(&key, elsewhere).unwrap(), elsewhere);
+}
+
+#[test]
+fn a_value_moved_to_another_field_does_not_open() {
+    let sealing = with(&[FIRST]);
+    let key = ObjectKey::new(Kind::Application, Some("testing"), "a");
+    let text = r#"{"status": {"complete_token": "a", "shutdown_token": "a"}}"#;
+    let sealed = sealing.seal(&key, text).unwrap();
+    let parts: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+    let (complete, shutdown) = (&parts["status"]["complete_token"], &parts["status"]["shutdown_token"]);
+    assert_ne!(complete, shutdown, "one value at two places has nothing in common");
+    let moved = serde_json::json!({"status": {"complete_token": shutdown, "shutdown_token": complete}});
+    let error = sealing.open(&key, &moved.to_string()).unwrap_err();
+    assert!(matches!(error, OpenError::Altered { .. }), "{error}");
+}
+
+#[test]
+fn a_former_key_reads_and_the_first_one_writes() {
+    let key = cluster("c");
+    let old = with(&[FIRST]).seal(&key, VALUE).unwrap();
+    let both = with(&[SECOND, FIRST]);
+    let opened = both.open(&key, &old).unwrap();
+    assert_eq!(opened, VALUE);
+    let new = both.seal(&key, &opened).unwrap();
+    assert_eq!(with(&[SECOND]).open(&key, &new).unwrap(), VALUE, "the former key is not needed any more");
+}
+
+#[test]
+fn a_transaction_is_sealed_where_it_writes_resources() {
+    let put = |key: &str, value: &str| Write::Put {
+        key: key.to_owned(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        lease: 0,
+    };
+    let writes = vec![
+        put("/kubernetes/clusters/testing/c", VALUE),
+        put("/cke/cluster", VALUE),
+        put("/core/roles/r", "{}"),
+        Write::Delete { key: "/kubernetes/clusters/testing/d".to_owned() },
+    ];
+    let transaction = Transaction { conditions: vec![], writes: writes.clone() };
+    let sealing = with(&[FIRST]);
+    let sealed = sealing.transaction(transaction.clone(), str::to_owned).unwrap();
+    assert_eq!(sealed.writes[1..], writes[1..]);
+    let expected = sealing.seal(&cluster("c"), VALUE).unwrap();
+    assert_eq!(sealed.writes[0], put("/kubernetes/clusters/testing/c", &expected));
+    assert_eq!(Sealing::default().transaction(transaction, str::to_owned).unwrap().writes, writes);
+    let broken =
+        Transaction { conditions: vec![], writes: vec![put("/kubernetes/clusters/testing/c", "hunter2")] };
+    let error = sealing.transaction(broken, str::to_owned).unwrap_err().to_string();
+    assert!(error.contains("Cluster testing/c") && !error.contains("hunter2"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Any text and any kubeconfig, with any key: what was sealed opens to the same bytes, and to nothing when one of
+    /// its characters was changed.
+    #[test]
+    fn whatever_is_sealed_opens_to_the_same(
+        key in any::<[u8; KEY_BYTES]>(),
+        token in any::<String>(),
+        entries in proptest::collection::btree_map(any::<String>(), any::<String>(), 1..4),
+        change in any::<prop::sample::Index>(),
+    ) {
+        let sealing = Sealing::parse(&STANDARD.encode(key)).unwrap();
+        for (kind, value) in [
+            (Kind::MetricsProvider, serde_json::json!({"spec": {"type": "influx", "influx": {"token": token}}})),
+            (Kind::Cluster, serde_json::json!({"spec": {"kubeconfig": entries}})),
+        ] {
+            let of = ObjectKey::new(kind, Some("n"), "o");
+            let text = value.to_string();
+            let sealed = sealing.seal(&of, &text).unwrap();
+            prop_assert_eq!(sealing.open(&of, &sealed).unwrap(), text.as_str());
+            // The Base64 is the last text before the closing brackets.
+            let end = sealed.rfind("\"]").unwrap();
+            let start = sealed[..end].rfind('"').unwrap() + 1;
+            let at = start + change.index(end - start);
+            let other = if &sealed[at..=at] == "A" { "B" } else { "A" };
+            let altered = format!("{}{other}{}", &sealed[..at], &sealed[at + 1..]);
+            prop_assert!(sealing.open(&of, &altered).is_err());
+        }
+    }
+}

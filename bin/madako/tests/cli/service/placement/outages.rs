@@ -1,0 +1,191 @@
+//! A store that goes away under the API, comes back, is stopped, or loses everything again and again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+use super::super::stage::{Serve, eventually};
+use super::api::{Api, Said, all, described};
+use super::{Place, api, until_decides};
+
+/// How often everything is deleted.
+const WIPES: usize = 100;
+/// What all of that may take on a machine that does ten other things; a fortieth of it on one that does not.
+const EMPTYING: Duration = Duration::from_secs(120);
+/// What SIGTERM may take, whatever the store does.
+const END: Duration = Duration::from_secs(2);
+
+fn event(kind: &str, name: &str) -> Said {
+    Said::Event(kind.to_owned(), name.to_owned())
+}
+
+/// The API says what is wrong, soon enough for a client that waits, and does so again and again.
+async fn refuses(client: Api) {
+    // Whoever is paused has answered a little more until all of its threads are.
+    eventually("it notices", async || (client.get("before").await.status == 503).then_some(())).await;
+    for _ in 0..2 {
+        let read = client.get("before").await;
+        let written = client.create("lost").await;
+        for reply in [read, written] {
+            assert_eq!(reply.status, 503, "{reply:?}");
+            assert!(reply.body["detail"].is_string(), "{reply:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
+    let Some(mut place) = Place::new().await else { return };
+    let service = place.serve("10m").await;
+    until_decides(&service).await;
+    let client = api(&service);
+    client.cluster("one", "ONLINE").await;
+    let mut watch = client.watch().await;
+    client.create("before").await.done();
+    assert_eq!(place.until_bound("before").await, (2, "one".to_owned()));
+    let mut said = watch.until("MODIFIED", "before").await;
+
+    // Stopped in order, and started again on its data.
+    place.etcd.terminate().await;
+    service.until_health(500).await;
+    refuses(client).await;
+    place.etcd.start_again().await;
+    eventually("it reads again", async || (client.get("before").await.status == 200).then_some(())).await;
+    client.create("after").await.done();
+    assert_eq!(place.until_bound("after").await, (2, "one".to_owned()));
+    said.extend(watch.until("MODIFIED", "after").await);
+
+    // It takes connections and does not answer.
+    place.etcd.signal(Signal::STOP);
+    refuses(client).await;
+    place.etcd.signal(Signal::CONT);
+    eventually("it reads again", async || (client.get("after").await.status == 200).then_some(())).await;
+    // What could not be answered may have been done: it was with the store.
+    let lost = client.get("lost").await.status == 200;
+    client.create("at-last").await.done();
+    assert_eq!(place.until_bound("at-last").await, (2, "one".to_owned()));
+    said.extend(watch.until("MODIFIED", "at-last").await);
+    said.retain(|said| !matches!(said, Said::Event(_, name) if lost && name == "lost"));
+    let expected = ["before", "after", "at-last"].map(|name| [event("ADDED", name), event("MODIFIED", name)]);
+    let expected: Vec<Said> = expected.into_iter().flatten().collect();
+    assert_eq!(said, expected, "nothing is left out, and nothing told twice");
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+}
+
+/// Creates applications until it is told to stop; those that were acknowledged. Each answer must be one that there is
+/// a reason for.
+async fn creates(client: Api, who: &str, stop: &tokio::sync::watch::Receiver<bool>) -> BTreeSet<String> {
+    let mut acknowledged = BTreeSet::new();
+    for number in 0.. {
+        if *stop.borrow() {
+            break;
+        }
+        let name = format!("{who}-{number}");
+        let reply = client.ask("POST", &all("applications"), &described(&name)).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        acknowledged.insert(name.clone());
+        let read = client.get(&name).await;
+        assert!(matches!(read.status, 200 | 404), "{read:?}");
+        let list = client.ask("GET", &all("applications"), &Value::Null).await;
+        assert_eq!(list.status, 200, "{list:?}");
+    }
+    acknowledged
+}
+
+#[tokio::test]
+async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watched_without_a_gap() {
+    let Some(place) = Place::new().await else { return };
+    let service = place.serve("10m").await;
+    until_decides(&service).await;
+    let client = api(&service);
+    client.cluster("one", "ONLINE").await;
+    let mut watch = client.watch().await;
+
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let wiping = async {
+        for _ in 0..WIPES {
+            // There is always something to lose.
+            eventually("something is there", async || (!client.names().await.is_empty()).then_some(())).await;
+            place.keys.wipe().await;
+        }
+        stop.send_replace(true);
+    };
+    let working = async {
+        let ((), a, b) = tokio::join!(wiping, creates(client, "a", &stopped), creates(client, "b", &stopped));
+        client.create("last").await.done();
+        (a, b)
+    };
+    let (mut added, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+    let watching = async {
+        loop {
+            match watch.next().await {
+                Said::Event(kind, name) if kind == "ADDED" => {
+                    let last = name == "last";
+                    assert!(added.insert(name), "what is new is told once");
+                    if last {
+                        return;
+                    }
+                }
+                Said::Event(kind, name) if kind == "DELETED" => {
+                    assert!(added.contains(&name) && deleted.insert(name), "what is gone was there");
+                }
+                Said::Event(..) => {}
+                end @ Said::End { .. } => panic!("nothing was wrong with the store: {end:?}"),
+            }
+        }
+    };
+    let both = Box::pin(async { tokio::join!(working, watching) });
+    let ((a, b), ()) = timeout(EMPTYING, both).await.expect("it goes on");
+    let mut acknowledged: BTreeSet<String> = a.union(&b).cloned().collect();
+    acknowledged.insert("last".to_owned());
+    assert!(added.is_superset(&acknowledged), "each that was acknowledged was seen");
+    assert!(deleted.len() >= WIPES, "{} were deleted in {WIPES} wipes", deleted.len());
+    let there: BTreeSet<String> = client.names().await.into_iter().collect();
+    let seen: BTreeSet<String> = added.difference(&deleted).cloned().collect();
+    assert_eq!(seen, there, "whoever followed the watch knows what is there");
+
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+    until_decides(&service).await;
+    client.cluster("again", "ONLINE").await;
+    assert_eq!(place.until_bound("last").await.1, "again");
+    service.until_health(200).await;
+}
+
+/// Ends one while a client waits for its answer.
+async fn ends_soon(service: Serve, how: &str) {
+    let client = api(&service);
+    let waiting =
+        tokio::spawn(async move { client.tell("GET", &all("applications"), "", &Value::Null).await });
+    let asked = Instant::now();
+    let status = service.terminate().await;
+    let took = asked.elapsed();
+    assert_eq!(status.code(), Some(0), "{how}");
+    assert!(took < END, "{how}: it took {took:?}");
+    // Whatever it was answered, if anything: it was not left waiting.
+    drop(waiting.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_process_whatever_the_store_does() {
+    let Some(mut place) = Place::new().await else { return };
+    let (there, paused, gone) = (place.serve("2s").await, place.serve("2s").await, place.serve("2s").await);
+    let _watches = [api(&there).watch().await, api(&paused).watch().await, api(&gone).watch().await];
+    // Who leads and decides has most to give back: each of them does.
+    until_decides(&there).await;
+    ends_soon(there, "the store answers").await;
+    eventually("another decides", async || {
+        let mut deciding = 0.0;
+        for service in [&paused, &gone] {
+            deciding += service.metric("madako_placement_owner", &[]).await;
+        }
+        (deciding > 0.0).then_some(())
+    })
+    .await;
+    place.etcd.signal(Signal::STOP);
+    ends_soon(paused, "the store is paused").await;
+    place.etcd.kill().await;
+    ends_soon(gone, "the store is gone").await;
+}

@@ -1,0 +1,67 @@
+//! Several prefixes on one etcd: all serve the same resources, one decides.
+
+use super::super::stage::{Serve, eventually};
+use super::{Place, api, until_decides};
+
+const OWNER: &str = "/madako/placement-owner";
+
+#[tokio::test]
+async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_controllers_never_does() {
+    let Some(place) = Place::new().await else { return };
+    let config = |name: &str, prefix: &str, placement: &str| {
+        place.config(name, &format!("{}prefix: {prefix}\n", place.etcd.settings()), placement)
+    };
+    let owner = Serve::start(&config("a.yml", "/a/", ""), "2s", "1s").await;
+    until_decides(&owner).await;
+    let stored = place.keys.at_root(OWNER).await.unwrap();
+    assert_eq!(stored.value(), b"/a/");
+    assert_ne!(stored.lease(), 0, "it ends with its owner");
+
+    let waiting = Serve::start(&config("b.yml", "/b/", ""), "2s", "1s").await;
+    waiting.until_log("another prefix").await;
+    assert!(waiting.log().contains("/a/"), "it says which: {}", waiting.log());
+    let idle = Serve::start(&config("c.yml", "/c/", ", controllers: false"), "2s", "1s").await;
+    let all = [&owner, &waiting, &idle];
+    for service in all {
+        eventually("it leads its own prefix", async || service.epoch().await).await;
+    }
+    let decide = async |services: &[&Serve]| {
+        let mut decide = Vec::new();
+        for service in services {
+            decide.push(service.metric("madako_placement_owner", &[]).await > 0.0);
+        }
+        decide
+    };
+    assert_eq!(decide(&all).await, [true, false, false]);
+
+    // What is written through one is there through the others, at once; the owner binds it, once.
+    api(&waiting).cluster("one", "ONLINE").await;
+    api(&idle).create("first").await.done();
+    assert_eq!(place.until_bound("first").await, (2, "one".to_owned()));
+    assert!(place.keys.at_root("/a/madako/placement/decisions/testing/first").await.is_some());
+    for service in all {
+        let seen = api(service).get("first").await;
+        assert_eq!(seen.body["status"]["scheduled_to"]["name"], "one", "{seen:?}");
+    }
+
+    // Its lease ends, and another decides about everything.
+    owner.kill().await;
+    api(&idle).create("second").await.done();
+    until_decides(&waiting).await;
+    assert_eq!(place.until_bound("second").await, (2, "one".to_owned()));
+    assert_eq!(place.keys.at_root(OWNER).await.unwrap().value(), b"/b/");
+    assert_eq!(place.until_bound("first").await, (2, "one".to_owned()), "what was bound stays");
+
+    // Nobody decides when nobody is left but who does not.
+    waiting.terminate().await;
+    eventually("the owner is gone", async || place.keys.at_root(OWNER).await.is_none().then_some(())).await;
+    api(&idle).create("third").await.done();
+    assert_eq!(decide(&[&idle]).await, [false]);
+    let again = Serve::start(&config("a.yml", "/a/", ""), "2s", "1s").await;
+    until_decides(&again).await;
+    assert_eq!(
+        place.until_bound("third").await,
+        (2, "one".to_owned()),
+        "written once before: by who created it"
+    );
+}

@@ -1,0 +1,144 @@
+//! The section `placement.encryption`: the keys that secrets are encrypted with where they are stored.
+//!
+//! Without the section nothing is encrypted, as Krake could not read it. Nothing of a key is in a message.
+
+use madako_messages::input::Problems;
+use madako_store::{KeysError, Sealing};
+
+use super::document::Fields;
+use super::{OTHERS_READ, OTHERS_WRITE, pem};
+
+/// Takes the whole section.
+pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Sealing {
+    let file = section.filled("key_file", problems);
+    let variable = section.filled("key_env", problems);
+    let sealing = match (file, variable) {
+        (Some(path), None) => from_file(&mut section, &path, problems),
+        (None, Some(name)) => from_environment(&mut section, &name, problems),
+        (Some(_), Some(_)) => {
+            section.report("key_env", "a second place for keys", "`key_file` or `key_env`", problems);
+            None
+        }
+        (None, None) => {
+            section.report_missing("key_file", "the path of a file with keys, or `key_env`", problems);
+            None
+        }
+    };
+    section.finish(problems);
+    sealing.unwrap_or_default()
+}
+
+fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Option<Sealing> {
+    let (text, mode) = match pem::read_file(path) {
+        Ok(read) => read,
+        Err(expected) => {
+            section.report("key_file", format!("{path:?}"), expected, problems);
+            return None;
+        }
+    };
+    if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {
+        let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
+        section.report("key_file", got, "a file without access for others (chmod o-rwx)", problems);
+    }
+    judged(section, "key_file", &format!("{path:?}"), &text, problems)
+}
+
+fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Sealing> {
+    // A name with one of these is none, and the system would not be asked politely.
+    let valid = !name.contains(['=', '\0']);
+    match std::env::var(name).ok().filter(|_| valid) {
+        Some(text) => judged(section, "key_env", &format!("{name:?}"), &text, problems),
+        None => {
+            section.report(
+                "key_env",
+                format!("{name:?}"),
+                "the name of a variable of the environment that holds keys",
+                problems,
+            );
+            None
+        }
+    }
+}
+
+fn judged(
+    section: &mut Fields,
+    field: &'static str,
+    place: &str,
+    text: &str,
+    problems: &mut Problems,
+) -> Option<Sealing> {
+    let read: Result<Sealing, KeysError> = Sealing::parse(text);
+    read.map_err(|expected| section.report(field, place, expected.to_string(), problems)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::super::{Config, ConfigError};
+
+    const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+    fn parse(encryption: &str) -> Result<Config, ConfigError> {
+        let text = format!("placement: {{encryption: {encryption}}}");
+        Config::parse(&text, Path::new("c.yml"), None)
+    }
+
+    fn refusal(encryption: &str) -> String {
+        parse(encryption).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn keys_come_from_a_file_of_their_own_that_others_cannot_read() {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("keys");
+        let (shown, write) = (path.display(), |text: &str, mode| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        });
+        write(KEY, 0o600);
+        let config = parse(&format!("{{key_file: {shown}}}")).unwrap();
+        assert_eq!(config.clients.sealing.ids().count(), 1);
+        assert!(!format!("{config:?}").contains(KEY));
+        write(KEY, 0o644);
+        let message = refusal(&format!("{{key_file: {shown}}}"));
+        assert!(
+            message.contains("whose mode is 0644, expected a file without access for others"),
+            "{message}"
+        );
+        write("hunter2", 0o600);
+        let message = refusal(&format!("{{key_file: {shown}}}"));
+        assert!(
+            message.contains("32 bytes in Base64 in line 1") && !message.contains("hunter2"),
+            "{message}"
+        );
+        assert!(refusal("{key_file: /none}").contains("placement.encryption.key_file: got \"/none\""));
+    }
+
+    #[test]
+    fn keys_come_from_the_environment() {
+        // Every process has this one, and it is no key.
+        let message = refusal("{key_env: PATH}");
+        assert!(
+            message.contains("placement.encryption.key_env: got \"PATH\", expected 32 bytes"),
+            "{message}"
+        );
+        assert!(!message.contains("/bin"), "{message}");
+        for name in ["MADAKO_NONE_SUCH", "A=B"] {
+            assert!(
+                refusal(&format!("{{key_env: {name}}}")).contains("a variable of the environment"),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_the_section_nothing_is_encrypted_and_one_without_keys_is_refused() {
+        let config = Config::parse("placement:", Path::new("c.yml"), None).unwrap();
+        assert_eq!(config.clients.sealing.ids().count(), 0);
+        assert!(refusal("").contains("placement.encryption.key_file"));
+        assert!(refusal("{key_file: a, key_env: b}").contains("`key_file` or `key_env`"));
+    }
+}
