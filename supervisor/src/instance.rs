@@ -24,6 +24,7 @@ use madako_cluster_planner::{Planner, PlannerArguments};
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::latest::{self, Subscriber};
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::objects::Objects;
@@ -79,6 +80,8 @@ pub struct Ports {
     pub events: Arc<dyn EventSink>,
     /// What deciding about placement needs; `None`: this instance decides nothing about it.
     pub placement: Option<PlacementPorts>,
+    /// The API server of the cluster; `None`: it is not configured.
+    pub kubernetes: Option<Arc<dyn Kubernetes>>,
 }
 
 /// What deciding about placement needs.
@@ -406,6 +409,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             observations: observed,
+            kubernetes: self.ports.kubernetes.clone(),
             begun,
         };
         let id = &self.options.id;

@@ -11,7 +11,9 @@ use std::time::Duration;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
+use madako_kubernetes::{Access, ApiServer, ConnectError};
 use madako_messages::feed::Task;
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
@@ -41,6 +43,8 @@ pub struct ServiceOptions {
     pub journal: Journal,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// The API server of the cluster; without it no node is drained, and taints of nodes are not known.
+    pub kubernetes: Option<Access>,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -64,6 +68,9 @@ pub enum ServiceError {
     /// The way to the registry.
     #[error("the registry cannot be asked")]
     Transport(#[source] TransportError),
+    /// The client of the cluster's API server.
+    #[error(transparent)]
+    Kubernetes(ConnectError),
     /// The address of HTTP.
     #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
@@ -203,6 +210,13 @@ impl Service {
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
+            kubernetes: match &options.kubernetes {
+                None => None,
+                Some(access) => {
+                    let server = ApiServer::new(access, madako_kubernetes::Limits::default());
+                    Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
+                }
+            },
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();

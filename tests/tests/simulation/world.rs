@@ -244,6 +244,7 @@ impl World {
                 bomb: bomb.clone(),
             }),
             placement,
+            kubernetes: None,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.
