@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
-use madako_messages::event::EventSink;
 use madako_kubernetes::{Access, ApiServer, ConnectError};
+use madako_messages::event::EventSink;
 use madako_messages::feed::Task;
+use madako_messages::host::Host;
 use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
@@ -45,6 +46,8 @@ pub struct ServiceOptions {
     pub placement: Option<Placement>,
     /// The API server of the cluster; without it no node is drained, and taints of nodes are not known.
     pub kubernetes: Option<Access>,
+    /// Runs commands on the instance's host; `None`: it runs none.
+    pub host: Option<Arc<dyn Host>>,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -217,6 +220,7 @@ impl Service {
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
                 }
             },
+            host: options.host,
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();

@@ -30,6 +30,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
         kubernetes: options.config.kubernetes.clone(),
+        host: None,
     };
     let service = Service::start(&options.config, service_options)
         .await

@@ -245,6 +245,7 @@ impl World {
             }),
             placement,
             kubernetes: None,
+            host: None,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.

@@ -122,6 +122,7 @@ impl Running {
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
             placement: None,
             kubernetes: None,
+            host: None,
         };
         let options = InstanceOptions {
             id: format!("bench-{number}"),

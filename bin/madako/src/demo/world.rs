@@ -101,6 +101,7 @@ impl World {
             journal,
             placement: Some(placement_on(options.http)),
             kubernetes: None,
+            host: None,
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
