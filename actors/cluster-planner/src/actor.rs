@@ -259,8 +259,7 @@ impl PlannerState {
         };
         let started = Instant::now();
         let begun = *self.given.begun.borrow();
-        let at_start =
-            (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart)));
+        let at_start = (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart)));
         // As CKE does, a failure of the first plan does not keep the rules from being tried.
         let (first, not_applied) = match at_start {
             Some(Ok(plan)) => (Some(plan).filter(|plan| plan.action.is_some()), None),

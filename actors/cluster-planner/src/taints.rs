@@ -5,6 +5,9 @@
 //! configured, taints count as unknown, which keeps nobody from anything and replaces nobody (seed 000 makes them no
 //! must). A reign's first plan waits for the first answer, but not for long.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +29,10 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// Registers the help texts of these metrics.
 pub(crate) fn describe_metrics() {
-    describe_gauge!("madako_node_taints_known", "1 while the taints of Kubernetes' nodes are known well enough to plan with.");
+    describe_gauge!(
+        "madako_node_taints_known",
+        "1 while the taints of Kubernetes' nodes are known well enough to plan with."
+    );
     describe_gauge!(
         "madako_node_taints_timestamp_seconds",
         "Unix time of the API server's last good answer about the taints of nodes."

@@ -89,7 +89,11 @@ impl Access {
         let (cluster, user, names) = current(file, problems)?;
         if mode.is_some_and(|mode| mode & OTHERS != 0) && user.as_ref().is_some_and(holds_secret) {
             let mode = format!("{:04o}", mode.unwrap_or_default() & 0o7777);
-            problems.add("mode of the file", mode, "no access for others, because it holds credentials (chmod o-rwx)");
+            problems.add(
+                "mode of the file",
+                mode,
+                "no access for others, because it holds credentials (chmod o-rwx)",
+            );
         }
         let directory = path.parent().unwrap_or(Path::new(""));
         let reader = Reader { directory, problems };
@@ -135,10 +139,16 @@ fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option
     let cluster = file.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
     let Some(cluster) = cluster.and_then(|cluster| cluster.cluster) else {
         let expected = "the name of an entry of `clusters`";
-        problems.add(format!("contexts[{wanted}].context.cluster"), format!("{:?}", context.cluster), expected);
+        problems.add(
+            format!("contexts[{wanted}].context.cluster"),
+            format!("{:?}", context.cluster),
+            expected,
+        );
         return None;
     };
-    let Some(name) = context.user.filter(|user| !user.is_empty()) else { return Some((cluster, None, names)) };
+    let Some(name) = context.user.filter(|user| !user.is_empty()) else {
+        return Some((cluster, None, names));
+    };
     let user = file.auth_infos.into_iter().find(|user| user.name == name);
     if user.is_none() {
         let expected = "the name of an entry of `users`";
@@ -190,7 +200,11 @@ impl Reader<'_> {
         if self.problems.len() > begun {
             return None;
         }
-        let server = format!("{}://{}", url.scheme_str().unwrap_or_default(), url.authority().map_or("", |a| a.as_str()));
+        let server = format!(
+            "{}://{}",
+            url.scheme_str().unwrap_or_default(),
+            url.authority().map_or("", |a| a.as_str())
+        );
         let mut config = Config::new(url);
         config.root_cert = root_cert;
         config.tls_server_name = cluster.tls_server_name.filter(|name| !name.is_empty());
@@ -200,10 +214,15 @@ impl Reader<'_> {
         config.disable_compression = true;
         // What cannot be used is to show now, not at the first request.
         if config.rustls_client_config().is_err() {
-            let expected = "a certificate, the private key that belongs to it, and authorities that TLS can use";
+            let expected =
+                "a certificate, the private key that belongs to it, and authorities that TLS can use";
             self.problems.add(format!("{}.client-certificate", names.user), "", expected);
         } else if config.auth_layer().is_err() {
-            self.problems.add(format!("{}.token", names.user), "", "a token that a header can hold, or its file");
+            self.problems.add(
+                format!("{}.token", names.user),
+                "",
+                "a token that a header can hold, or its file",
+            );
         }
         self.problems.is_empty().then_some(Access { config, server })
     }
@@ -223,13 +242,15 @@ impl Reader<'_> {
     }
 
     fn user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
-        for (given, field) in [(user.exec.is_some(), "exec"), (user.auth_provider.is_some(), "auth-provider")] {
+        for (given, field) in [(user.exec.is_some(), "exec"), (user.auth_provider.is_some(), "auth-provider")]
+        {
             if given {
                 let expected = "no such field: no programs are run for credentials; give a token, a tokenFile or a client certificate";
                 self.problems.add(format!("{}.{field}", names.user), "", expected);
             }
         }
-        let token_file = user.token_file.as_deref().filter(|path| !path.is_empty()).map(|path| self.place(path));
+        let token_file =
+            user.token_file.as_deref().filter(|path| !path.is_empty()).map(|path| self.place(path));
         if let Some(path) = &token_file
             && let Err(expected) = read_file(path)
         {

@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use crate::access::Access;
 use crate::exchange::{self, Call, Until};
 use crate::{
-    MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer, convert,
+    MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer,
+    convert,
 };
 
 /// Who changed a field, as Kubernetes keeps it.
@@ -75,7 +76,10 @@ pub struct ApiServer {
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("server", &self.server).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("server", &self.server)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,7 +170,12 @@ impl ApiServer {
     }
 
     /// What a refused write to a pod means: `Ok(true)` that the pod is gone.
-    async fn gone_or(&self, error: KubernetesError, pod: &PodId, until: Until) -> Result<(), KubernetesError> {
+    async fn gone_or(
+        &self,
+        error: KubernetesError,
+        pod: &PodId,
+        until: Until,
+    ) -> Result<(), KubernetesError> {
         let gone = match &error {
             KubernetesError::NotFound { .. } => true,
             // Its uid is another one, or somebody else changed it at the same moment.
@@ -209,7 +218,8 @@ impl Kubernetes for ApiServer {
             chosen = chosen.labels(selector);
         }
         let namespaces: Vec<Namespace> = self.list(call, chosen, MAX_NAMESPACES).await?;
-        let names = namespaces.into_iter().map(|namespace| namespace.metadata.name.filter(|name| !name.is_empty()));
+        let names =
+            namespaces.into_iter().map(|namespace| namespace.metadata.name.filter(|name| !name.is_empty()));
         names.collect::<Option<_>>().ok_or_else(|| answer::malformed(call.what, "a namespace without a name"))
     }
 
@@ -260,7 +270,8 @@ impl Kubernetes for ApiServer {
                 ..DeleteOptions::default()
             }),
         };
-        let body = serde_json::to_vec(&body).map_err(|_| answer::malformed(&what, "it cannot be written as JSON"))?;
+        let body = serde_json::to_vec(&body)
+            .map_err(|_| answer::malformed(&what, "it cannot be written as JSON"))?;
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
         let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
         match exchange::ask(&self.client, call, request, until).await {

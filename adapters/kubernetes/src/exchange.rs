@@ -88,7 +88,8 @@ pub(crate) async fn ask(
 ) -> Result<String, Failed> {
     let plain = |error| Failed { error, budget: None };
     // Names and selectors were checked: what remains is what nobody foresaw.
-    let request = request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
+    let request =
+        request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
     let begun = Instant::now();
     let result = match timeout_at(until.at, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
@@ -121,7 +122,12 @@ pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T
     serde_path_to_error::deserialize(&mut input).map_err(|error| {
         // The place, not the value: pods hold secrets of others.
         let place = error.inner();
-        let why = format!("not what was expected at {} (line {}, column {})", error.path(), place.line(), place.column());
+        let why = format!(
+            "not what was expected at {} (line {}, column {})",
+            error.path(),
+            place.line(),
+            place.column()
+        );
         answer::malformed(call.what, &why)
     })
 }

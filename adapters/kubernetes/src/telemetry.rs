@@ -18,7 +18,11 @@ pub fn describe_metrics() {
         "Requests to the API server of Kubernetes by call (nodes, namespaces, pods, pod, cordon, uncordon, dry-run, evict, \
          delete) and outcome: ok, not-found, budget, unavailable, refused or malformed."
     );
-    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the API server of Kubernetes took, by call.");
+    describe_histogram!(
+        SECONDS,
+        Unit::Seconds,
+        "Time that requests to the API server of Kubernetes took, by call."
+    );
 }
 
 /// Counts and times one request.

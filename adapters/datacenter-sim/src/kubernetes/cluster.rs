@@ -158,7 +158,8 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.ready = Some(ready);
         if ready {
-            let waiting: Vec<u64> = self.on(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
+            let waiting: Vec<u64> =
+                self.on(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
             for uid in waiting {
                 self.plan(uid);
             }
@@ -443,7 +444,10 @@ impl Cluster {
     }
 
     fn on(&self, node: &str) -> impl Iterator<Item = (u64, &Kept)> {
-        self.pods.iter().filter(move |(_, kept)| kept.node.as_deref() == Some(node)).map(|(uid, kept)| (*uid, kept))
+        self.pods
+            .iter()
+            .filter(move |(_, kept)| kept.node.as_deref() == Some(node))
+            .map(|(uid, kept)| (*uid, kept))
     }
 }
 

@@ -48,7 +48,8 @@ fn split(selector: &str) -> Vec<&str> {
 
 fn requirement(part: &str) -> Result<Requirement<'_>, String> {
     let wrong = || format!("unable to parse requirement: {part}");
-    let key = |key: &'_ str| !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
+    let key =
+        |key: &'_ str| !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
     for (sign, negated) in [("!=", true), ("==", false), ("=", false)] {
         if let Some((name, value)) = part.split_once(sign) {
             let (name, value) = (name.trim(), value.trim());
@@ -56,7 +57,11 @@ fn requirement(part: &str) -> Result<Requirement<'_>, String> {
                 return Err(wrong());
             }
             let values = BTreeSet::from([value]);
-            return Ok(if negated { Requirement::IsNot(name, values) } else { Requirement::Is(name, values) });
+            return Ok(if negated {
+                Requirement::IsNot(name, values)
+            } else {
+                Requirement::Is(name, values)
+            });
         }
     }
     if let Some((head, list)) = part.split_once('(') {

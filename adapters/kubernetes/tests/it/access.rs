@@ -55,15 +55,21 @@ fn tokens_and_certificates_are_taken_inline_and_from_files() {
     files.write("token", "a-secret-token");
     let inline = |text: &str| STANDARD.encode(text);
     let ca_inline = format!("{{certificate-authority-data: {}}}", inline(&authority.pem()));
-    let pair_inline =
-        format!("{{client-certificate-data: {}, client-key-data: {}}}", inline(&pair.certificate), inline(&pair.key));
+    let pair_inline = format!(
+        "{{client-certificate-data: {}, client-key-data: {}}}",
+        inline(&pair.certificate),
+        inline(&pair.key)
+    );
     let absolute = format!("{{tokenFile: {}}}", files.0.path().join("token").display());
     for (cluster, user) in [
         ("{certificate-authority: ca.crt}", "{token: a-secret-token}"),
         ("{certificate-authority: ca.crt}", "{tokenFile: token}"),
         (ca_inline.as_str(), absolute.as_str()),
         (ca_inline.as_str(), pair_inline.as_str()),
-        ("{certificate-authority: ca.crt, tls-server-name: kubernetes}", "{client-certificate: client.crt, client-key: client.key}"),
+        (
+            "{certificate-authority: ca.crt, tls-server-name: kubernetes}",
+            "{client-certificate: client.crt, client-key: client.key}",
+        ),
     ] {
         let access = Access::read(&files.write("kubeconfig", &kubeconfig(SERVER, cluster, user)));
         let access = access.unwrap_or_else(|error| panic!("{cluster} {user}: {error}"));
@@ -90,19 +96,40 @@ fn everything_that_is_wrong_is_named_and_nothing_secret_is_repeated() {
     for (text, found) in [
         (kubeconfig("", fine, token), vec!["clusters[ours].cluster.server"]),
         (kubeconfig("10.0.0.1:6443", fine, token), vec!["clusters[ours].cluster.server", "https"]),
-        (kubeconfig("https://me:hunter2@10.0.0.1", fine, token), vec!["clusters[ours].cluster.server", "without user"]),
-        (kubeconfig("http://10.0.0.1:8080", fine, token), vec!["clusters[ours].cluster.server", "credentials"]),
+        (
+            kubeconfig("https://me:hunter2@10.0.0.1", fine, token),
+            vec!["clusters[ours].cluster.server", "without user"],
+        ),
+        (
+            kubeconfig("http://10.0.0.1:8080", fine, token),
+            vec!["clusters[ours].cluster.server", "credentials"],
+        ),
         (kubeconfig(SERVER, "{insecure-skip-tls-verify: true}", token), vec!["insecure-skip-tls-verify"]),
         (kubeconfig(SERVER, "{proxy-url: \"http://hunter2@proxy\"}", token), vec!["proxy-url"]),
-        (kubeconfig(SERVER, "{certificate-authority: gone.crt}", token), vec!["certificate-authority", "gone.crt"]),
-        (kubeconfig(SERVER, "{certificate-authority: hunter2.pem}", token), vec!["certificate-authority", "as PEM"]),
-        (kubeconfig(SERVER, "{certificate-authority-data: \"hunter2!\"}", token), vec!["certificate-authority-data", "base64"]),
+        (
+            kubeconfig(SERVER, "{certificate-authority: gone.crt}", token),
+            vec!["certificate-authority", "gone.crt"],
+        ),
+        (
+            kubeconfig(SERVER, "{certificate-authority: hunter2.pem}", token),
+            vec!["certificate-authority", "as PEM"],
+        ),
+        (
+            kubeconfig(SERVER, "{certificate-authority-data: \"hunter2!\"}", token),
+            vec!["certificate-authority-data", "base64"],
+        ),
         (kubeconfig(SERVER, fine, "{exec: {command: hunter2}}"), vec!["users[us].user.exec", "no programs"]),
         (kubeconfig(SERVER, fine, "{auth-provider: {name: hunter2}}"), vec!["users[us].user.auth-provider"]),
         (kubeconfig(SERVER, fine, "{tokenFile: gone}"), vec!["users[us].user.tokenFile", "gone"]),
         (kubeconfig(SERVER, fine, "{token: \"hunter2\\n\"}"), vec!["users[us].user.token", "header"]),
-        (kubeconfig(SERVER, fine, "{client-certificate: client.crt}"), vec!["users[us].user.client-key", "both"]),
-        (kubeconfig(SERVER, fine, "{client-key: client.key}"), vec!["users[us].user.client-certificate", "both"]),
+        (
+            kubeconfig(SERVER, fine, "{client-certificate: client.crt}"),
+            vec!["users[us].user.client-key", "both"],
+        ),
+        (
+            kubeconfig(SERVER, fine, "{client-key: client.key}"),
+            vec!["users[us].user.client-certificate", "both"],
+        ),
         (
             kubeconfig(SERVER, fine, "{client-certificate: client.crt, client-key: client.key}"),
             vec!["users[us].user.client-certificate", "belongs to it"],
@@ -112,11 +139,23 @@ fn everything_that_is_wrong_is_named_and_nothing_secret_is_repeated() {
             vec!["users[us].user.client-certificate"],
         ),
         (kubeconfig(SERVER, fine, "{exec: {}, tokenFile: gone}"), vec!["user.exec", "user.tokenFile"]),
-        (kubeconfig(SERVER, fine, token).replace("current-context: main", "current-context: other"), vec!["current-context", "other"]),
+        (
+            kubeconfig(SERVER, fine, token).replace("current-context: main", "current-context: other"),
+            vec!["current-context", "other"],
+        ),
         (kubeconfig(SERVER, fine, token).replace("current-context: main\n", ""), vec!["current-context"]),
-        (kubeconfig(SERVER, fine, token).replace("cluster: ours,", "cluster: other,"), vec!["contexts[main].context.cluster"]),
-        (kubeconfig(SERVER, fine, token).replace("user: us}", "user: other}"), vec!["contexts[main].context.user"]),
-        ("users: [{name: us, user: {token: [hunter2]}}]".to_owned(), vec!["YAML or JSON of a kubeconfig", "line 1"]),
+        (
+            kubeconfig(SERVER, fine, token).replace("cluster: ours,", "cluster: other,"),
+            vec!["contexts[main].context.cluster"],
+        ),
+        (
+            kubeconfig(SERVER, fine, token).replace("user: us}", "user: other}"),
+            vec!["contexts[main].context.user"],
+        ),
+        (
+            "users: [{name: us, user: {token: [hunter2]}}]".to_owned(),
+            vec!["YAML or JSON of a kubeconfig", "line 1"],
+        ),
         ("hunter2".to_owned(), vec!["YAML or JSON of a kubeconfig"]),
         (" ".repeat(usize::try_from(MAX_FILE_BYTES).unwrap() + 1), vec!["at most 1048576 bytes"]),
     ] {
@@ -137,7 +176,8 @@ fn credentials_that_others_can_read_are_refused() {
     let pair = authority.client("madako", "people");
     files.write("client.crt", &pair.certificate);
     let key = files.write("client.key", &pair.key);
-    let open = |path: &PathBuf, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let open =
+        |path: &PathBuf, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     let path = files.write("kubeconfig", &kubeconfig(SERVER, "{}", "{token: hunter2}"));
     for (mode, refused) in [(0o600, false), (0o640, false), (0o644, true), (0o602, true)] {
         open(&path, mode);

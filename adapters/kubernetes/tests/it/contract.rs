@@ -52,8 +52,14 @@ pub(crate) async fn holds(site: &dyn Site) {
 async fn nodes_and_namespaces(site: &dyn Site) {
     let api = site.api();
     assert_eq!(api.nodes().await.unwrap(), []);
-    site.node(NODES[0], &[["example.com/disk", "slow", "PreferNoSchedule"], ["cke.cybozu.com/state", "retiring", "NoExecute"]])
-        .await;
+    site.node(
+        NODES[0],
+        &[
+            ["example.com/disk", "slow", "PreferNoSchedule"],
+            ["cke.cybozu.com/state", "retiring", "NoExecute"],
+        ],
+    )
+    .await;
     site.node(NODES[1], &[]).await;
     site.node(NODES[2], &[]).await;
     let nodes = node_map(site).await;
@@ -141,7 +147,8 @@ async fn who_owns_pods(site: &dyn Site) {
     let (api, permit) = (site.api(), permit());
     let bare = running(site, "grey", "bare", 1).await.remove(0).1;
     assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Accepted);
-    until("the pod of nobody is gone", async || pods(site, "grey", "bare").await.is_empty().then_some(())).await;
+    until("the pod of nobody is gone", async || pods(site, "grey", "bare").await.is_empty().then_some(()))
+        .await;
     assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Gone);
     assert_eq!(api.evict(&permit, &bare.id, true).await.unwrap(), Eviction::Gone);
     api.delete(&permit, &bare.id).await.unwrap();
@@ -161,13 +168,17 @@ async fn a_budget_refuses(site: &dyn Site) {
         min_available,
     };
     site.budget(budget(2)).await;
-    let counted = |answer: &Eviction| matches!(answer, Eviction::Refused { why } if why.contains("2 healthy pods"));
+    let counted =
+        |answer: &Eviction| matches!(answer, Eviction::Refused { why } if why.contains("2 healthy pods"));
     until("the budget counts two pods and refuses", async || {
         counted(&api.evict(&permit, &pod.id, true).await.unwrap()).then_some(())
     })
     .await;
     let refused = api.evict(&permit, &pod.id, false).await.unwrap();
-    assert!(matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")), "{refused:?}");
+    assert!(
+        matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")),
+        "{refused:?}"
+    );
     assert_eq!(running(site, "red", "web", 2).await, before, "what was refused changed nothing");
 
     // Deletion asks no budget. The pod comes again elsewhere, as another one.
@@ -270,7 +281,8 @@ async fn pods(site: &dyn Site, namespace: &str, owner: &str) -> Vec<(String, Pod
     let mut found = Vec::new();
     for node in NODES {
         let pods = site.api().pods_on(node).await.unwrap();
-        let of_owner = |pod: &Pod| pod.id.namespace == namespace && pod.id.name.starts_with(&format!("{owner}-"));
+        let of_owner =
+            |pod: &Pod| pod.id.namespace == namespace && pod.id.name.starts_with(&format!("{owner}-"));
         found.extend(pods.into_iter().filter(of_owner).map(|pod| (node.to_owned(), pod)));
     }
     found

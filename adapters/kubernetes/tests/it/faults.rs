@@ -50,9 +50,18 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
         ("no JSON", "<html>welcome</html>".to_owned()),
         ("nothing", String::new()),
         ("half", "{\"kind\": \"NodeList\", \"items\": [".to_owned()),
-        ("another type", json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": 7}).to_string()),
-        ("another kind", json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string()),
-        ("wrong field", list(json!([{"metadata": {"name": "a"}, "spec": {"unschedulable": "hunter2"}}])).to_string()),
+        (
+            "another type",
+            json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": 7}).to_string(),
+        ),
+        (
+            "another kind",
+            json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string(),
+        ),
+        (
+            "wrong field",
+            list(json!([{"metadata": {"name": "a"}, "spec": {"unschedulable": "hunter2"}}])).to_string(),
+        ),
         ("no name", list(json!([{"metadata": {"name": "a"}}, {"metadata": {}}])).to_string()),
         ("empty name", list(json!([{"metadata": {"name": ""}}])).to_string()),
     ] {
@@ -62,8 +71,14 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
     }
     let error = nodes(|| Reply::CutOff, patient()).await;
     assert!(matches!(&error, KubernetesError::Unavailable { .. }), "{error:?}");
-    for endless in [nodes(|| Reply::Endless, patient()).await, nodes(|| Reply::Whole(200, " ".repeat(300_000)), patient()).await] {
-        assert!(matches!(&endless, KubernetesError::Malformed { why, .. } if why.contains("longer")), "{endless:?}");
+    for endless in [
+        nodes(|| Reply::Endless, patient()).await,
+        nodes(|| Reply::Whole(200, " ".repeat(300_000)), patient()).await,
+    ] {
+        assert!(
+            matches!(&endless, KubernetesError::Malformed { why, .. } if why.contains("longer")),
+            "{endless:?}"
+        );
     }
     // A refusal that does not end is bounded as well.
     let error = nodes(|| Reply::Whole(500, "x".repeat(300_000)), patient()).await;
@@ -85,13 +100,19 @@ async fn pages_that_do_not_end_end() {
     };
     let fake = Fake::start(move |_| Reply::Whole(200, page(Vec::new()))).await;
     let error = fake.adapter(patient()).nodes().await.unwrap_err();
-    assert!(matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("empty page")), "{error:?}");
+    assert!(
+        matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("empty page")),
+        "{error:?}"
+    );
     assert_eq!(fake.asked().len(), 1);
 
     let nodes: Vec<Value> = (0..3_000).map(|n| json!({"metadata": {"name": format!("node-{n}")}})).collect();
     let fake = Fake::start(move |_| Reply::Whole(200, page(nodes.clone()))).await;
     let error = fake.adapter(patient()).nodes().await.unwrap_err();
-    assert!(matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("more than")), "{error:?}");
+    assert!(
+        matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("more than")),
+        "{error:?}"
+    );
     let asked = fake.asked();
     assert_eq!(asked.len(), madako_kubernetes::MAX_NODES / 3_000 + 1);
     assert!(asked[0].target.contains("limit=2") && asked[1].target.contains("continue=more"), "{asked:?}");
@@ -108,19 +129,26 @@ async fn a_pod_of_another_node_is_never_among_those_to_drain() {
     let api = fake.adapter(patient());
     assert_eq!(api.pods_on("10.0.0.2").await.unwrap()[0].id, pod());
     let error = api.pods_on("10.0.0.1").await.unwrap_err();
-    assert!(matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("another node")), "{error:?}");
+    assert!(
+        matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("another node")),
+        "{error:?}"
+    );
     assert!(fake.asked()[0].target.contains("fieldSelector=spec.nodeName%3D10.0.0.2"), "{:?}", fake.asked());
 }
 
 #[tokio::test]
 async fn only_a_disruption_budget_looks_like_one() {
-    let budget = json!([{"reason": "DisruptionBudget", "message": "The disruption budget all needs 2 healthy pods"}]);
+    let budget =
+        json!([{"reason": "DisruptionBudget", "message": "The disruption budget all needs 2 healthy pods"}]);
     let evict = async |code: u16, body: String| {
         let fake = Fake::start(move |_| Reply::Whole(code, body.clone())).await;
         fake.adapter(patient()).evict(&permit(), &pod(), false).await
     };
     let refused = evict(429, status(429, "TooManyRequests", &budget)).await.unwrap();
-    assert!(matches!(&refused, Eviction::Refused { why } if why.contains("needs 2 healthy pods")), "{refused:?}");
+    assert!(
+        matches!(&refused, Eviction::Refused { why } if why.contains("needs 2 healthy pods")),
+        "{refused:?}"
+    );
     // Too busy, forbidden by somebody's webhook, or a load balancer's page.
     for (code, body) in [
         (429, status(429, "TooManyRequests", &json!([]))),
@@ -131,7 +159,10 @@ async fn only_a_disruption_budget_looks_like_one() {
         (404, "404 page not found".to_owned()),
     ] {
         let error = evict(code, body.clone()).await.unwrap_err();
-        assert!(matches!(&error, KubernetesError::Refused { status, .. } if *status == code), "{body}: {error:?}");
+        assert!(
+            matches!(&error, KubernetesError::Refused { status, .. } if *status == code),
+            "{body}: {error:?}"
+        );
         assert!(!error.to_string().contains('\n'), "{error}");
     }
     assert_eq!(evict(404, status(404, "NotFound", &json!([]))).await.unwrap(), Eviction::Gone);
@@ -143,7 +174,10 @@ async fn after_a_conflict_the_pod_is_looked_at() {
         let fake = Fake::start(move |asked| match asked.method.as_str() {
             "GET" => {
                 let metadata = json!({"name": "front-1", "namespace": "web", "uid": uid});
-                Reply::Whole(200, json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string())
+                Reply::Whole(
+                    200,
+                    json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string(),
+                )
             }
             _ => Reply::Whole(409, status(409, "Conflict", &json!([]))),
         })
@@ -177,10 +211,17 @@ async fn what_is_asked_is_what_kubernetes_expects() {
         assert_eq!((&body["kind"], &body["apiVersion"]), (&json!("Eviction"), &json!("policy/v1")), "{body}");
         assert_eq!(body["deleteOptions"]["preconditions"]["uid"], "uid-1", "{body}");
         assert_eq!(body["deleteOptions"]["dryRun"], dry_run, "{body}");
-        assert!(body["deleteOptions"]["gracePeriodSeconds"].is_null(), "the pod's own grace period counts: {body}");
+        assert!(
+            body["deleteOptions"]["gracePeriodSeconds"].is_null(),
+            "the pod's own grace period counts: {body}"
+        );
     }
     assert_eq!((asked[2].method.as_str(), &body(2)["preconditions"]["uid"]), ("DELETE", &json!("uid-1")));
-    assert!(asked[3].head.to_lowercase().contains("application/strategic-merge-patch+json"), "{}", asked[3].head);
+    assert!(
+        asked[3].head.to_lowercase().contains("application/strategic-merge-patch+json"),
+        "{}",
+        asked[3].head
+    );
     assert!(asked[3].target.contains("fieldManager=madako"), "{}", asked[3].target);
     assert!(asked.iter().all(|asked| asked.head.contains("Bearer a-secret-token")));
 

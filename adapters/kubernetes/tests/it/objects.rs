@@ -26,7 +26,12 @@ pub(crate) async fn node(client: &Client, name: &str, taints: &[[&str; 3]]) {
         .map(|[key, value, effect]| json!({"key": key, "value": value, "effect": effect}))
         .collect();
     let spec = json!({"taints": taints});
-    create(client, "/api/v1/nodes", &json!({"metadata": {"name": name, "labels": {"name": name}}, "spec": spec})).await;
+    create(
+        client,
+        "/api/v1/nodes",
+        &json!({"metadata": {"name": name, "labels": {"name": name}}, "spec": spec}),
+    )
+    .await;
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     patch(client, &format!("/api/v1/nodes/{name}/status"), &status).await.unwrap();
 }
@@ -156,7 +161,8 @@ async fn round(client: &Client, stuck: &Mutex<BTreeSet<String>>) {
     for pod in &pods {
         let (metadata, spec) = (&pod["metadata"], &pod["spec"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (namespace, name, uid) = (text(&metadata["namespace"]), text(&metadata["name"]), text(&metadata["uid"]));
+        let (namespace, name, uid) =
+            (text(&metadata["namespace"]), text(&metadata["name"]), text(&metadata["uid"]));
         let path = format!("{}/{name}", pods_of(&namespace));
         let result = if !metadata["deletionTimestamp"].is_null() {
             if stuck.lock().unwrap().contains(&uid) {
@@ -167,7 +173,10 @@ async fn round(client: &Client, stuck: &Mutex<BTreeSet<String>>) {
             client.request_text(request.body(options.into_bytes()).unwrap()).await
         } else if spec["nodeName"].is_null() {
             let field = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
-            let open = nodes.iter().filter(|node| node["spec"]["unschedulable"] != true).map(|node| text(&node["metadata"]["name"]));
+            let open = nodes
+                .iter()
+                .filter(|node| node["spec"]["unschedulable"] != true)
+                .map(|node| text(&node["metadata"]["name"]));
             let chosen = match spec.pointer(field) {
                 Some(node) => Some(text(node)),
                 None => open.min_by_key(|name| on(name)),

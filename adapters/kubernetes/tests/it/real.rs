@@ -35,7 +35,8 @@ impl Site for Real {
     }
 
     async fn workload(&self, workload: Workload) {
-        let nodes: BTreeSet<String> = self.api.nodes().await.unwrap().into_iter().map(|node| node.name).collect();
+        let nodes: BTreeSet<String> =
+            self.api.nodes().await.unwrap().into_iter().map(|node| node.name).collect();
         objects::workload(&self.admin, &workload, &nodes).await;
     }
 
@@ -87,7 +88,8 @@ async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
     }
 
     // Who may nothing is told so, and who is not known as well; neither shows the token.
-    let (permit, pod) = (permit(), PodId { namespace: "default".into(), name: "web".into(), uid: "1".into() });
+    let (permit, pod) =
+        (permit(), PodId { namespace: "default".into(), name: "web".into(), uid: "1".into() });
     for (token, status) in [(NOBODY, 403), ("token-that-is-not-known", 401)] {
         let api = server.adapter(token, Limits::default());
         let refusals = [
@@ -100,7 +102,10 @@ async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
             api.delete(&permit, &pod).await.unwrap_err(),
         ];
         for refusal in refusals {
-            assert!(matches!(&refusal, KubernetesError::Refused { status: found, .. } if *found == status), "{refusal:?}");
+            assert!(
+                matches!(&refusal, KubernetesError::Refused { status: found, .. } if *found == status),
+                "{refusal:?}"
+            );
             assert!(!format!("{refusal} {refusal:?} {api:?}").contains(token), "{refusal:?}");
         }
     }
@@ -133,15 +138,23 @@ async fn an_api_server_that_hangs_or_is_gone_holds_nobody_up() {
     // For what works on a busy machine, the usual limits.
     let (patient, hasty) = (
         server.adapter(MADAKO, Limits::default()),
-        server.adapter(MADAKO, Limits { read_deadline: deadline, write_deadline: deadline, ..Limits::default() }),
+        server.adapter(
+            MADAKO,
+            Limits { read_deadline: deadline, write_deadline: deadline, ..Limits::default() },
+        ),
     );
     patient.nodes().await.unwrap();
     let permit = permit();
 
     server.freeze();
     let begun = tokio::time::Instant::now();
-    for late in [hasty.nodes().await.map(|_| ()).unwrap_err(), hasty.cordon(&permit, "10.0.0.1").await.unwrap_err()] {
-        assert!(matches!(&late, KubernetesError::Unavailable { why, .. } if why.contains("within 2s")), "{late:?}");
+    for late in
+        [hasty.nodes().await.map(|_| ()).unwrap_err(), hasty.cordon(&permit, "10.0.0.1").await.unwrap_err()]
+    {
+        assert!(
+            matches!(&late, KubernetesError::Unavailable { why, .. } if why.contains("within 2s")),
+            "{late:?}"
+        );
     }
     let took = begun.elapsed();
     assert!(took >= 2 * deadline && took < 10 * deadline, "{took:?}");

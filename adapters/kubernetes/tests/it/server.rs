@@ -210,7 +210,8 @@ impl Server {
     /// Writes a kubeconfig and says where.
     fn kubeconfig(&self, name: &str, user: &str) -> PathBuf {
         let path = self.directory.path().join(format!("{name}.kubeconfig"));
-        std::fs::write(&path, crate::access::kubeconfig(&self.url, "{certificate-authority: ca.crt}", user)).unwrap();
+        std::fs::write(&path, crate::access::kubeconfig(&self.url, "{certificate-authority: ca.crt}", user))
+            .unwrap();
         restrict(&path);
         path
     }
