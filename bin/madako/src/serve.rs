@@ -37,7 +37,6 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
         kubernetes: options.config.kubernetes.clone(),
-        host: None,
         host: Some(Arc::new(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
     let service = Service::start(&options.config, service_options)
