@@ -49,6 +49,7 @@ fn template(workload: &Workload, restart: &str) -> Value {
             "restartPolicy": restart,
             "terminationGracePeriodSeconds": workload.grace.as_secs(),
             "containers": [{"name": "main", "image": "none"}],
+            "tolerations": [{"operator": "Exists"}],
         },
     })
 }
