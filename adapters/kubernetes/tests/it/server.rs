@@ -114,7 +114,7 @@ impl Server {
                 "--unsafe-no-fsync".to_owned(),
             ],
         );
-        let key = write("server.key", &key);
+        let (certificate, key) = (write("server.crt", &certificate), write("server.key", &key));
         let tokens = format!("{ADMIN},admin,1,system:masters\n{MADAKO},madako,2\n{NOBODY},nobody,3\n");
         let api = spawn(
             &programs.join("kube-apiserver"),
@@ -125,14 +125,14 @@ impl Server {
                 "--bind-address=127.0.0.1".to_owned(),
                 "--advertise-address=10.96.0.1".to_owned(),
                 "--endpoint-reconciler-type=none".to_owned(),
-                format!("--tls-cert-file={}", write("server.crt", &certificate)),
+                format!("--tls-cert-file={certificate}"),
                 format!("--tls-private-key-file={key}"),
                 format!("--client-ca-file={}", write("ca.crt", &authority.pem())),
                 format!("--token-auth-file={}", write("tokens", &tokens)),
                 "--authorization-mode=RBAC".to_owned(),
                 "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
                 format!("--service-account-signing-key-file={key}"),
-                format!("--service-account-key-file={key}"),
+                format!("--service-account-key-file={certificate}"),
                 "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
                 // Nodes keep the taints that a test gives them; no controller is there to take others away.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
