@@ -1,6 +1,8 @@
 //! The planner's shell: it waits for state and observations, plans when both allow it, and asks the
 //! leader to commit.
 
+mod taints;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::taints::{self, NodeTaints};
+use self::taints::NodeTaints;
 use crate::{Moment, PlanInput, plan};
 
 /// An observation older than this many poll intervals is not planned on (design, section 5).

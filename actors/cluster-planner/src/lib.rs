@@ -33,7 +33,6 @@ mod planner;
 pub mod render;
 mod rules;
 mod score;
-mod taints;
 mod templates;
 #[cfg(test)]
 mod testing;
