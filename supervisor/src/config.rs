@@ -19,6 +19,7 @@ mod document;
 pub mod duration;
 mod embedded;
 mod encryption;
+mod kubernetes;
 mod pem;
 mod placement;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madako_kubernetes::Access;
 use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 
@@ -66,6 +68,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// How the API server of the cluster is reached; without it no node is drained, and taints of nodes are not known.
+    pub kubernetes: Option<Access>,
     /// What is allowed but unwise: to be logged once by `serve`.
     pub warnings: Vec<String>,
 }
@@ -134,12 +138,14 @@ impl Config {
             .map_or(madako_store::DEFAULT_TIMEOUT, |text| checked_timeout(&text, &mut problems));
         let embedded = root.section("embedded", &mut problems);
         let placement = root.section("placement", &mut problems);
+        let kubernetes = root.section("kubernetes", &mut problems);
         let access = access::read(&mut root, &mut problems, &mut warnings);
         root.finish(&mut problems);
         let embedded = embedded.map(|section| embedded::read(section, &mut problems, &mut warnings));
         let (embedded, embedded_secret) = embedded.unzip();
         let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
         let (placement, placement_secret) = placement.unzip();
+        let kubernetes = kubernetes.and_then(|section| kubernetes::read(section, &mut problems));
 
         let secret = access.secret.or(embedded_secret.flatten()).or(placement_secret.flatten());
         if let (Some(mode), Some(field)) = (mode, secret) {
@@ -170,6 +176,7 @@ impl Config {
             timeout: clients.timeout,
             clients,
             placement,
+            kubernetes,
             warnings,
         })
     }

@@ -28,6 +28,7 @@ fn load(config: &str) -> Result<Config, ConfigError> {
 const SECTIONS: &str = "
 zz: 1
 embedded: {zz: 1}
+kubernetes: {zz: 1}
 placement:
   zz: 1
   encryption: {zz: 1}
