@@ -215,6 +215,15 @@ pub enum PollerMessage {
         /// Its answer.
         result: Result<Fetched, RegistryError>,
     },
+    /// Time for the next poll of what should be repaired.
+    ReportsTick,
+    /// A poll of what should be repaired ended.
+    ReportsPolled {
+        /// Which one; an older one is ignored.
+        poll: u64,
+        /// Its answer.
+        result: Result<Fetched, RegistryError>,
+    },
 }
 
 impl Addressed for PollerMessage {

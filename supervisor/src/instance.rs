@@ -385,6 +385,7 @@ impl Director {
 
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
+        let (reports, _reported) = latest::channel();
         let (begun, _) = watch::channel(false);
         let leader = actor_name(&self.options.id, LEADER);
         let poller = PollerArguments {
@@ -396,6 +397,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             observations,
+            reports,
         };
         let planner = PlannerArguments {
             epoch: epoch.number,

@@ -1,5 +1,6 @@
 //! The operator's commands: ckecli's words, outputs and stored bytes; for placement, krakectl's words.
 
+pub(crate) mod auto_repair;
 pub(crate) mod bootstrap;
 pub(crate) mod cluster;
 pub(crate) mod completion;

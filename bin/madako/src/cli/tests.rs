@@ -64,6 +64,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "sabakan set-variables",
             "sabakan get-variables",
             "sabakan confirm-removal",
+            "auto-repair plan",
             "leader",
             "status",
             "history",

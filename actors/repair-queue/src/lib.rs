@@ -1,0 +1,17 @@
+//! RepairQueue: which machines are repaired, and when.
+//!
+//! [`limiter`] decides which reports of the registry become entries of the queue, and [`hold`] which racks are held
+//! back because several of their machines failed at about the same time.
+//!
+//! # Guarantees
+//! - Limiters only ever refuse: without a constraint that allows entries nothing is repaired automatically.
+//! - Each report is either added or refused with the first reason that applies.
+//! - The same inputs give the same answer; what is held does not change while the inputs say the same.
+//!
+//! # Does not
+//! The brains know no clock, no chance and no I/O.
+
+pub mod hold;
+pub mod limiter;
+#[cfg(test)]
+mod testing;
