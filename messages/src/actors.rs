@@ -16,6 +16,7 @@ use crate::guard::GuardState;
 use crate::invariants::Violation;
 use crate::mailbox::Addressed;
 use crate::observation::Observation;
+use crate::permit::Permit;
 use crate::placement::decision::{ExplainError, Explanation, WhatIf};
 use crate::placement::fit::Compared;
 use crate::placement::kind::ObjectKey;
@@ -25,6 +26,7 @@ use crate::placement::ownership::Ownership;
 use crate::placement::providers::Samples;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
+use crate::repair::change::RepairChange;
 use crate::state::ClusterState;
 use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
@@ -77,6 +79,8 @@ pub enum Mutation {
         /// Mod revision of the state that was read; 0 for none.
         revision: i64,
     },
+    /// Something of the repair queue.
+    Repair(Box<RepairChange>),
     /// Resources of placement, and what is kept of it. See [`crate::placement::limits`] for its size.
     Placement {
         /// What is changed, for the log and for metrics.
@@ -97,6 +101,7 @@ impl Mutation {
         match self {
             Self::Cluster { .. } => "cluster",
             Self::Guard { .. } => "removal-guard",
+            Self::Repair(change) => change.what,
             Self::Placement { what, .. } => what,
         }
     }
@@ -166,6 +171,13 @@ pub enum LeaderMessage {
         mutation: Mutation,
         /// Answered when it is durable, or why it is not.
         reply: RpcReplyPort<Result<Committed, CommitError>>,
+    },
+    /// The right to act outside etcd in an epoch.
+    Permit {
+        /// Number of the caller's epoch.
+        epoch: i64,
+        /// Answered with a permit, or with none when this instance does not hold that epoch.
+        reply: RpcReplyPort<Option<Permit>>,
     },
     /// The store is ready for the reign of an epoch.
     Prepared {

@@ -1,7 +1,11 @@
 //! The repair queue: its entries, what machines are reported for repair, and what holds repairs back.
 
+pub mod change;
+pub mod config;
 mod entry;
 pub mod hold;
+pub mod kept;
+pub mod queue;
 pub mod refusal;
 pub mod report;
 
