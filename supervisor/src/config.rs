@@ -20,6 +20,7 @@ pub mod duration;
 mod embedded;
 mod pem;
 mod placement;
+mod repair;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
 pub use placement::{Api, Authentication, Metrics, Placement};
+pub use repair::Repair;
 
 /// Where CKE's programs look for the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
@@ -65,6 +67,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// How repairs are held back.
+    pub repair: Repair,
     /// What is allowed but unwise: to be logged once by `serve`.
     pub warnings: Vec<String>,
 }
@@ -133,12 +137,15 @@ impl Config {
             .map_or(madako_store::DEFAULT_TIMEOUT, |text| checked_timeout(&text, &mut problems));
         let embedded = root.section("embedded", &mut problems);
         let placement = root.section("placement", &mut problems);
+        let repair = root.section("repair", &mut problems);
         let access = access::read(&mut root, &mut problems, &mut warnings);
         root.finish(&mut problems);
         let embedded = embedded.map(|section| embedded::read(section, &mut problems, &mut warnings));
         let (embedded, embedded_secret) = embedded.unzip();
         let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
         let (placement, placement_secret) = placement.unzip();
+
+        let repair = repair.map_or_else(Repair::default, |section| repair::read(section, &mut problems));
 
         let secret = access.secret.or(embedded_secret.flatten()).or(placement_secret.flatten());
         if let (Some(mode), Some(field)) = (mode, secret) {
@@ -168,6 +175,7 @@ impl Config {
             timeout: clients.timeout,
             clients,
             placement,
+            repair,
             warnings,
         })
     }

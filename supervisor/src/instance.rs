@@ -31,6 +31,7 @@ use madako_messages::placement::objects::Objects;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::placement::providers::MetricsProviders;
 use madako_messages::ports::{Clock, Registry};
+use madako_messages::repair::hold::HoldSettings;
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
@@ -114,6 +115,8 @@ pub struct InstanceOptions {
     pub session_ttl: Duration,
     /// How long a worker must have been retired before it is removed.
     pub retire_wait: Duration,
+    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    pub hold: Option<HoldSettings>,
     /// Seed of the jitter of its restarts.
     pub seed: u64,
 }

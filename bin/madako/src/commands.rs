@@ -8,5 +8,7 @@ pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod leader;
 pub(crate) mod placement;
+pub(crate) mod repair_queue;
 pub(crate) mod sabakan;
+pub(crate) mod settings;
 pub(crate) mod status;

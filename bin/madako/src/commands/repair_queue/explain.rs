@@ -1,0 +1,113 @@
+//! `madako repair-queue explain`: what would happen next, when, and what stands in the way.
+
+mod reports;
+
+use std::collections::BTreeMap;
+
+use madako_messages::ports::Clock;
+use madako_messages::repair::hold::Hold;
+use madako_messages::state::ClusterState;
+use madako_messages::store::Store;
+use madako_supervisor::config::Config;
+use serde::Serialize;
+
+use self::reports::Report;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::{Format, Table, show};
+
+/// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
+///
+/// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off. Nothing is
+/// changed. Machines that are not reported and have no entry are not shown.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"
+)]
+pub(crate) struct Args {
+    /// Address of one machine [default: all]
+    address: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Explanation {
+    /// `None`: the registry was not asked, or did not answer.
+    reports: Option<Vec<Report>>,
+    held: Vec<Held>,
+}
+
+/// A rack that is held.
+#[derive(Serialize)]
+struct Held {
+    rack: String,
+    label: String,
+    since: Option<String>,
+    machines: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) async fn run(
+    args: &Args,
+    global: &Global,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
+    let settings = Config::load(global.config.as_deref())?.repair.hold;
+    let snapshot = store.list("").await?;
+    let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    let found = reports::gather(&state, settings.as_ref(), clock).await?;
+    let stored = || state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect();
+    let (reports, holds) = match found {
+        Some((reports, holds)) => (Some(reports), holds),
+        None => (None, stored()),
+    };
+    let reports = reports.map(|mut reports| {
+        reports.retain(|report| args.address.as_ref().is_none_or(|address| report.address == *address));
+        reports
+    });
+    let explanation = Explanation { reports, held: held(&holds) };
+    show(args.output, &explanation, table)
+}
+
+fn held(holds: &BTreeMap<String, Hold>) -> Vec<Held> {
+    let held = holds.iter().filter(|(_, hold)| hold.is_held());
+    held.map(|(rack, hold)| Held {
+        rack: rack.clone(),
+        label: hold.label.to_string(),
+        since: hold.since().map(|since| super::moment(Some(since))),
+        machines: hold.machines().into_keys().map(str::to_owned).collect(),
+    })
+    .collect()
+}
+
+fn table(explanation: &Explanation) -> String {
+    let mut parts = Vec::new();
+    if !explanation.held.is_empty() {
+        let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
+        for held in &explanation.held {
+            let since = held.since.clone().unwrap_or_default();
+            table.row([held.rack.clone(), held.label.clone(), since, held.machines.join(",")]);
+        }
+        parts.push(table.text());
+    }
+    let reports = explanation.reports.as_deref().unwrap_or_default();
+    if !reports.is_empty() {
+        let mut table = Table::new(["REPORTED", "SERIAL", "STATE", "SINCE", "NEXT", "IN THE WAY"]);
+        for report in reports {
+            table.row([
+                report.address.clone(),
+                report.serial.clone(),
+                report.state.to_owned(),
+                report.since.clone(),
+                report.next.clone(),
+                report.obstacle.clone().unwrap_or_default(),
+            ]);
+        }
+        parts.push(table.text());
+    }
+    if parts.is_empty() { "Nothing is to be repaired.\n".to_owned() } else { parts.join("\n") }
+}
