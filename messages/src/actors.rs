@@ -14,6 +14,7 @@ use crate::constraints::Constraints;
 use crate::feed::Handled;
 use crate::guard::GuardState;
 use crate::invariants::Violation;
+use crate::kubernetes::drain::DrainNews;
 use crate::mailbox::Addressed;
 use crate::observation::Observation;
 use crate::permit::Permit;
@@ -27,6 +28,7 @@ use crate::placement::providers::Samples;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
 use crate::repair::change::RepairChange;
+use crate::repair::command::{CommandEnd, HealthAnswer};
 use crate::state::ClusterState;
 use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
@@ -255,6 +257,57 @@ pub enum PlannerMessage {
 
 impl Addressed for PlannerMessage {
     const ACTOR: &'static str = "cluster-planner";
+}
+
+/// Messages of the repair queue.
+#[derive(Debug)]
+pub enum RepairMessage {
+    /// The store's state changed.
+    State(Arc<ClusterState>, Handled),
+    /// Time for the next round of health checks.
+    Tick,
+    /// A time came, or something may be tried again.
+    Look,
+    /// A transaction ended.
+    Written(Result<Committed, CommitError>),
+    /// A health check ended.
+    Checked {
+        /// The entry.
+        index: i64,
+        /// Which check of it; one that was given up is ignored.
+        check: u64,
+        /// What it said; `None`: it was not run.
+        health: Option<HealthAnswer>,
+    },
+    /// A command ended, with all its retries.
+    Ran {
+        /// Number of its operation record.
+        record: i64,
+        /// How.
+        end: CommandEnd,
+    },
+    /// Something is to be said of a drain.
+    Drained {
+        /// The entry.
+        index: i64,
+        /// Which drain of it; one that was given up is ignored.
+        drain: u64,
+        /// What.
+        news: DrainNews,
+    },
+    /// The nodes that are cordoned by us, or why that is not known.
+    Cordoned(Result<Vec<String>, String>),
+    /// An uncordoning ended, for better or worse.
+    Uncordoned {
+        /// The node.
+        node: String,
+        /// Why it failed.
+        failed: Option<String>,
+    },
+}
+
+impl Addressed for RepairMessage {
+    const ACTOR: &'static str = "repair-queue";
 }
 
 /// Messages of the fetcher of metrics.

@@ -13,10 +13,12 @@ pub mod tree;
 pub fn describe_metrics() {
     madako_app_scheduler::describe_metrics();
     madako_cluster_planner::describe_metrics();
+    madako_host::describe_metrics();
     madako_http::describe_metrics();
     madako_leader::describe_metrics();
     madako_messages::mailbox::describe_metrics();
     madako_metrics_fetcher::describe_metrics();
+    madako_repair_queue::describe_metrics();
     madako_metrics_providers::describe_metrics();
     madako_sabakan::describe_metrics();
     madako_sabakan_poller::describe_metrics();

@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::hold::holds_after;
-    use crate::testing::{machine, now};
+    use crate::machines::{machine, now};
 
     fn refusal(serial: &str, reason: Reason) -> Refusal {
         Refusal { address: "10.0.0.1".to_owned(), serial: serial.to_owned(), reason }

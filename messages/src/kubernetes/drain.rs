@@ -44,6 +44,17 @@ pub enum Unfinished {
     Pod(PodId),
 }
 
+/// What is told of a drain under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainNews {
+    /// It goes on, and waits for this.
+    Waits(String),
+    /// Only pods that stay are left.
+    Done,
+    /// It cannot be done.
+    Failed(String),
+}
+
 impl fmt::Display for PodId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)

@@ -1,6 +1,7 @@
 //! The repair queue: its entries, what machines are reported for repair, and what holds repairs back.
 
 pub mod change;
+pub mod command;
 pub mod config;
 mod entry;
 pub mod hold;

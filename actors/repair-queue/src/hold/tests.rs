@@ -6,7 +6,7 @@ use madako_messages::machine::MachineState;
 use madako_messages::repair::hold::Label;
 
 use super::*;
-use crate::testing::{aged, later, machine, now};
+use crate::machines::{aged, later, machine, now};
 
 fn settings() -> HoldSettings {
     HoldSettings::default()

@@ -5,7 +5,7 @@ mod properties;
 use madako_messages::repair::RepairStatus;
 
 use super::*;
-use crate::testing::{machine, now};
+use crate::machines::{machine, now};
 
 /// What limiters judge by, all of it owned.
 #[derive(Debug, Clone, Default)]

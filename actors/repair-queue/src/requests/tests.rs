@@ -5,7 +5,7 @@ use madako_messages::observation::Query;
 use madako_messages::store::{Condition, Entry};
 
 use super::*;
-use crate::testing::{machine, now};
+use crate::machines::{machine, now};
 
 fn state(values: &[(&str, &str)]) -> ClusterState {
     let entry = |(at, (key, value)): (usize, &(&str, &str))| {

@@ -8,6 +8,9 @@ use madako_messages::ports::Clock;
 use madako_messages::repair::hold::Hold;
 use madako_messages::state::ClusterState;
 use madako_messages::store::Store;
+use madako_repair_queue::explain::{Beside, explain};
+use madako_repair_queue::outlook::Explained;
+use madako_repair_queue::requests::held_addresses;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
@@ -38,6 +41,7 @@ struct Explanation {
     /// `None`: the registry was not asked, or did not answer.
     reports: Option<Vec<Report>>,
     held: Vec<Held>,
+    entries: Vec<Explained>,
 }
 
 /// A rack that is held.
@@ -61,15 +65,19 @@ pub(super) async fn run(
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let found = reports::gather(&state, settings.as_ref(), clock).await?;
     let stored = || state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect();
-    let (reports, holds) = match found {
-        Some((reports, holds)) => (Some(reports), holds),
-        None => (None, stored()),
+    let (reports, holds, machines) = match found {
+        Some(found) => (Some(found.reports), found.holds, found.machines),
+        None => (None, stored(), Vec::new()),
     };
+    let address = args.address.as_deref();
     let reports = reports.map(|mut reports| {
-        reports.retain(|report| args.address.as_ref().is_none_or(|address| report.address == *address));
+        reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
-    let explanation = Explanation { reports, held: held(&holds) };
+    let beside = Beside { held: held_addresses(&state, &machines, settings.as_ref()), kubernetes: false };
+    let outlooks = explain(&state, &beside, address, clock.now());
+    let entries = outlooks.iter().map(Explained::from).collect();
+    let explanation = Explanation { reports, held: held(&holds), entries };
     show(args.output, &explanation, table)
 }
 
@@ -103,9 +111,17 @@ fn table(explanation: &Explanation) -> String {
                 report.serial.clone(),
                 report.state.to_owned(),
                 report.since.clone(),
-                report.next.clone(),
-                report.obstacle.clone().unwrap_or_default(),
+                report.what.clone(),
+                report.why.clone().unwrap_or_default(),
             ]);
+        }
+        parts.push(table.text());
+    }
+    if !explanation.entries.is_empty() {
+        let mut table = Table::new(["ENTRY", "ADDRESS", "NEXT", "IN THE WAY"]);
+        for entry in &explanation.entries {
+            let why = entry.why.clone().unwrap_or_default();
+            table.row([entry.index.to_string(), entry.address.clone(), entry.what.clone(), why]);
         }
         parts.push(table.text());
     }
