@@ -170,6 +170,8 @@ fn log(instance: &str, event: &Event) {
 
 /// Logs what became of reports for repair: a line for each reason and rack, however many machines there are.
 fn report_news(instance: &str, news: &ReportNews) {
+    use tracing::{info, warn};
+
     let named = |serials: &mut dyn Iterator<Item = &str>| -> String {
         serials.take(MOST_NAMED).collect::<Vec<_>>().join(", ")
     };

@@ -18,7 +18,7 @@ use crate::access::{self, decode};
 use crate::cli::{Global, whole_number};
 use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
-use crate::output::{Format, OutputArgs, Table, print, show};
+use crate::output::{OutputArgs, Table, print, show};
 
 /// Shows or changes the queue of machines that are to be repaired.
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ mod krakectl;
 mod operate;
 mod planning;
 mod program;
+mod repair_queue;
 mod running;
 mod service;
 mod shows;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use madako_messages::cluster::Cluster;
+use madako_messages::go::escaped;
 use madako_messages::keys;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::config::RepairConfig;
@@ -53,7 +54,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
                 Condition::Unchanged { key: key.clone(), revision: 0 },
             ],
             writes: vec![
-                put(&key, serde_json::to_vec(&entry)?),
+                put(&key, escaped(serde_json::to_string(&entry)?).into_bytes()),
                 put(keys::REPAIRS_WRITE_INDEX, (entry.index + 1).to_string().into_bytes()),
             ],
         };

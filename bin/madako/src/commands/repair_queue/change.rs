@@ -1,6 +1,7 @@
 //! Commands that change entries which are there: each is read again when somebody else was faster, so that nothing that
 //! the service wrote meanwhile is undone.
 
+use madako_messages::go::escaped;
 use madako_messages::keys;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::store::Store;
@@ -28,7 +29,7 @@ async fn change(
             return Ok(Some(false));
         }
         let conditions = vec![unchanged(&key, Some(&stored))];
-        if put_if(store, &key, serde_json::to_vec(&entry)?, conditions).await? {
+        if put_if(store, &key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
             return Ok(Some(true));
         }
     }

@@ -30,12 +30,28 @@ pub(super) struct Report {
     pub(super) state: &'static str,
     /// When its state changed.
     pub(super) since: String,
-    /// What happens next.
-    pub(super) next: String,
-    /// What stands in the way.
-    pub(super) obstacle: Option<String>,
-    /// When that ends by itself, if that is known.
-    pub(super) until: Option<String>,
+    /// Name of what comes next.
+    pub(super) next: &'static str,
+    /// The same as a sentence.
+    pub(super) what: String,
+    /// When what stands in the way ends by itself, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<String>,
+    /// Name of what stands in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) obstacle: Option<&'static str>,
+    /// The same as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) reports: Vec<Report>,
+    /// What is kept of racks after it.
+    pub(super) holds: Holds,
+    /// The machines that are reported.
+    pub(super) machines: Vec<Machine>,
 }
 
 /// Asks the registry and the limiters. `None`: it is not asked, or did not answer, which is told.
@@ -43,7 +59,7 @@ pub(super) async fn gather(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
-) -> Result<Option<(Vec<Report>, Holds)>, Failure> {
+) -> Result<Option<Found>, Failure> {
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
         warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
@@ -91,7 +107,8 @@ pub(super) async fn gather(
             None => refused.next().map(|refusal| refused_report(machine, refusal, at)),
         }
     });
-    Ok(Some((reports.collect(), decision.holds)))
+    let reports = reports.collect();
+    Ok(Some(Found { reports, holds: decision.holds, machines }))
 }
 
 fn added_report(
@@ -101,36 +118,34 @@ fn added_report(
     at: OffsetDateTime,
 ) -> Report {
     let missing = state.repair_config.as_ref().and_then(|config| config.of(entry).err());
+    let RepairQueueEntry { operation, machine_type, .. } = entry;
     Report {
-        address: entry.address.clone(),
-        next: format!(
-            "the leader adds it at its next poll: {} of type {:?}",
-            entry.operation, entry.machine_type
-        ),
-        obstacle: missing.map(|missing| format!("{missing}: its entry will wait for that")),
-        until: None,
-        ..reported(machine, at)
+        what: format!("the leader adds {operation} for type {machine_type:?} at its next poll"),
+        obstacle: missing.as_ref().map(|_| "missing"),
+        why: missing.map(|missing| format!("{missing}: its entry will wait for that")),
+        ..reported(machine, &entry.address, at)
     }
 }
 
 fn refused_report(machine: &Machine, refusal: &Refusal, at: OffsetDateTime) -> Report {
     Report {
-        address: refusal.address.clone(),
-        next: "it is not added".to_owned(),
-        obstacle: Some(refusal.reason.to_string()),
-        until: refusal.reason.until().map(|until| moment(Some(until))),
-        ..reported(machine, at)
+        at: refusal.reason.until().map(|until| moment(Some(until))),
+        obstacle: Some(refusal.reason.name()),
+        why: Some(refusal.reason.to_string()),
+        ..reported(machine, &refusal.address, at)
     }
 }
 
-fn reported(machine: &Machine, at: OffsetDateTime) -> Report {
+fn reported(machine: &Machine, address: &str, at: OffsetDateTime) -> Report {
     Report {
-        address: String::new(),
+        address: address.to_owned(),
         serial: machine.spec.serial.clone(),
         state: machine.status.state.name(),
         since: moment(Some(changed_at(machine, at))),
-        next: String::new(),
+        next: "add",
+        what: "it would be added".to_owned(),
+        at: None,
         obstacle: None,
-        until: None,
+        why: None,
     }
 }
