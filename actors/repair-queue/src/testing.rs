@@ -1,5 +1,6 @@
 //! Queues, clusters and configurations for tests.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub(crate) const REPAIR: &str = r#"{
 pub(crate) struct Store {
     pub(crate) revision: i64,
     pub(crate) entries: BTreeMap<String, Entry>,
+    last: RefCell<Option<Arc<ClusterState>>>,
 }
 
 impl Store {
@@ -102,7 +104,9 @@ impl Store {
     }
 
     pub(crate) fn state(&self) -> Arc<ClusterState> {
-        Arc::new(ClusterState::decode(self.revision, &self.entries, None))
+        let mut last = self.last.borrow_mut();
+        let state = ClusterState::decode(self.revision, &self.entries, last.as_deref());
+        Arc::clone(last.insert(Arc::new(state)))
     }
 
     /// Whether every condition holds.

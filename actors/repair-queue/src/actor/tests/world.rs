@@ -165,7 +165,9 @@ impl Kubernetes for FakeKubernetes {
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
         let mut state = self.ask(format!("cordon {node}"))?;
-        let node = state.nodes.entry(node.to_owned()).or_default();
+        let known = state.nodes.entry(node.to_owned()).or_default();
+        node.clone_into(&mut known.name);
+        let node = known;
         node.unschedulable = true;
         node.annotations.insert(ANNOTATION_REBOOT.to_owned(), "true".to_owned());
         Ok(())
