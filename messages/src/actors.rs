@@ -30,6 +30,7 @@ use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
 use crate::repair::change::RepairChange;
 use crate::repair::command::{CommandEnd, HealthAnswer};
+use crate::repair::report::Reports;
 use crate::state::ClusterState;
 use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
@@ -265,6 +266,8 @@ impl Addressed for PlannerMessage {
 pub enum RepairMessage {
     /// The store's state changed.
     State(Arc<ClusterState>, Handled),
+    /// The registry reported machines for repair.
+    Reported(Arc<Reports>, Handled),
     /// Time for the next round of health checks.
     Tick,
     /// A time came, or something may be tried again.

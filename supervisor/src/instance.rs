@@ -394,7 +394,7 @@ impl Director {
 
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
-        let (reports, _reported) = latest::channel();
+        let (reports, reported) = latest::channel();
         let (begun, _) = watch::channel(false);
         let leader = actor_name(&self.options.id, LEADER);
         let poller = PollerArguments {
@@ -418,6 +418,8 @@ impl Director {
             clock: Arc::clone(&self.ports.clock),
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
+            reports: reported,
+            hold: self.options.hold.clone(),
             host: self.ports.host.clone(),
             kubernetes: None,
         };

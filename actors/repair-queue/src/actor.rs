@@ -7,6 +7,7 @@ mod command;
 mod drain;
 mod nodes;
 mod permits;
+mod requests;
 mod telemetry;
 mod work;
 
@@ -26,6 +27,8 @@ use madako_messages::ports::Clock;
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::change::RepairChange;
 use madako_messages::repair::command::CommandEnd;
+use madako_messages::repair::hold::HoldSettings;
+use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
@@ -35,6 +38,7 @@ use tokio::time::Instant;
 
 use self::nodes::Cordons;
 use self::permits::Permits;
+use self::requests::Requests;
 use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::work::{Checks, Draining, Running};
@@ -68,6 +72,10 @@ pub struct RepairArguments {
     pub events: Arc<dyn EventSink>,
     /// The store's state.
     pub state: Subscriber<Arc<ClusterState>>,
+    /// What the registry reports for repair.
+    pub reports: Subscriber<Arc<Reports>>,
+    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    pub hold: Option<HoldSettings>,
     /// Runs commands; `None`: this instance runs none.
     pub host: Option<Arc<dyn Host>>,
     /// Kubernetes; `None`: no way there is configured.
@@ -82,7 +90,8 @@ pub struct RepairState {
     given: RepairArguments,
     myself: ActorRef<Letter<RepairMessage>>,
     state: Option<Arc<ClusterState>>,
-    /// Racks that are held, by the address of each entry's machine that stands in one.
+    requests: Requests,
+    /// Racks that are held, by the address of each machine that stands in one.
     held: BTreeMap<String, String>,
     /// Revision of the last commit: an older state is not decided on.
     committed: i64,
@@ -108,7 +117,7 @@ pub struct RepairState {
     next: u64,
     timer: Option<Task>,
     wake: Option<Task>,
-    _feed: Task,
+    _feeds: [Task; 2],
 }
 
 /// What a transaction in flight is for.
@@ -156,13 +165,17 @@ impl Actor for Repair {
         myself: ActorRef<Letter<RepairMessage>>,
         given: RepairArguments,
     ) -> Result<RepairState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), RepairMessage::State);
+        let feeds = [
+            forward(given.state.clone(), myself.clone(), RepairMessage::State),
+            forward(given.reports.clone(), myself.clone(), RepairMessage::Reported),
+        ];
         myself.cast(RepairMessage::Tick.into())?;
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
             given,
             myself,
             state: None,
+            requests: Requests::default(),
             held: BTreeMap::new(),
             committed: 0,
             refused: None,
@@ -180,7 +193,7 @@ impl Actor for Repair {
             next: 0,
             timer: None,
             wake: None,
-            _feed: feed,
+            _feeds: feeds,
         })
     }
 
@@ -194,6 +207,10 @@ impl Actor for Repair {
         let _handled = match letter.open() {
             RepairMessage::State(new, handled) => {
                 state.state = Some(new);
+                Some(handled)
+            }
+            RepairMessage::Reported(reports, handled) => {
+                state.requests.newest = Some(reports);
                 Some(handled)
             }
             RepairMessage::Tick => {
@@ -271,7 +288,7 @@ impl RepairState {
         let Some(state) = self.newest() else { return };
         self.clear(&state);
         self.uncordon_idle(&state);
-        if self.settle(&state) {
+        if self.settle(&state) || self.request(&state) {
             return;
         }
         let started = Instant::now();
