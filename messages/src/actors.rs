@@ -16,7 +16,7 @@ use crate::guard::GuardState;
 use crate::invariants::Violation;
 use crate::kubernetes::drain::DrainNews;
 use crate::mailbox::Addressed;
-use crate::observation::Observation;
+use crate::observation::{Observation, TaintsLook};
 use crate::permit::Permit;
 use crate::placement::decision::{ExplainError, Explanation, WhatIf};
 use crate::placement::fit::Compared;
@@ -253,6 +253,8 @@ pub enum PlannerMessage {
     State(Arc<ClusterState>, Handled),
     /// The registry was polled.
     Observed(Arc<Observation>, Handled),
+    /// The API server was asked for the taints of its nodes.
+    Taints(Arc<TaintsLook>, Handled),
     /// Something of before may be different by now: a commit that failed, an observation that grew old.
     LookAgain,
 }

@@ -171,6 +171,18 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The taints of Kubernetes' nodes are known.
+    TaintsKnown {
+        /// How many nodes have some.
+        nodes: usize,
+    },
+    /// The taints of Kubernetes' nodes are not known, or not any more: plans do without them.
+    TaintsUnknown {
+        /// Why.
+        why: String,
+        /// How old the last good answer is; `None`: there was none.
+        age: Option<Duration>,
+    },
     /// Nothing is planned.
     Blocked(Blocked),
     /// There is nothing to do.

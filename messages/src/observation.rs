@@ -1,11 +1,12 @@
 //! What a poll of the registry returned, with its time and what was asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use crate::cluster::Taint;
 use crate::guard::GuardState;
 use crate::machine::Machine;
 
@@ -35,4 +36,13 @@ pub struct Observation {
     pub query: Query,
     /// Present when the removal guard holds the observation back: nothing is planned on it.
     pub held: Option<GuardState>,
+}
+
+/// What a look at the taints of Kubernetes' nodes came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaintsLook {
+    /// The taints of each node that has some, by its name; or why they are not known.
+    pub result: Result<BTreeMap<String, Vec<Taint>>, String>,
+    /// When it began.
+    pub seen: Instant,
 }

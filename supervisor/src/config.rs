@@ -18,6 +18,7 @@ mod access;
 mod document;
 pub mod duration;
 mod embedded;
+mod kubernetes;
 mod pem;
 mod placement;
 mod repair;
@@ -30,6 +31,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madako_kubernetes::Access;
 use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 
@@ -69,6 +71,8 @@ pub struct Config {
     pub placement: Option<Placement>,
     /// How repairs are held back.
     pub repair: Repair,
+    /// How the API server of the cluster is reached; without it no node is drained, and taints of nodes are not known.
+    pub kubernetes: Option<Access>,
     /// What is allowed but unwise: to be logged once by `serve`.
     pub warnings: Vec<String>,
 }
@@ -138,12 +142,14 @@ impl Config {
         let embedded = root.section("embedded", &mut problems);
         let placement = root.section("placement", &mut problems);
         let repair = root.section("repair", &mut problems);
+        let kubernetes = root.section("kubernetes", &mut problems);
         let access = access::read(&mut root, &mut problems, &mut warnings);
         root.finish(&mut problems);
         let embedded = embedded.map(|section| embedded::read(section, &mut problems, &mut warnings));
         let (embedded, embedded_secret) = embedded.unzip();
         let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
         let (placement, placement_secret) = placement.unzip();
+        let kubernetes = kubernetes.and_then(|section| kubernetes::read(section, &mut problems));
 
         let repair = repair.map_or_else(Repair::default, |section| repair::read(section, &mut problems));
 
@@ -176,6 +182,7 @@ impl Config {
             clients,
             placement,
             repair,
+            kubernetes,
             warnings,
         })
     }

@@ -25,6 +25,7 @@ use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
 use madako_messages::host::Host;
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::latest::{self, Subscriber};
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::objects::Objects;
@@ -84,6 +85,8 @@ pub struct Ports {
     pub events: Arc<dyn EventSink>,
     /// What deciding about placement needs; `None`: this instance decides nothing about it.
     pub placement: Option<PlacementPorts>,
+    /// The API server of the cluster; `None`: it is not configured.
+    pub kubernetes: Option<Arc<dyn Kubernetes>>,
     /// Runs commands on the instance's host; `None`: this instance runs none, and says so where one is due.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -421,7 +424,7 @@ impl Director {
             reports: reported,
             hold: self.options.hold.clone(),
             host: self.ports.host.clone(),
-            kubernetes: None,
+            kubernetes: self.ports.kubernetes.clone(),
         };
         let planner = PlannerArguments {
             epoch: epoch.number,
@@ -432,6 +435,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             observations: observed,
+            kubernetes: self.ports.kubernetes.clone(),
             begun,
         };
         let id = &self.options.id;

@@ -105,6 +105,13 @@ fn log(instance: &str, event: &Event) {
             "the removal guard holds an observation back"
         ),
         Event::Released { why } => info!(instance, why, "the removal guard lets observations through"),
+        Event::TaintsKnown { nodes } => info!(instance, nodes, "the taints of Kubernetes' nodes are known"),
+        Event::TaintsUnknown { why, age } => warn!(
+            instance,
+            why,
+            seconds = age.map(|age| age.as_secs()),
+            "the taints of Kubernetes' nodes are not known: plans do without them"
+        ),
         // So every reign begins; a store or registry that does not answer is told by itself.
         Event::Blocked(why @ (Blocked::NoState | Blocked::NoObservation)) => {
             info!(instance, reason = why.name(), %why, "nothing is planned yet");

@@ -15,6 +15,7 @@ pub fn describe_metrics() {
     madako_cluster_planner::describe_metrics();
     madako_host::describe_metrics();
     madako_http::describe_metrics();
+    madako_kubernetes::describe_metrics();
     madako_leader::describe_metrics();
     madako_messages::mailbox::describe_metrics();
     madako_metrics_fetcher::describe_metrics();

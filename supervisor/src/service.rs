@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
+use madako_kubernetes::{Access, ApiServer, ConnectError};
 use madako_messages::event::EventSink;
 use madako_messages::feed::Task;
 use madako_messages::host::Host;
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
@@ -42,6 +44,8 @@ pub struct ServiceOptions {
     pub journal: Journal,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// The API server of the cluster; without it no node is drained, and taints of nodes are not known.
+    pub kubernetes: Option<Access>,
     /// Runs commands on the instance's host; `None`: it runs none.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -67,6 +71,9 @@ pub enum ServiceError {
     /// The way to the registry.
     #[error("the registry cannot be asked")]
     Transport(#[source] TransportError),
+    /// The client of the cluster's API server.
+    #[error(transparent)]
+    Kubernetes(ConnectError),
     /// The address of HTTP.
     #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
@@ -206,6 +213,13 @@ impl Service {
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
+            kubernetes: match &options.kubernetes {
+                None => None,
+                Some(access) => {
+                    let server = ApiServer::new(access, madako_kubernetes::Limits::default());
+                    Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
+                }
+            },
             host: options.host,
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;

@@ -1,19 +1,18 @@
 //! The planner's shell: it waits for state and observations, plans when both allow it, and asks the
 //! leader to commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::{CommitError, Evidence, Mutation, PlannerMessage};
-use madako_messages::cluster::Taint;
 use madako_messages::event::{Blocked, Event, EventSink};
 use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
 use madako_messages::keys;
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::latest::Subscriber;
 use madako_messages::mailbox::Letter;
-use madako_messages::observation::Observation;
+use madako_messages::observation::{Observation, TaintsLook};
 use madako_messages::plan::{Plan, PlanError};
 use madako_messages::ports::Clock;
 use madako_messages::state::ClusterState;
@@ -22,6 +21,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::taints::{self, NodeTaints};
 use crate::{Moment, PlanInput, plan};
 
 /// An observation older than this many poll intervals is not planned on (design, section 5).
@@ -55,6 +55,8 @@ pub struct PlannerArguments {
     pub state: Subscriber<Arc<ClusterState>>,
     /// What polls of the registry returned.
     pub observations: Subscriber<Arc<Observation>>,
+    /// The API server of the cluster; without it taints of nodes are not known.
+    pub kubernetes: Option<Arc<dyn Kubernetes>>,
     /// Whether this epoch's first plan, which only applies a changed template, was made already.
     pub begun: watch::Sender<bool>,
 }
@@ -67,6 +69,7 @@ pub struct PlannerState {
     given: PlannerArguments,
     state: Option<Arc<ClusterState>>,
     observation: Option<Arc<Observation>>,
+    taints: NodeTaints,
     /// Revision of the last commit: an older state is not planned on.
     committed: i64,
     /// Pause before the next try of a commit, and the timer of that try.
@@ -88,7 +91,7 @@ enum Told {
 /// What a look at the inputs led to.
 enum Considered {
     Blocked(Blocked),
-    /// The state is older than the last commit; a newer one is on its way.
+    /// The state is older than the last commit, or taints were asked for and not told: what is missing is on its way.
     Behind,
     Planned(Box<Decision>),
 }
@@ -112,6 +115,7 @@ struct Inputs {
 
 /// Registers the help texts of the planner's metrics.
 pub fn describe_metrics() {
+    taints::describe_metrics();
     describe_counter!(
         "madako_plans_total",
         "Plans by action; nothing to do is \"none\", a failure \"failed\"."
@@ -140,12 +144,14 @@ impl Actor for Planner {
     ) -> Result<PlannerState, ActorProcessingErr> {
         let feeds = [
             forward(given.state.clone(), myself.clone(), PlannerMessage::State),
-            forward(given.observations.clone(), myself, PlannerMessage::Observed),
+            forward(given.observations.clone(), myself.clone(), PlannerMessage::Observed),
         ];
+        let taints = NodeTaints::start(given.kubernetes.clone(), given.interval, myself);
         Ok(PlannerState {
             given,
             state: None,
             observation: None,
+            taints,
             committed: 0,
             retry: None,
             told: None,
@@ -169,6 +175,12 @@ impl Actor for Planner {
             PlannerMessage::Observed(new, handled) => {
                 state.look_when_stale(&myself, &new);
                 state.observation = Some(new);
+                Some(handled)
+            }
+            PlannerMessage::Taints(look, handled) => {
+                if !state.take_taints(&look) {
+                    return Ok(());
+                }
                 Some(handled)
             }
             PlannerMessage::LookAgain => None,
@@ -219,7 +231,7 @@ impl PlannerState {
     /// Looks at the inputs and plans when they allow it.
     fn consider(&self) -> Considered {
         let Some(state) = &self.state else { return Considered::Blocked(Blocked::NoState) };
-        if state.revision < self.committed {
+        if state.revision < self.committed || self.taints.awaited() {
             return Considered::Behind;
         }
         if let Some(blocked) = blocked_by_state(state) {
@@ -234,23 +246,20 @@ impl PlannerState {
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
             return Considered::Blocked(Blocked::NoTemplate);
         };
-        let input = |moment, node_taints| PlanInput {
+        let input = |moment| PlanInput {
             template: &template.value,
             constraints: &constraints.value,
             machines: &observation.machines,
             current: state.cluster.as_ref().map(|cluster| &*cluster.value),
-            node_taints,
+            node_taints: self.taints.known(),
             now: self.given.clock.now(),
             retire_wait: self.given.retire_wait,
             template_changed: state.template_changed(),
             moment,
         };
-        // The taints of Kubernetes nodes: their source comes with the Kubernetes adapter.
-        let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
         let started = Instant::now();
         let begun = *self.given.begun.borrow();
-        let at_start =
-            (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart, &node_taints)));
+        let at_start = (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart)));
         // As CKE does, a failure of the first plan does not keep the rules from being tried.
         let (first, not_applied) = match at_start {
             Some(Ok(plan)) => (Some(plan).filter(|plan| plan.action.is_some()), None),
@@ -259,8 +268,19 @@ impl PlannerState {
         };
         let inputs =
             Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first: first.is_some() };
-        let result = first.map_or_else(|| plan(&input(Moment::Running, &node_taints)), Ok);
+        let result = first.map_or_else(|| plan(&input(Moment::Running)), Ok);
         Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
+    }
+
+    /// Takes what is known of taints now; whether plans may come out otherwise.
+    fn take_taints(&mut self, look: &TaintsLook) -> bool {
+        #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
+        let unix = self.given.clock.now().unix_timestamp() as f64;
+        let (changed, event) = self.taints.take(look, self.given.interval * STALE_AFTER_POLLS, unix);
+        if let Some(event) = event {
+            self.given.events.emit(event);
+        }
+        changed
     }
 
     fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<Blocked> {

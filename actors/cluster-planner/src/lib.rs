@@ -33,6 +33,7 @@ mod planner;
 pub mod render;
 mod rules;
 mod score;
+mod taints;
 mod templates;
 #[cfg(test)]
 mod testing;

@@ -36,6 +36,10 @@ pub(crate) enum Kind {
     OutageTakes = 20,
     PowerOnTakes = 21,
     MetricTurn = 22,
+    PodStartTakes = 23,
+    PodEndTakes = 24,
+    JobTakes = 25,
+    PodNode = 26,
 }
 
 /// The source of all choices of one data center.

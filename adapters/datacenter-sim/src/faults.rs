@@ -99,6 +99,12 @@ impl FaultSwitch {
 
     /// Waits as long as the faults of time say.
     pub(crate) async fn delay(&self) {
+        self.slow().await;
+        self.until_no_hang().await;
+    }
+
+    /// Waits as long as each answer takes.
+    pub(crate) async fn slow(&self) {
         let slow = self.present.borrow().iter().find_map(|fault| match fault {
             Fault::Slow(by) => Some(*by),
             _ => None,
@@ -106,6 +112,10 @@ impl FaultSwitch {
         if let Some(by) = slow {
             tokio::time::sleep(by).await;
         }
+    }
+
+    /// Returns when answers come at all.
+    pub(crate) async fn until_no_hang(&self) {
         self.until(|present| !present.contains(&Fault::Hang)).await;
     }
 

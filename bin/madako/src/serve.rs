@@ -37,6 +37,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         version: VERSION,
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
+        kubernetes: options.config.kubernetes.clone(),
         host: Some(Arc::new(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
     let service = Service::start(&options.config, service_options)

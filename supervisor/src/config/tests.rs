@@ -342,3 +342,43 @@ fn a_missing_file_is_an_error_only_if_it_was_named() {
     assert!(matches!(Config::load(Some(&path)), Err(ConfigError::Read { .. })));
     assert!(matches!(Config::load(Some(dir.path())), Err(ConfigError::Read { .. })));
 }
+
+#[test]
+fn the_api_server_is_reached_by_a_kubeconfig() {
+    assert!(parse("").unwrap().kubernetes.is_none());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubeconfig");
+    let section = format!("kubernetes: {{kubeconfig: {}}}\n", path.display());
+    let gone = refusal(&section);
+    assert!(gone.contains("kubernetes.kubeconfig") && gone.contains("can be read"), "{gone}");
+
+    let kubeconfig = |user: &str| {
+        format!(
+            "current-context: a\ncontexts: [{{name: a, context: {{cluster: b, user: c}}}}]\n\
+             clusters: [{{name: b, cluster: {{server: 'https://10.0.0.1:6443'}}}}]\nusers: [{{name: c, user: {user}}}]\n"
+        )
+    };
+    std::fs::write(&path, kubeconfig("{token: hunter2}")).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let config = parse(&section).unwrap();
+    assert_eq!(config.kubernetes.as_ref().unwrap().server(), "https://10.0.0.1:6443");
+    assert!(!format!("{config:?}").contains("hunter2"));
+
+    // Everything at once, with the fields of both files.
+    std::fs::write(&path, kubeconfig("{exec: {command: hunter2}, tokenFile: gone}")).unwrap();
+    let both = refusal(&format!("{section}timeout: soon\n"));
+    for found in ["timeout", "kubernetes.kubeconfig", "users[c].user.exec", "users[c].user.tokenFile"] {
+        assert!(both.contains(found), "{found} is not in: {both}");
+    }
+    assert!(!both.contains("hunter2"), "{both}");
+
+    for (text, found) in [
+        ("kubernetes: {}", "kubernetes.kubeconfig: expected the path"),
+        ("kubernetes: {kubeconfig: kubeconfig}", "an absolute path"),
+        ("kubernetes: {kubeconfg: /a}", "kubernetes.kubeconfg"),
+        ("kubernetes: /a", "a mapping"),
+    ] {
+        let message = refusal(text);
+        assert!(message.contains(found), "{found} is not in: {message}");
+    }
+}

@@ -29,6 +29,7 @@ const SECTIONS: &str = "
 zz: 1
 embedded: {zz: 1}
 repair: {zz: 1, hold: {zz: 1}}
+kubernetes: {zz: 1}
 placement:
   zz: 1
   api:

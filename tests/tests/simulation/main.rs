@@ -26,6 +26,7 @@ mod link;
 mod operator;
 mod placement;
 mod prometheus;
+mod taints;
 mod user;
 mod world;
 

@@ -244,6 +244,7 @@ impl World {
                 bomb: bomb.clone(),
             }),
             placement,
+            kubernetes: None,
             host: None,
         };
         let options = InstanceOptions {

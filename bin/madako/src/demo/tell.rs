@@ -41,6 +41,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             format!("removal guard: holds back that {} nodes vanished", guard.vanished.len())
         }
         Event::Released { why } => format!("removal guard: {why}"),
+        Event::TaintsKnown { nodes } => format!("knows the taints of Kubernetes' nodes; {nodes} have some"),
+        Event::TaintsUnknown { why, .. } => format!("plans without the taints of Kubernetes' nodes: {why}"),
         Event::Blocked(why) => format!("nothing is planned: {why}"),
         Event::Calm { .. } => "nothing to do".to_owned(),
         Event::Planned { plan, took } => format!(

@@ -118,6 +118,7 @@ async fn watch(seed: u64, length: Duration) -> Seen {
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
+        kubernetes: None,
         host: None,
     };
     // Names of actors are one namespace a process.

@@ -115,6 +115,7 @@ async fn start(site: &Site) -> (Service, Events) {
         version: "test",
         journal,
         placement: None,
+        kubernetes: None,
         host: None,
     };
     (Service::start(&config, options).await.unwrap(), events)

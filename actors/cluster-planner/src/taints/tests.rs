@@ -1,0 +1,168 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use madako_messages::kubernetes::{Eviction, KubeNode, KubernetesError, Pod, PodId};
+use madako_messages::latest::Subscriber;
+use madako_messages::permit::Permit;
+
+use super::*;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(180);
+
+/// An API server that lists its nodes after some time, or fails.
+#[derive(Default)]
+struct Api {
+    nodes: Mutex<Vec<KubeNode>>,
+    takes: Mutex<Duration>,
+    fails: Mutex<bool>,
+    asked: Mutex<u32>,
+}
+
+#[async_trait]
+impl Kubernetes for Api {
+    async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
+        *self.asked.lock().unwrap() += 1;
+        let takes = *self.takes.lock().unwrap();
+        tokio::time::sleep(takes).await;
+        if *self.fails.lock().unwrap() {
+            return Err(KubernetesError::Refused { what: "nodes".into(), status: 403, why: "no".into() });
+        }
+        Ok(self.nodes.lock().unwrap().clone())
+    }
+
+    async fn namespaces(&self, _: &str) -> Result<BTreeSet<String>, KubernetesError> {
+        unreachable!("the planner asks for nodes alone")
+    }
+
+    async fn pods_on(&self, _: &str) -> Result<Vec<Pod>, KubernetesError> {
+        unreachable!("the planner asks for nodes alone")
+    }
+
+    async fn cordon(&self, _: &Permit, _: &str) -> Result<(), KubernetesError> {
+        unreachable!("the planner writes nothing")
+    }
+
+    async fn uncordon(&self, _: &Permit, _: &str) -> Result<(), KubernetesError> {
+        unreachable!("the planner writes nothing")
+    }
+
+    async fn evict(&self, _: &Permit, _: &PodId, _: bool) -> Result<Eviction, KubernetesError> {
+        unreachable!("the planner writes nothing")
+    }
+
+    async fn delete(&self, _: &Permit, _: &PodId) -> Result<(), KubernetesError> {
+        unreachable!("the planner writes nothing")
+    }
+}
+
+fn taints(key: &str) -> Vec<Taint> {
+    vec![Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }]
+}
+
+fn node(name: &str, key: &str) -> KubeNode {
+    KubeNode { name: name.to_owned(), taints: taints(key), ..KubeNode::default() }
+}
+
+/// Begins to ask, without an actor.
+fn asking(api: &Arc<Api>) -> (Task, Subscriber<Arc<TaintsLook>>) {
+    let (looks, seen) = latest::channel();
+    (Task::start(look(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, looks)), seen)
+}
+
+/// One that waits for its first answer.
+fn unlooked() -> NodeTaints {
+    let idle = || Task::start(std::future::pending());
+    NodeTaints {
+        feeds: Some([idle(), idle()]),
+        known: BTreeMap::new(),
+        seen: None,
+        looked: false,
+        told: None,
+    }
+}
+
+fn answer(seen: Instant, nodes: &[(&str, &str)]) -> TaintsLook {
+    let known = nodes.iter().map(|(name, key)| ((*name).to_owned(), taints(key)));
+    TaintsLook { result: Ok(known.collect()), seen }
+}
+
+fn failure(seen: Instant) -> TaintsLook {
+    TaintsLook { result: Err("no".to_owned()), seen }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_asked_for_once_an_interval_and_only_tainted_ones_are_told() {
+    let api = Arc::new(Api::default());
+    *api.nodes.lock().unwrap() =
+        vec![node("10.0.0.1", "broken"), KubeNode { name: "10.0.0.2".into(), ..KubeNode::default() }];
+    let begun = Instant::now();
+    let (_task, mut looks) = asking(&api);
+    let first = looks.next().await;
+    assert_eq!(*first, answer(begun, &[("10.0.0.1", "broken")]));
+    for round in 1..4 {
+        looks.next().await;
+        assert_eq!((begun.elapsed(), *api.asked.lock().unwrap()), (INTERVAL * round, round + 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interval() {
+    let api = Arc::new(Api::default());
+    *api.takes.lock().unwrap() = Duration::from_secs(3600);
+    let begun = Instant::now();
+    let (_task, mut looks) = asking(&api);
+    // The first plan of a reign waits for this one.
+    assert!(looks.next().await.result.is_err());
+    assert_eq!(begun.elapsed(), FIRST_LOOK);
+    assert!(looks.next().await.result.is_err());
+    assert_eq!(begun.elapsed(), 2 * INTERVAL);
+    *api.takes.lock().unwrap() = Duration::from_secs(30);
+    assert!(looks.next().await.result.is_ok());
+    assert_eq!(begun.elapsed(), 2 * INTERVAL + Duration::from_secs(30));
+    *api.fails.lock().unwrap() = true;
+    let error = looks.next().await.result.clone().unwrap_err();
+    assert!(error.contains("403"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_good_answer_counts_until_it_is_too_old() {
+    let mut known = unlooked();
+    assert!(known.awaited());
+    let start = Instant::now();
+    let (changed, event) = known.take(&answer(start, &[("10.0.0.1", "broken")]), MOST, 0.0);
+    assert!(changed && !known.awaited());
+    assert!(matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
+
+    // The same again is no news, and leads to no other plan.
+    let (changed, event) = known.take(&answer(start + INTERVAL, &[("10.0.0.1", "broken")]), MOST, 60.0);
+    assert!(!changed && event.is_none(), "{event:?}");
+
+    for minutes in 2..=4 {
+        let (changed, event) = known.take(&failure(start + INTERVAL * minutes), MOST, 0.0);
+        assert!(!changed && event.is_none(), "{minutes}: {event:?}");
+        assert_eq!(known.known()["10.0.0.1"], taints("broken"));
+    }
+    let late = start + INTERVAL + MOST + Duration::from_secs(1);
+    let (changed, event) = known.take(&failure(late), MOST, 0.0);
+    assert!(changed && known.known().is_empty());
+    assert!(matches!(event, Some(Event::TaintsUnknown { age: Some(age), .. }) if age > MOST), "{event:?}");
+    let (changed, event) = known.take(&failure(late + INTERVAL), MOST, 0.0);
+    assert!(!changed && event.is_none(), "it is told once: {event:?}");
+
+    let (changed, event) = known.take(&answer(late + 2 * INTERVAL, &[("10.0.0.2", "broken")]), MOST, 0.0);
+    assert!(changed && matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
+    assert_eq!(known.known().keys().collect::<Vec<_>>(), ["10.0.0.2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_failure_lets_plans_be_made_without_taints() {
+    let mut known = unlooked();
+    let (changed, event) = known.take(&failure(Instant::now()), MOST, 0.0);
+    assert!(changed && !known.awaited() && known.known().is_empty());
+    assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
+    // Without an API server nothing is awaited at all.
+    let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, looked: false, told: None };
+    assert!(!none.awaited());
+}

@@ -1,0 +1,457 @@
+//! The state of a simulated Kubernetes, and how time moves it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_messages::cluster::Taint;
+use madako_messages::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
+use time::OffsetDateTime;
+
+use crate::chance::{Chance, Kind};
+
+/// Time from a pod's binding until it runs, on the mean.
+const START_TAKES: Duration = Duration::from_secs(5);
+
+/// What makes pods, and makes them anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Keeps so many pods, anywhere.
+    ReplicaSet {
+        /// How many.
+        replicas: u32,
+    },
+    /// Keeps one pod on each node, cordoned or not.
+    DaemonSet,
+    /// Runs so many pods to their end.
+    Job {
+        /// How many.
+        pods: u32,
+        /// How long each runs, on the mean.
+        takes: Duration,
+    },
+    /// Static pods, one on each node, of which the API shows mirrors.
+    Static,
+    /// Nobody: who ends such a pod ends it for good.
+    Nobody {
+        /// How many.
+        pods: u32,
+    },
+}
+
+impl Owner {
+    /// Kind of the controller, as pods name it. A mirror is owned by its node.
+    fn kind(self) -> Option<&'static str> {
+        match self {
+            Self::ReplicaSet { .. } => Some("ReplicaSet"),
+            Self::DaemonSet => Some("DaemonSet"),
+            Self::Job { .. } => Some("Job"),
+            Self::Static => Some("Node"),
+            Self::Nobody { .. } => None,
+        }
+    }
+
+    fn is_everywhere(self) -> bool {
+        matches!(self, Self::DaemonSet | Self::Static)
+    }
+}
+
+/// An owner of pods.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Namespace.
+    pub namespace: String,
+    /// Name; what its pods' names begin with.
+    pub name: String,
+    /// What it keeps.
+    pub owner: Owner,
+    /// Grace period of its pods.
+    pub grace: Duration,
+    /// Mean time that its pods take to end when asked to; the grace period ends it.
+    pub ends_within: Duration,
+}
+
+/// A disruption budget for all pods of one owner.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The owner.
+    pub workload: String,
+    /// How many must be available.
+    pub min_available: u32,
+}
+
+/// A pod as it is kept.
+#[derive(Debug, Clone)]
+struct Kept {
+    pod: Pod,
+    node: Option<String>,
+    workload: usize,
+    /// It ends by no grace period: its process hangs.
+    stuck: bool,
+}
+
+/// What is to happen to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Run,
+    Complete,
+    End,
+}
+
+/// A simulated Kubernetes.
+pub struct Cluster {
+    chance: Chance,
+    now: OffsetDateTime,
+    nodes: BTreeMap<String, KubeNode>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    workloads: Vec<Workload>,
+    budgets: Vec<Budget>,
+    /// By uid, so that pods are ordered by age.
+    pods: BTreeMap<u64, Kept>,
+    due: BTreeSet<(OffsetDateTime, u64, Step)>,
+    made: u64,
+    writes: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(seed: u64, now: OffsetDateTime) -> Self {
+        Self {
+            chance: Chance::new(seed),
+            now,
+            nodes: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            workloads: Vec::new(),
+            budgets: Vec::new(),
+            pods: BTreeMap::new(),
+            due: BTreeSet::new(),
+            made: 0,
+            writes: 0,
+        }
+    }
+
+    /// Adds a node that is ready; one of that name is replaced.
+    pub fn add_node(&mut self, name: &str) {
+        let node = KubeNode { name: name.to_owned(), ready: Some(true), ..KubeNode::default() };
+        self.nodes.insert(name.to_owned(), node);
+        self.settle();
+    }
+
+    /// Takes a node and its pods away at once.
+    pub fn remove_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.pods.retain(|_, kept| kept.node.as_deref() != Some(name));
+        self.settle();
+    }
+
+    /// Gives a node these taints and no others.
+    pub fn set_taints(&mut self, name: &str, taints: Vec<Taint>) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.taints = taints;
+        }
+    }
+
+    /// Says whether a node's kubelet answers. While it does not, no pod there begins or ends.
+    pub fn set_ready(&mut self, name: &str, ready: bool) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.ready = Some(ready);
+        if ready {
+            let waiting: Vec<u64> =
+                self.on(name).filter(|(_, kept)| !kept.stuck).map(|(uid, _)| uid).collect();
+            for uid in waiting {
+                self.plan(uid);
+            }
+        }
+        self.settle();
+    }
+
+    /// Adds a namespace, or replaces its labels.
+    pub fn add_namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.namespaces.insert(name.to_owned(), labels);
+    }
+
+    /// Adds an owner, and the pods that it keeps.
+    pub fn add_workload(&mut self, workload: Workload) {
+        let (owner, index) = (workload.owner, self.workloads.len());
+        self.workloads.push(workload);
+        if let Owner::Nobody { pods } = owner {
+            for _ in 0..pods {
+                self.make(index, None);
+            }
+        }
+        self.settle();
+    }
+
+    /// Adds a disruption budget.
+    pub fn add_budget(&mut self, budget: Budget) {
+        self.budgets.push(budget);
+    }
+
+    /// Takes the disruption budgets of a name away.
+    pub fn remove_budget(&mut self, namespace: &str, name: &str) {
+        self.budgets.retain(|budget| budget.namespace != namespace || budget.name != name);
+    }
+
+    /// Says whether a pod hangs: one that does never ends, whatever its grace period is.
+    pub fn set_stuck(&mut self, pod: &PodId, stuck: bool) {
+        let Some(uid) = self.find(pod) else { return };
+        if let Some(kept) = self.pods.get_mut(&uid) {
+            kept.stuck = stuck;
+        }
+        if !stuck {
+            self.plan(uid);
+        }
+    }
+
+    /// Every node.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<KubeNode> {
+        self.nodes.values().cloned().collect()
+    }
+
+    /// Every pod, with the node that it is bound to.
+    #[must_use]
+    pub fn pods(&self) -> Vec<(Option<String>, Pod)> {
+        self.pods.values().map(|kept| (kept.node.clone(), kept.pod.clone())).collect()
+    }
+
+    /// How many writes changed something (invariant I12 wants none without a reason).
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    pub(super) fn namespaces(&self) -> &BTreeMap<String, BTreeMap<String, String>> {
+        &self.namespaces
+    }
+
+    pub(super) fn pods_on(&self, node: &str) -> Vec<Pod> {
+        let mut pods: Vec<Pod> = self.on(node).map(|(_, kept)| kept.pod.clone()).collect();
+        // As the API server lists them.
+        pods.sort_by(|one, other| one.id.cmp(&other.id));
+        pods
+    }
+
+    /// Cordons a node or takes that back; whether there is such a node.
+    pub(super) fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
+        let Some(node) = self.nodes.get_mut(name) else { return false };
+        let before = (node.unschedulable, node.is_cordoned_by_us());
+        node.unschedulable = cordoned;
+        if cordoned {
+            node.annotations.insert(ANNOTATION_REBOOT.to_owned(), "true".to_owned());
+        } else {
+            node.annotations.remove(ANNOTATION_REBOOT);
+        }
+        if before != (cordoned, cordoned) {
+            self.writes += 1;
+        }
+        self.settle();
+        true
+    }
+
+    /// Evicts a pod, or says whether that would be accepted. `Err`: several budgets are for it.
+    pub(super) fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<Eviction, String> {
+        let Some(uid) = self.find(id) else { return Ok(Eviction::Gone) };
+        let kept = &self.pods[&uid];
+        let workload = &self.workloads[kept.workload];
+        let mut budgets = self
+            .budgets
+            .iter()
+            .filter(|budget| budget.namespace == workload.namespace && budget.workload == workload.name);
+        // A pod that ended, or has not begun, is nobody's loss.
+        if kept.pod.phase == PodPhase::Running && kept.pod.deleted_at.is_none() {
+            let budget = budgets.next();
+            if budget.is_some() && budgets.next().is_some() {
+                return Err("This pod has more than one PodDisruptionBudget".to_owned());
+            }
+            let of_owner = self.pods.values().filter(|other| other.workload == kept.workload);
+            let healthy = of_owner
+                .filter(|other| other.pod.phase == PodPhase::Running && other.pod.deleted_at.is_none())
+                .count();
+            if let Some(budget) = budget
+                && healthy <= budget.min_available as usize
+            {
+                let why = format!(
+                    "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget {} needs {} \
+                     healthy pods and has {healthy} currently",
+                    budget.name, budget.min_available
+                );
+                return Ok(Eviction::Refused { why });
+            }
+        }
+        if !dry_run {
+            self.delete(id);
+        }
+        Ok(Eviction::Accepted)
+    }
+
+    /// Begins to end a pod; one that is being ended, or gone, stays so.
+    pub(super) fn delete(&mut self, id: &PodId) {
+        let Some(uid) = self.find(id) else { return };
+        let now = self.now;
+        let Some(kept) = self.pods.get_mut(&uid) else { return };
+        if kept.pod.deleted_at.is_none() {
+            self.writes += 1;
+            kept.pod.deleted_at = Some(now);
+        }
+        if kept.node.is_none() {
+            self.pods.remove(&uid);
+        } else {
+            self.plan(uid);
+        }
+        self.settle();
+    }
+
+    /// Brings everything to a time.
+    pub(super) fn advance(&mut self, to: OffsetDateTime) {
+        while let Some(first) = self.due.first().copied().filter(|(at, ..)| *at <= to) {
+            self.due.remove(&first);
+            let (at, uid, step) = first;
+            self.now = self.now.max(at);
+            self.step(uid, step);
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn step(&mut self, uid: u64, step: Step) {
+        let Some(kept) = self.pods.get_mut(&uid) else { return };
+        let node = kept.node.as_deref().and_then(|node| self.nodes.get(node));
+        if kept.stuck || node.is_none_or(|node| node.ready != Some(true)) {
+            return;
+        }
+        match (step, kept.pod.phase, kept.pod.deleted_at) {
+            (Step::Run, PodPhase::Pending, None) => {
+                kept.pod.phase = PodPhase::Running;
+                self.plan(uid);
+            }
+            (Step::Complete, PodPhase::Running, None) => kept.pod.phase = PodPhase::Succeeded,
+            (Step::End, _, Some(_)) => {
+                self.pods.remove(&uid);
+                self.settle();
+            }
+            // What was to happen then was overtaken.
+            _ => {}
+        }
+    }
+
+    /// Plans what happens to a pod next.
+    fn plan(&mut self, uid: u64) {
+        let Some(kept) = self.pods.get(&uid) else { return };
+        let workload = &self.workloads[kept.workload];
+        let (subject, nth) = (number(kept.workload as u64), number(uid));
+        let taking = |kind, mean| self.chance.taking(kind, subject, nth, mean);
+        let (after, step) = match (kept.pod.deleted_at, kept.pod.phase, workload.owner) {
+            (Some(_), ..) => (taking(Kind::PodEndTakes, workload.ends_within).min(workload.grace), Step::End),
+            (None, PodPhase::Pending, _) => (taking(Kind::PodStartTakes, START_TAKES), Step::Run),
+            (None, PodPhase::Running, Owner::Job { takes, .. }) => {
+                (taking(Kind::JobTakes, takes), Step::Complete)
+            }
+            _ => return,
+        };
+        self.due.insert((self.now + after, uid, step));
+    }
+
+    /// Lets owners make what is missing, and binds what waits for a node.
+    fn settle(&mut self) {
+        for index in 0..self.workloads.len() {
+            let workload = &self.workloads[index];
+            match workload.owner {
+                Owner::ReplicaSet { replicas } => {
+                    let alive = self.of(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
+                    for _ in alive..replicas as usize {
+                        self.make(index, None);
+                    }
+                }
+                Owner::Job { pods, .. } => {
+                    let there = self.of(index).filter(|kept| kept.pod.deleted_at.is_none()).count();
+                    for _ in there..pods as usize {
+                        self.make(index, None);
+                    }
+                }
+                Owner::DaemonSet | Owner::Static => {
+                    let names: Vec<String> = self.nodes.keys().cloned().collect();
+                    for node in names {
+                        if !self.of(index).any(|kept| kept.node.as_ref() == Some(&node)) {
+                            self.make(index, Some(node));
+                        }
+                    }
+                }
+                Owner::Nobody { .. } => {}
+            }
+        }
+        let unbound: Vec<u64> =
+            self.pods.iter().filter(|(_, kept)| kept.node.is_none()).map(|(uid, _)| *uid).collect();
+        for uid in unbound {
+            let Some(node) = self.choose(uid) else { return };
+            if let Some(kept) = self.pods.get_mut(&uid) {
+                kept.node = Some(node);
+            }
+            self.plan(uid);
+        }
+    }
+
+    fn make(&mut self, index: usize, node: Option<String>) {
+        self.made += 1;
+        let uid = self.made;
+        let workload = &self.workloads[index];
+        let name = match &node {
+            // Static pods are named after their node; the others get something of their own.
+            Some(node) if workload.owner == Owner::Static => format!("{}-{node}", workload.name),
+            _ => format!("{}-{uid:05x}", workload.name),
+        };
+        let pod = Pod {
+            id: PodId {
+                namespace: workload.namespace.clone(),
+                name,
+                uid: format!("00000000-0000-4000-8000-{uid:012x}"),
+            },
+            phase: PodPhase::Pending,
+            controller: workload.owner.kind().map(str::to_owned),
+            mirror: workload.owner == Owner::Static,
+            deleted_at: None,
+        };
+        let bound = node.is_some() && workload.owner.is_everywhere();
+        self.pods.insert(uid, Kept { pod, node, workload: index, stuck: false });
+        if bound {
+            self.plan(uid);
+        }
+    }
+
+    /// A node for a pod: of those with the fewest pods, by chance.
+    fn choose(&self, uid: u64) -> Option<String> {
+        let open = |node: &&KubeNode| {
+            let repels = |taint: &Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+            !node.unschedulable && node.ready == Some(true) && !node.taints.iter().any(repels)
+        };
+        let loads: Vec<(usize, &String)> =
+            self.nodes.values().filter(open).map(|node| (self.on(&node.name).count(), &node.name)).collect();
+        let least = loads.iter().map(|(load, _)| *load).min()?;
+        let equal: Vec<&String> =
+            loads.into_iter().filter(|(load, _)| *load == least).map(|(_, name)| name).collect();
+        let which = self.chance.below(Kind::PodNode, 0, number(uid), equal.len() as u64);
+        equal.get(usize::try_from(which).ok()?).map(|name| (*name).clone())
+    }
+
+    fn find(&self, id: &PodId) -> Option<u64> {
+        self.pods.iter().find(|(_, kept)| kept.pod.id == *id).map(|(uid, _)| *uid)
+    }
+
+    fn of(&self, index: usize) -> impl Iterator<Item = &Kept> {
+        self.pods.values().filter(move |kept| kept.workload == index)
+    }
+
+    fn on(&self, node: &str) -> impl Iterator<Item = (u64, &Kept)> {
+        self.pods
+            .iter()
+            .filter(move |(_, kept)| kept.node.as_deref() == Some(node))
+            .map(|(uid, kept)| (*uid, kept))
+    }
+}
+
+/// The part of a count that a choice depends on.
+fn number(count: u64) -> u32 {
+    u32::try_from(count % u64::from(u32::MAX)).unwrap_or_default()
+}

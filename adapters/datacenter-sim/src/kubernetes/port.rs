@@ -1,0 +1,147 @@
+//! The port on a simulated Kubernetes, with the deadlines and errors of the real one's adapter.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId};
+use madako_messages::permit::Permit;
+use tokio::time::{Instant, timeout_at};
+
+use super::cluster::Cluster;
+use super::{SimulatedKubernetes, selector};
+use crate::faults::Fault;
+
+/// Time for a list, as the adapter of the real API server has it.
+const READ_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Time for a write, as that adapter has it.
+const WRITE_DEADLINE: Duration = Duration::from_secs(15);
+
+impl SimulatedKubernetes {
+    /// One exchange: the faults of now, then the act, then whatever slows the answer. So a write whose answer is late
+    /// has happened.
+    async fn exchange<R>(
+        &self,
+        what: &str,
+        within: Duration,
+        until: Option<Instant>,
+        act: impl FnOnce(&mut Cluster) -> Result<R, KubernetesError>,
+    ) -> Result<R, KubernetesError> {
+        let unavailable =
+            |why: &str| KubernetesError::Unavailable { what: what.to_owned(), why: why.to_owned() };
+        let work = async {
+            self.faults.until_no_hang().await;
+            for fault in self.faults.present() {
+                match fault {
+                    Fault::RefuseConnections => return Err(unavailable("connection refused")),
+                    Fault::Status(status) => {
+                        let why = "as the simulation wants it".to_owned();
+                        return Err(KubernetesError::Refused { what: what.to_owned(), status, why });
+                    }
+                    Fault::MalformedJson | Fault::WrongTypes | Fault::EndlessBody | Fault::NullList => {
+                        let why = "as the simulation wants it".to_owned();
+                        return Err(KubernetesError::Malformed { what: what.to_owned(), why });
+                    }
+                    Fault::TruncateBody => {
+                        // The answer is lost, not the request.
+                        let _ = self.with(act);
+                        return Err(unavailable("connection closed before message completed"));
+                    }
+                    _ => {}
+                }
+            }
+            let answer = self.with(act);
+            self.faults.slow().await;
+            answer
+        };
+        let deadline = Instant::now() + within;
+        let deadline = until.map_or(deadline, |until| deadline.min(until));
+        match timeout_at(deadline, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(unavailable(&format!("no whole answer within {within:?}"))),
+        }
+    }
+
+    async fn write<R>(
+        &self,
+        permit: &Permit,
+        what: &str,
+        act: impl FnOnce(&mut Cluster) -> Result<R, KubernetesError>,
+    ) -> Result<R, KubernetesError> {
+        permit.check(Instant::now())?;
+        self.exchange(what, WRITE_DEADLINE, Some(permit.until()), act).await
+    }
+
+    async fn set_cordon(
+        &self,
+        permit: &Permit,
+        name: &str,
+        node: &str,
+        cordoned: bool,
+    ) -> Result<(), KubernetesError> {
+        let what = format!("{name} of node {node}");
+        let act = |cluster: &mut Cluster| {
+            if cluster.set_cordon(node, cordoned) {
+                Ok(())
+            } else {
+                Err(KubernetesError::NotFound { what: what.clone() })
+            }
+        };
+        self.write(permit, &what, act).await
+    }
+}
+
+#[async_trait]
+impl Kubernetes for SimulatedKubernetes {
+    async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
+        self.exchange("nodes", READ_DEADLINE, None, |cluster| Ok(cluster.nodes())).await
+    }
+
+    async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError> {
+        let act = |cluster: &mut Cluster| {
+            let mut chosen = BTreeSet::new();
+            for (name, labels) in cluster.namespaces() {
+                let is_chosen = selector::chooses(selector, labels).map_err(|why| {
+                    KubernetesError::Refused { what: "namespaces".to_owned(), status: 400, why }
+                })?;
+                if is_chosen {
+                    chosen.insert(name.clone());
+                }
+            }
+            Ok(chosen)
+        };
+        self.exchange("namespaces", READ_DEADLINE, None, act).await
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
+        let what = format!("pods on node {node}");
+        self.exchange(&what, READ_DEADLINE, None, |cluster| Ok(cluster.pods_on(node))).await
+    }
+
+    async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        self.set_cordon(permit, "cordon", node, true).await
+    }
+
+    async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        self.set_cordon(permit, "uncordon", node, false).await
+    }
+
+    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+        let what = format!("eviction of pod {}/{}", pod.namespace, pod.name);
+        let act = |cluster: &mut Cluster| {
+            let evicted = cluster.evict(pod, dry_run);
+            evicted.map_err(|why| KubernetesError::Refused { what: what.clone(), status: 500, why })
+        };
+        self.write(permit, &what, act).await
+    }
+
+    async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
+        let what = format!("deletion of pod {}/{}", pod.namespace, pod.name);
+        self.write(permit, &what, |cluster| {
+            cluster.delete(pod);
+            Ok(())
+        })
+        .await
+    }
+}

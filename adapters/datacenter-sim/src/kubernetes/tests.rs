@@ -1,0 +1,172 @@
+//! What the contract with the real one does not show: histories and nodes that fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::kubernetes::{Eviction, Kubernetes, Pod, PodPhase};
+use madako_messages::permit::Permit;
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::{Budget, Owner, SimulatedKubernetes, Workload};
+
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + self.0.elapsed()
+    }
+}
+
+const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+
+fn workload(name: &str, owner: Owner) -> Workload {
+    Workload {
+        namespace: "web".to_owned(),
+        name: name.to_owned(),
+        owner,
+        grace: Duration::from_secs(30),
+        ends_within: Duration::from_secs(10),
+    }
+}
+
+async fn cluster(seed: u64) -> SimulatedKubernetes {
+    let site = SimulatedKubernetes::new(seed, Arc::new(PausedClock(Instant::now())));
+    site.with(|cluster| {
+        for node in NODES {
+            cluster.add_node(node);
+        }
+        cluster.add_workload(workload("front", Owner::ReplicaSet { replicas: 6 }));
+        cluster.add_workload(workload("logs", Owner::DaemonSet));
+        cluster.add_workload(workload("sums", Owner::Job { pods: 2, takes: Duration::from_secs(120) }));
+    });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    site
+}
+
+fn permit() -> Permit {
+    Permit::give(1, Instant::now() + Duration::from_secs(86_400))
+}
+
+/// Evicts whatever is on the first node but its daemons, once a second, for five minutes.
+async fn history(seed: u64) -> Vec<String> {
+    let site = cluster(seed).await;
+    site.cordon(&permit(), NODES[0]).await.unwrap();
+    let mut lines = Vec::new();
+    for _ in 0..300 {
+        for pod in site.pods_on(NODES[0]).await.unwrap() {
+            if pod.controller.as_deref() == Some("ReplicaSet") && pod.deleted_at.is_none() {
+                site.evict(&permit(), &pod.id, false).await.unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lines.push(format!("{:?}", site.with(|cluster| cluster.pods())));
+    }
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_history_and_another_one_another() {
+    let one = history(1).await;
+    assert_eq!(one, history(1).await);
+    assert_ne!(one, history(2).await);
+    // In the end the node has its daemon, and what it had is elsewhere; the job ended where it was.
+    assert_eq!(one.last().unwrap().matches("front-").count(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_often_it_is_looked_at_changes_nothing() {
+    let (often, seldom) = (cluster(3).await, cluster(3).await);
+    for site in [&often, &seldom] {
+        site.cordon(&permit(), NODES[0]).await.unwrap();
+        for pod in site.pods_on(NODES[0]).await.unwrap() {
+            site.delete(&permit(), &pod.id).await.unwrap();
+        }
+    }
+    for _ in 0..600 {
+        often.with(|_| ());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(often.with(|cluster| cluster.pods()), seldom.with(|cluster| cluster.pods()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_end_by_themselves_and_stay_where_they_were() {
+    let site = cluster(1).await;
+    let jobs = || {
+        site.with(|cluster| cluster.pods())
+            .into_iter()
+            .filter(|(_, pod)| pod.controller.as_deref() == Some("Job"))
+    };
+    let before: Vec<Pod> = jobs().map(|(_, pod)| pod).collect();
+    assert!(before.iter().all(|pod| pod.phase == PodPhase::Running), "{before:?}");
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let after: Vec<Pod> = jobs().map(|(_, pod)| pod).collect();
+    assert!(after.iter().all(|pod| pod.phase == PodPhase::Succeeded), "{after:?}");
+    assert!(before.iter().zip(&after).all(|(one, other)| one.id == other.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_node_that_does_not_answer_no_pod_ends_until_it_does() {
+    let site = cluster(1).await;
+    site.with(|cluster| cluster.set_ready(NODES[1], false));
+    let pod = site
+        .pods_on(NODES[1])
+        .await
+        .unwrap()
+        .into_iter()
+        .find(|pod| pod.controller.as_deref() == Some("ReplicaSet"));
+    let pod = pod.expect("six pods are spread over three nodes");
+    site.delete(&permit(), &pod.id).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(
+        site.pods_on(NODES[1])
+            .await
+            .unwrap()
+            .iter()
+            .any(|other| other.id == pod.id && other.deleted_at.is_some())
+    );
+    assert_eq!(site.nodes().await.unwrap()[1].ready, Some(false));
+    site.with(|cluster| cluster.set_ready(NODES[1], true));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(site.pods_on(NODES[1]).await.unwrap().iter().all(|other| other.id != pod.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
+    let site = cluster(1).await;
+    site.with(|cluster| {
+        cluster.add_budget(Budget {
+            namespace: "web".to_owned(),
+            name: "all".to_owned(),
+            workload: "front".to_owned(),
+            min_available: 6,
+        });
+    });
+    let before = site.with(|cluster| cluster.writes());
+    for _ in 0..100 {
+        for pod in site.pods_on(NODES[0]).await.unwrap() {
+            let answer = site
+                .evict(&permit(), &pod.id, pod.controller.as_deref() != Some("ReplicaSet"))
+                .await
+                .unwrap();
+            let refused = matches!(answer, Eviction::Refused { .. });
+            assert_eq!(refused, pod.controller.as_deref() == Some("ReplicaSet"), "{pod:?}: {answer:?}");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(site.with(|cluster| cluster.writes()), before);
+    // Two budgets for one pod are a mistake that the API server does not decide.
+    site.with(|cluster| {
+        cluster.add_budget(Budget {
+            namespace: "web".to_owned(),
+            name: "more".to_owned(),
+            workload: "front".to_owned(),
+            min_available: 0,
+        });
+    });
+    let pods = site.pods_on(NODES[0]).await.unwrap();
+    let front = pods.iter().find(|pod| pod.controller.as_deref() == Some("ReplicaSet")).unwrap();
+    site.evict(&permit(), &front.id, true).await.unwrap_err();
+}

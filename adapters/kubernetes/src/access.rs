@@ -1,0 +1,356 @@
+//! How to reach the API server: a kubeconfig, judged whole and read once.
+//!
+//! Guarantees: everything that is wrong is named at once, by field and never by content; files that it names are read
+//! with the same bound. What the environment says (`KUBECONFIG`, `HTTPS_PROXY`) changes nothing.
+//!
+//! Does not: run credential plugins (`exec`, `auth-provider`): a program that a file names would run with the service's rights,
+//! and with no bound that we could set. A token file, which such a plugin or the kubelet renews, is read again as it changes.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use kube::Config;
+use kube::client::ConfigExt;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use madako_messages::input::{InputError, Problems};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::CONNECT_TIMEOUT;
+
+/// Greatest length of a kubeconfig and of each file that it names, in bytes. A cluster's has some 5 KiB, a bundle of
+/// authorities 200 KiB.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Depth and parser events of a kubeconfig; one with a hundred contexts has some 3,000.
+const MAX_DEPTH: usize = 16;
+const MAX_EVENTS: usize = 100_000;
+
+/// Everybody on the machine may read or change it.
+const OTHERS: u32 = 0o006;
+
+/// Where the API server is, and who asks. `Debug` shows only where.
+#[derive(Clone)]
+pub struct Access {
+    config: Config,
+    server: String,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    /// Reads the current context of a kubeconfig. Relative paths in it start at its own directory.
+    ///
+    /// # Errors
+    /// Every field that is wrong or that cannot be used.
+    pub fn read(path: &Path) -> Result<Self, InputError> {
+        let subject = format!("kubeconfig {}", path.display());
+        let mut problems = Problems::default();
+        let found = Self::judge(path, &mut problems);
+        problems.finish(&subject)?;
+        Ok(found.expect("without a problem there is an access"))
+    }
+
+    /// The API server's address, without credentials.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn judge(path: &Path, problems: &mut Problems) -> Option<Self> {
+        let (text, mode) = match read_file(path) {
+            Ok(read) => read,
+            Err(expected) => {
+                problems.add("", "", expected);
+                return None;
+            }
+        };
+        let file = match parse(&text) {
+            Ok(file) => file,
+            Err(why) => {
+                problems.add("", "", format!("the YAML or JSON of a kubeconfig ({why})"));
+                return None;
+            }
+        };
+        let (cluster, user, names) = current(file, problems)?;
+        if mode.is_some_and(|mode| mode & OTHERS != 0) && user.as_ref().is_some_and(holds_secret) {
+            let mode = format!("{:04o}", mode.unwrap_or_default() & 0o7777);
+            problems.add(
+                "mode of the file",
+                mode,
+                "no access for others, because it holds credentials (chmod o-rwx)",
+            );
+        }
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let reader = Reader { directory, problems };
+        reader.access(cluster, user.unwrap_or_default(), &names)
+    }
+}
+
+fn parse(text: &str) -> Result<Kubeconfig, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS },
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error: serde_saphyr::Error| {
+        // Only the place: what a parser says of a wrong value may quote it, and it may be a token.
+        match error.without_snippet().location() {
+            Some(place) => format!("line {}, column {}", place.line(), place.column()),
+            None => "it is not readable".to_owned(),
+        }
+    })
+}
+
+/// How messages name the parts of the current context.
+struct Names {
+    cluster: String,
+    user: String,
+}
+
+/// Cluster and user of the current context.
+fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option<AuthInfo>, Names)> {
+    let Some(wanted) = file.current_context.filter(|name| !name.is_empty()) else {
+        problems.add("current-context", "", "the name of a context");
+        return None;
+    };
+    let context = file.contexts.into_iter().find(|context| context.name == wanted);
+    let Some(context) = context.and_then(|context| context.context) else {
+        problems.add("current-context", format!("{wanted:?}"), "the name of an entry of `contexts`");
+        return None;
+    };
+    let names = Names {
+        cluster: format!("clusters[{}].cluster", context.cluster),
+        user: format!("users[{}].user", context.user.as_deref().unwrap_or_default()),
+    };
+    let cluster = file.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
+    let Some(cluster) = cluster.and_then(|cluster| cluster.cluster) else {
+        let expected = "the name of an entry of `clusters`";
+        problems.add(
+            format!("contexts[{wanted}].context.cluster"),
+            format!("{:?}", context.cluster),
+            expected,
+        );
+        return None;
+    };
+    let Some(name) = context.user.filter(|user| !user.is_empty()) else {
+        return Some((cluster, None, names));
+    };
+    let user = file.auth_infos.into_iter().find(|user| user.name == name);
+    if user.is_none() {
+        let expected = "the name of an entry of `users`";
+        problems.add(format!("contexts[{wanted}].context.user"), format!("{name:?}"), expected);
+    }
+    Some((cluster, user.and_then(|user| user.auth_info), names))
+}
+
+/// Whether the kubeconfig itself holds something that must stay secret.
+fn holds_secret(user: &AuthInfo) -> bool {
+    user.token.is_some() || user.password.is_some() || user.client_key_data.is_some()
+}
+
+/// Reads what a kubeconfig refers to.
+struct Reader<'a> {
+    directory: &'a Path,
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_> {
+    fn access(mut self, cluster: Cluster, user: AuthInfo, names: &Names) -> Option<Access> {
+        let begun = self.problems.len();
+        let url = self.server(&cluster, names);
+        for (given, field) in [
+            (cluster.insecure_skip_tls_verify == Some(true), "insecure-skip-tls-verify"),
+            (cluster.proxy_url.is_some_and(|url| !url.is_empty()), "proxy-url"),
+        ] {
+            if given {
+                let expected = match field {
+                    "proxy-url" => "no such field: the API server is asked directly",
+                    _ => "no such field: an API server that is not verified is not asked",
+                };
+                self.problems.add(format!("{}.{field}", names.cluster), "", expected);
+            }
+        }
+        let field = format!("{}.certificate-authority", names.cluster);
+        let authority = self.content(
+            &field,
+            cluster.certificate_authority_data.as_deref(),
+            cluster.certificate_authority.as_deref(),
+        );
+        let root_cert = authority.and_then(|pem| self.certificates(&field, &pem));
+        let auth_info = self.user(user, names);
+        let url = url?;
+        if url.scheme_str() == Some("http") && !is_loopback(&url) && has_credentials(&auth_info) {
+            let expected = "https, because credentials are sent there";
+            self.problems.add(format!("{}.server", names.cluster), "http", expected);
+        }
+        if self.problems.len() > begun {
+            return None;
+        }
+        let server = format!(
+            "{}://{}",
+            url.scheme_str().unwrap_or_default(),
+            url.authority().map_or("", |a| a.as_str())
+        );
+        let mut config = Config::new(url);
+        config.root_cert = root_cert;
+        config.tls_server_name = cluster.tls_server_name.filter(|name| !name.is_empty());
+        config.auth_info = auth_info;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.default_retry = false;
+        config.disable_compression = true;
+        // What cannot be used is to show now, not at the first request.
+        if config.rustls_client_config().is_err() {
+            let expected =
+                "a certificate, the private key that belongs to it, and authorities that TLS can use";
+            self.problems.add(format!("{}.client-certificate", names.user), "", expected);
+        } else if config.auth_layer().is_err() {
+            self.problems.add(
+                format!("{}.token", names.user),
+                "",
+                "a token that a header can hold, or its file",
+            );
+        }
+        self.problems.is_empty().then_some(Access { config, server })
+    }
+
+    fn server(&mut self, cluster: &Cluster, names: &Names) -> Option<Uri> {
+        let url = cluster.server.as_deref().and_then(|server| server.parse::<Uri>().ok());
+        let url = url.filter(|url| {
+            matches!(url.scheme_str(), Some("http" | "https"))
+                && url.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        });
+        if url.is_none() {
+            // What was given may hold a password.
+            let expected = "the API server's URL without user and password, such as https://10.0.0.1:6443";
+            self.problems.add(format!("{}.server", names.cluster), "", expected);
+        }
+        url
+    }
+
+    fn user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
+        for (given, field) in [(user.exec.is_some(), "exec"), (user.auth_provider.is_some(), "auth-provider")]
+        {
+            if given {
+                let expected = "no such field: no programs are run for credentials; give a token, a tokenFile or a client certificate";
+                self.problems.add(format!("{}.{field}", names.user), "", expected);
+            }
+        }
+        let token_file =
+            user.token_file.as_deref().filter(|path| !path.is_empty()).map(|path| self.place(path));
+        if let Some(path) = &token_file
+            && let Err(expected) = read_file(path)
+        {
+            self.problems.add(format!("{}.tokenFile", names.user), format!("{:?}", path.display()), expected);
+        }
+        let certificate = self.content(
+            &format!("{}.client-certificate", names.user),
+            user.client_certificate_data.as_deref(),
+            user.client_certificate.as_deref(),
+        );
+        let field = format!("{}.client-key", names.user);
+        let key_file = user.client_key.as_deref();
+        let inline = user.client_key_data.as_ref().map(|_| ());
+        let key = match (inline, key_file.filter(|path| !path.is_empty())) {
+            // Left as it is: nothing of ours looks at an inline key.
+            (Some(()), _) => user.client_key_data.clone(),
+            (None, Some(path)) => {
+                let place = self.place(path);
+                match read_file(&place) {
+                    Err(expected) => {
+                        self.problems.add(&field, format!("{:?}", place.display()), expected);
+                        None
+                    }
+                    Ok((_, Some(mode))) if mode & OTHERS != 0 => {
+                        let got = format!("a file with mode {:04o}", mode & 0o7777);
+                        self.problems.add(&field, got, "no access for others (chmod o-rwx)");
+                        None
+                    }
+                    Ok((text, _)) => Some(STANDARD.encode(text).into()),
+                }
+            }
+            (None, None) => None,
+        };
+        if certificate.is_some() != key.is_some() && self.problems.is_empty() {
+            let missing = if key.is_none() { &field } else { &format!("{}.client-certificate", names.user) };
+            self.problems.add(missing, "", "both a client certificate and its private key, or neither");
+        }
+        AuthInfo {
+            token_file: token_file.map(|path| path.display().to_string()),
+            client_certificate: None,
+            client_certificate_data: certificate.map(|pem| STANDARD.encode(pem)),
+            client_key: None,
+            client_key_data: key,
+            ..user
+        }
+    }
+
+    /// The text of a field that is given inline in base64, or as a file. Inline wins, as Kubernetes' own clients have it.
+    fn content(&mut self, field: &str, inline: Option<&str>, file: Option<&str>) -> Option<String> {
+        if let Some(inline) = inline.filter(|inline| !inline.is_empty()) {
+            let text = STANDARD.decode(inline).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            if text.is_none() {
+                self.problems.add(format!("{field}-data"), "", "PEM in base64");
+            }
+            return text;
+        }
+        let path = self.place(file.filter(|path| !path.is_empty())?);
+        match read_file(&path) {
+            Ok((text, _)) => Some(text),
+            Err(expected) => {
+                self.problems.add(field, format!("{:?}", path.display()), expected);
+                None
+            }
+        }
+    }
+
+    fn certificates(&mut self, field: &str, pem: &str) -> Option<Vec<Vec<u8>>> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        match found {
+            Ok(found) if !found.is_empty() => Some(found.into_iter().map(|der| der.to_vec()).collect()),
+            _ => {
+                self.problems.add(field, "", "certificates as PEM");
+                None
+            }
+        }
+    }
+
+    fn place(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+}
+
+fn has_credentials(user: &AuthInfo) -> bool {
+    holds_secret(user) || user.token_file.is_some()
+}
+
+fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// Text and mode of a file. The error says what was expected.
+fn read_file(path: &Path) -> Result<(String, Option<u32>), String> {
+    let readable = |error: std::io::Error| format!("a file that can be read ({error})");
+    let file = File::open(path).map_err(readable)?;
+    let facts = file.metadata().map_err(readable)?;
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(readable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("a file of at most {MAX_FILE_BYTES} bytes"));
+    }
+    Ok((text, facts.is_file().then(|| facts.permissions().mode())))
+}

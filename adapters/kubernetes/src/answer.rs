@@ -1,0 +1,88 @@
+//! What an answer other than the one that was hoped for means.
+
+use std::error::Error;
+
+use http_body_util::LengthLimitError;
+use kube::core::Status;
+use madako_messages::kubernetes::{Eviction, KubernetesError};
+
+/// Characters of what the API server said that an error repeats.
+const MAX_SAID: usize = 300;
+
+/// Reason of an answer for an object that does not exist.
+const NOT_FOUND: &str = "NotFound";
+
+/// Cause in an answer to an eviction that a disruption budget forbids.
+const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
+/// What an error of the client means.
+pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
+    match error {
+        kube::Error::Api(status) => refusal(what, &status),
+        kube::Error::FromUtf8(_) => malformed(what, "it is not UTF-8"),
+        error => {
+            let mut cause: &dyn Error = &error;
+            while let Some(source) = cause.source() {
+                if cause.is::<LengthLimitError>() {
+                    break;
+                }
+                cause = source;
+            }
+            if cause.is::<LengthLimitError>() {
+                malformed(what, "it is longer than is read")
+            } else {
+                unavailable(what, &shorten(&cause.to_string()))
+            }
+        }
+    }
+}
+
+/// What a status other than success means. Not found is an object of ours only if the API server says so itself:
+/// a proxy in between, or a wrong address, has pages that are not found as well.
+fn refusal(what: &str, status: &Status) -> KubernetesError {
+    if status.code == 404 && status.reason == NOT_FOUND {
+        return KubernetesError::NotFound { what: what.to_owned() };
+    }
+    if status.code == 0 {
+        return malformed(what, "a failure without a status code");
+    }
+    KubernetesError::Refused { what: what.to_owned(), status: status.code, why: shorten(&status.message) }
+}
+
+/// Whether an answer says that a disruption budget forbids an eviction, in the API server's own words.
+pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<Eviction> {
+    let kube::Error::Api(status) = error else { return None };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut budgets = causes.filter(|cause| cause.reason == DISRUPTION_BUDGET);
+    let budget = budgets.next().filter(|_| status.code == 429)?;
+    Some(Eviction::Refused { why: shorten(&format!("{} {}", status.message, budget.message)) })
+}
+
+/// An answer that is not what was asked for.
+pub(crate) fn malformed(what: &str, why: &str) -> KubernetesError {
+    KubernetesError::Malformed { what: what.to_owned(), why: why.to_owned() }
+}
+
+/// No whole answer.
+pub(crate) fn unavailable(what: &str, why: &str) -> KubernetesError {
+    KubernetesError::Unavailable { what: what.to_owned(), why: why.to_owned() }
+}
+
+/// On one line, without control characters, and not too long.
+fn shorten(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.len() > 4 * MAX_SAID {
+            break;
+        }
+    }
+    match line.char_indices().nth(MAX_SAID) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}

@@ -1,0 +1,301 @@
+//! The port on the API server.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod as KubePod};
+use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions as Must};
+use k8s_openapi::{List, ListableResource};
+use kube::Client;
+use kube::api::{
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request, Resource,
+};
+use madako_messages::kubernetes::{
+    ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId,
+};
+use madako_messages::permit::Permit;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::access::Access;
+use crate::exchange::{self, Call, Until};
+use crate::{
+    MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer,
+    convert,
+};
+
+/// Who changed a field, as Kubernetes keeps it.
+const FIELD_MANAGER: &str = "madako";
+
+/// Greatest length of a label selector in bytes: some dozens of labels.
+const MAX_SELECTOR: usize = 16 * 1024;
+
+/// What bounds a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Time for all pages of a list.
+    pub read_deadline: Duration,
+    /// Time for a write.
+    pub write_deadline: Duration,
+    /// Longest answer, in bytes.
+    pub max_answer_bytes: usize,
+    /// Things asked for in one page.
+    pub page: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_deadline: READ_DEADLINE,
+            write_deadline: WRITE_DEADLINE,
+            max_answer_bytes: MAX_ANSWER_BYTES,
+            page: PAGE,
+        }
+    }
+}
+
+/// The client cannot be made. Nothing was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the client of the API server {server} cannot be made")]
+pub struct ConnectError {
+    server: String,
+    #[source]
+    source: Box<kube::Error>,
+}
+
+/// The API server of the cluster.
+pub struct ApiServer {
+    client: Client,
+    server: String,
+    limits: Limits,
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer")
+            .field("server", &self.server)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    /// A client; nothing is asked yet. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn new(access: &Access, limits: Limits) -> Result<Self, ConnectError> {
+        let server = access.server().to_owned();
+        match exchange::client(access, limits.max_answer_bytes) {
+            Ok(client) => Ok(Self { client, server, limits }),
+            Err(source) => Err(ConnectError { server, source: Box::new(source) }),
+        }
+    }
+
+    /// Every thing of a kind that a selector chooses, page by page.
+    async fn list<T>(
+        &self,
+        call: Call<'_>,
+        chosen: ListParams,
+        most: usize,
+    ) -> Result<Vec<T>, KubernetesError>
+    where
+        T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
+    {
+        let until = Until::after(self.limits.read_deadline);
+        let request = Request::new(T::url_path(&(), None));
+        let mut params = chosen.limit(self.limits.page);
+        let mut all = Vec::new();
+        loop {
+            let text = exchange::send(&self.client, call, request.list(&params), until).await?;
+            let page: List<T> = exchange::parse(call, &text)?;
+            let next = page.metadata.continue_.filter(|token| !token.is_empty());
+            // An empty page that promises more could go on until the deadline.
+            if next.is_some() && page.items.is_empty() {
+                return Err(answer::malformed(call.what, "an empty page with more to follow"));
+            }
+            all.extend(page.items);
+            if all.len() > most {
+                return Err(answer::malformed(call.what, &format!("more than {most} things")));
+            }
+            match next {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Time for a write: no request may begin after the permit ended, however long connecting takes.
+    fn begin(&self, permit: &Permit) -> Result<Until, KubernetesError> {
+        permit.check(Instant::now())?;
+        let until = Until::after(self.limits.write_deadline);
+        Ok(Until { at: until.at.min(permit.until()), ..until })
+    }
+
+    async fn patch_node(
+        &self,
+        permit: &Permit,
+        name: &'static str,
+        node: &str,
+        patch: serde_json::Value,
+    ) -> Result<(), KubernetesError> {
+        let what = format!("{name} of node {node}");
+        let call = Call { name, what: &what };
+        let until = self.begin(permit)?;
+        if !convert::is_name(node) {
+            return Err(KubernetesError::NotFound { what });
+        }
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let request = Request::new(Node::url_path(&(), None)).patch(node, &params, &Patch::Strategic(patch));
+        exchange::send(&self.client, call, request, until).await.map(|_| ())
+    }
+
+    /// Whether a pod is gone, or another one has its name now.
+    async fn is_gone(&self, pod: &PodId, until: Until) -> Result<bool, KubernetesError> {
+        let what = format!("pod {}/{}", pod.namespace, pod.name);
+        let call = Call { name: "pod", what: &what };
+        let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
+        match exchange::send(&self.client, call, request.get(&pod.name, &GetParams::default()), until).await {
+            Ok(text) => {
+                let found: KubePod = exchange::parse(call, &text)?;
+                Ok(found.metadata.uid.as_deref() != Some(pod.uid.as_str()))
+            }
+            Err(KubernetesError::NotFound { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a refused write to a pod means: `Ok(true)` that the pod is gone.
+    async fn gone_or(
+        &self,
+        error: KubernetesError,
+        pod: &PodId,
+        until: Until,
+    ) -> Result<(), KubernetesError> {
+        let gone = match &error {
+            KubernetesError::NotFound { .. } => true,
+            // Its uid is another one, or somebody else changed it at the same moment.
+            KubernetesError::Refused { status: 409, .. } => self.is_gone(pod, until).await?,
+            _ => false,
+        };
+        if gone { Ok(()) } else { Err(error) }
+    }
+}
+
+/// A pod's names as parts of a path.
+fn check_pod(what: &str, pod: &PodId) -> Result<(), KubernetesError> {
+    if convert::is_name(&pod.namespace) && convert::is_name(&pod.name) && !pod.uid.is_empty() {
+        Ok(())
+    } else {
+        Err(answer::malformed(what, "no pod can have such a name"))
+    }
+}
+
+#[async_trait]
+impl Kubernetes for ApiServer {
+    async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
+        let call = Call { name: "nodes", what: "nodes" };
+        let nodes: Vec<Node> = self.list(call, ListParams::default(), MAX_NODES).await?;
+        let nodes: Result<Vec<KubeNode>, _> = nodes.into_iter().map(convert::node).collect();
+        nodes.map_err(|why| answer::malformed(call.what, why))
+    }
+
+    async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError> {
+        let call = Call { name: "namespaces", what: "namespaces" };
+        if selector.len() > MAX_SELECTOR {
+            return Err(KubernetesError::Refused {
+                what: call.what.to_owned(),
+                status: 400,
+                why: format!("the selector is longer than {MAX_SELECTOR} bytes"),
+            });
+        }
+        let mut chosen = ListParams::default();
+        if !selector.is_empty() {
+            chosen = chosen.labels(selector);
+        }
+        let namespaces: Vec<Namespace> = self.list(call, chosen, MAX_NAMESPACES).await?;
+        let names =
+            namespaces.into_iter().map(|namespace| namespace.metadata.name.filter(|name| !name.is_empty()));
+        names.collect::<Option<_>>().ok_or_else(|| answer::malformed(call.what, "a namespace without a name"))
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
+        let what = format!("pods on node {node}");
+        let call = Call { name: "pods", what: &what };
+        if !convert::is_name(node) {
+            return Err(KubernetesError::NotFound { what });
+        }
+        let chosen = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods: Vec<KubePod> = self.list(call, chosen, MAX_PODS).await?;
+        let pods: Result<Vec<Pod>, _> = pods.into_iter().map(|pod| convert::pod(pod, node)).collect();
+        pods.map_err(|why| answer::malformed(&what, why))
+    }
+
+    async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        let patch = json!({
+            "metadata": {"annotations": {ANNOTATION_REBOOT: "true"}},
+            "spec": {"unschedulable": true},
+        });
+        self.patch_node(permit, "cordon", node, patch).await
+    }
+
+    async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        // `null` takes a field away, so that a second time changes nothing.
+        let patch = json!({
+            "metadata": {"annotations": {ANNOTATION_REBOOT: null}},
+            "spec": {"unschedulable": null},
+        });
+        self.patch_node(permit, "uncordon", node, patch).await
+    }
+
+    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+        let name = if dry_run { "dry-run" } else { "evict" };
+        let what = format!("eviction of pod {}/{}", pod.namespace, pod.name);
+        let call = Call { name, what: &what };
+        let until = self.begin(permit)?;
+        check_pod(&what, pod)?;
+        let body = EvictionRequest {
+            metadata: ObjectMeta {
+                name: Some(pod.name.clone()),
+                namespace: Some(pod.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            delete_options: Some(DeleteOptions {
+                dry_run: dry_run.then(|| vec!["All".to_owned()]),
+                preconditions: Some(Must { uid: Some(pod.uid.clone()), ..Must::default() }),
+                ..DeleteOptions::default()
+            }),
+        };
+        let body = serde_json::to_vec(&body)
+            .map_err(|_| answer::malformed(&what, "it cannot be written as JSON"))?;
+        let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
+        let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
+        match exchange::ask(&self.client, call, request, until).await {
+            Ok(_) => Ok(Eviction::Accepted),
+            Err(exchange::Failed { budget: Some(refused), .. }) => Ok(refused),
+            Err(exchange::Failed { error, .. }) => {
+                self.gone_or(error, pod, until).await.map(|()| Eviction::Gone)
+            }
+        }
+    }
+
+    async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
+        let what = format!("deletion of pod {}/{}", pod.namespace, pod.name);
+        let call = Call { name: "delete", what: &what };
+        let until = self.begin(permit)?;
+        check_pod(&what, pod)?;
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace))).delete(&pod.name, &params);
+        match exchange::send(&self.client, call, request, until).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.gone_or(error, pod, until).await,
+        }
+    }
+}

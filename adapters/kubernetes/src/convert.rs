@@ -1,0 +1,91 @@
+//! From Kubernetes' own types to what the port shows, and checks of names before they become part of a path.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use madako_messages::cluster::Taint;
+use madako_messages::kubernetes::{KubeNode, Pod, PodId, PodPhase};
+use time::OffsetDateTime;
+
+/// Annotation of a pod that mirrors a static one.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Greatest length of a name of Kubernetes, in bytes (RFC 1123, as its own documents give it).
+const MAX_NAME: usize = 253;
+
+/// Whether Kubernetes could have something of that name. Such a name needs no escaping in a path or a selector.
+pub(crate) fn is_name(name: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let bytes = name.as_bytes();
+    bytes.len() <= MAX_NAME
+        && bytes.first().copied().is_some_and(plain)
+        && bytes.last().copied().is_some_and(plain)
+        && bytes.iter().all(|c| plain(*c) || matches!(c, b'-' | b'.'))
+        && !name.contains("..")
+}
+
+/// A node; the error names what it lacks.
+pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
+    let spec = node.spec.unwrap_or_default();
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let taints = spec.taints.unwrap_or_default();
+    Ok(KubeNode {
+        name: node.metadata.name.filter(|name| !name.is_empty()).ok_or("a node without a name")?,
+        unschedulable: spec.unschedulable.unwrap_or(false),
+        annotations: node.metadata.annotations.unwrap_or_default(),
+        taints: taints.into_iter().map(taint).collect(),
+        ready: ready.and_then(|condition| match condition.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        }),
+    })
+}
+
+fn taint(taint: core::Taint) -> Taint {
+    Taint {
+        key: taint.key,
+        value: taint.value.unwrap_or_default(),
+        effect: taint.effect,
+        time_added: taint.time_added.map(|Time(at)| at.to_string()),
+        ..Taint::default()
+    }
+}
+
+/// A pod of a node; the error names what is wrong with it.
+pub(crate) fn pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
+    // Draining whatever an answer lists would end pods of another node.
+    if pod.spec.and_then(|spec| spec.node_name).as_deref() != Some(node) {
+        return Err("a pod of another node");
+    }
+    let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let metadata = pod.metadata;
+    let id = PodId {
+        namespace: some(metadata.namespace).ok_or("a pod without a namespace")?,
+        name: some(metadata.name).ok_or("a pod without a name")?,
+        uid: some(metadata.uid).ok_or("a pod without a uid")?,
+    };
+    let owners = metadata.owner_references.unwrap_or_default();
+    let deleted_at = match metadata.deletion_timestamp {
+        None => None,
+        // The timestamp is when the grace period ends.
+        Some(Time(at)) => {
+            let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+            let at = OffsetDateTime::from_unix_timestamp(at.as_second().saturating_sub(grace));
+            Some(at.map_err(|_| "a pod with an impossible time of deletion")?)
+        }
+    };
+    Ok(Pod {
+        id,
+        phase: match pod.status.and_then(|status| status.phase).as_deref() {
+            Some("Pending") => PodPhase::Pending,
+            Some("Running") => PodPhase::Running,
+            Some("Succeeded") => PodPhase::Succeeded,
+            Some("Failed") => PodPhase::Failed,
+            _ => PodPhase::Unknown,
+        },
+        controller: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.kind),
+        mirror: metadata.annotations.is_some_and(|annotations| annotations.contains_key(MIRROR)),
+        deleted_at,
+    })
+}

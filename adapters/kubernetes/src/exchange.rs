@@ -1,0 +1,133 @@
+//! One bounded request to the API server, counted and timed.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::Limited;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Client;
+use kube::client::{Body, ConfigExt};
+use madako_messages::kubernetes::{Eviction, KubernetesError};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tower::{BoxError, ServiceBuilder};
+
+use crate::access::Access;
+use crate::{CONNECT_TIMEOUT, answer, telemetry};
+
+/// Idle connections are closed after this, before firewalls commonly forget them (60 s).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Idle connections kept: drains of a few nodes overlap.
+const MAX_IDLE: usize = 4;
+
+/// When a call must be over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Until {
+    pub(crate) at: Instant,
+    /// What is said when it is not.
+    pub(crate) within: Duration,
+}
+
+impl Until {
+    pub(crate) fn after(within: Duration) -> Self {
+        Self { at: Instant::now() + within, within }
+    }
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// As metrics call it.
+    pub(crate) name: &'static str,
+    /// As errors call it, with the object.
+    pub(crate) what: &'a str,
+}
+
+/// The client: kube's, on a stack of our own. kube's own stack logs each failed request as an error, which is for whoever
+/// made the request to judge, and reads answers of any length.
+pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client, kube::Error> {
+    let config = access.config();
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let client: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MAX_IDLE)
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .map_response(move |response: Response<_>| response.map(|body| Limited::new(body, max_answer_bytes)))
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// A request that did not end well.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// Why.
+    pub(crate) error: KubernetesError,
+    /// That a disruption budget forbids it, if the API server says so.
+    pub(crate) budget: Option<Eviction>,
+}
+
+/// Sends a request and reads the whole answer.
+pub(crate) async fn ask(
+    client: &Client,
+    call: Call<'_>,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    until: Until,
+) -> Result<String, Failed> {
+    let plain = |error| Failed { error, budget: None };
+    // Names and selectors were checked: what remains is what nobody foresaw.
+    let request =
+        request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
+    let begun = Instant::now();
+    let result = match timeout_at(until.at, client.request_text(request)).await {
+        Ok(Ok(text)) => Ok(text),
+        Ok(Err(error)) => {
+            let budget = answer::forbidden_by_budget(&error);
+            Err(Failed { error: answer::failure(call.what, error), budget })
+        }
+        Err(_) => {
+            let why = format!("no whole answer within {:?}", until.within);
+            Err(plain(answer::unavailable(call.what, &why)))
+        }
+    };
+    telemetry::record(call.name, result.as_ref().err(), begun.elapsed());
+    result
+}
+
+/// As [`ask`], where no disruption budget can be in the way.
+pub(crate) async fn send(
+    client: &Client,
+    call: Call<'_>,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    until: Until,
+) -> Result<String, KubernetesError> {
+    ask(client, call, request, until).await.map_err(|failed| failed.error)
+}
+
+/// What an answer says, as a type.
+pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T, KubernetesError> {
+    let mut input = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut input).map_err(|error| {
+        // The place, not the value: pods hold secrets of others.
+        let place = error.inner();
+        let why = format!(
+            "not what was expected at {} (line {}, column {})",
+            error.path(),
+            place.line(),
+            place.column()
+        );
+        answer::malformed(call.what, &why)
+    })
+}

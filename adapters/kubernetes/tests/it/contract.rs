@@ -1,0 +1,299 @@
+//! What holds for the real API server and for the simulated one alike: whoever is tested against the second can count on
+//! the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase};
+use madako_messages::permit::Permit;
+use tokio::time::Instant;
+
+use crate::server::until;
+
+/// A cluster under test.
+#[async_trait]
+pub(crate) trait Site: Sync {
+    /// The port.
+    fn api(&self) -> &dyn Kubernetes;
+    /// Adds a node with taints: key, value, effect.
+    async fn node(&self, name: &str, taints: &[[&str; 3]]);
+    /// Adds a namespace with labels.
+    async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
+    /// Adds an owner of pods.
+    async fn workload(&self, workload: Workload);
+    /// Adds a disruption budget.
+    async fn budget(&self, budget: Budget);
+    /// Takes it away.
+    async fn remove_budget(&self, namespace: &str, name: &str);
+    /// Says whether a pod ends when it is asked to.
+    async fn set_stuck(&self, pod: &PodId, stuck: bool);
+}
+
+/// A permit that outlasts every test.
+pub(crate) fn permit() -> Permit {
+    Permit::give(1, Instant::now() + Duration::from_secs(3600))
+}
+
+const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+
+/// Every case, on a cluster that is empty.
+pub(crate) async fn holds(site: &dyn Site) {
+    nodes_and_namespaces(site).await;
+    cordon_and_uncordon(site).await;
+    who_owns_pods(site).await;
+    a_budget_refuses(site).await;
+    another_pod_of_the_same_name_is_left_alone(site).await;
+    a_stuck_pod_stays(site).await;
+    nothing_is_written_without_a_permit(site).await;
+}
+
+async fn nodes_and_namespaces(site: &dyn Site) {
+    let api = site.api();
+    assert_eq!(api.nodes().await.unwrap(), []);
+    site.node(
+        NODES[0],
+        &[
+            ["example.com/disk", "slow", "PreferNoSchedule"],
+            ["cke.cybozu.com/state", "retiring", "NoExecute"],
+        ],
+    )
+    .await;
+    site.node(NODES[1], &[]).await;
+    site.node(NODES[2], &[]).await;
+    let nodes = node_map(site).await;
+    assert_eq!(nodes.keys().collect::<Vec<_>>(), NODES);
+    let first = &nodes[NODES[0]];
+    assert_eq!((first.unschedulable, first.ready, first.is_cordoned_by_us()), (false, Some(true), false));
+    let taints: Vec<[&str; 3]> = first.taints.iter().map(|t| [&*t.key, &*t.value, &*t.effect]).collect();
+    assert_eq!(
+        taints,
+        [["example.com/disk", "slow", "PreferNoSchedule"], ["cke.cybozu.com/state", "retiring", "NoExecute"]]
+    );
+    assert_eq!(nodes[NODES[1]].taints, []);
+
+    site.namespace("red", &[("team", "red"), ("protected", "true")]).await;
+    site.namespace("blue", &[("team", "blue")]).await;
+    site.namespace("grey", &[]).await;
+    let ours = BTreeSet::from(["blue", "grey", "red"].map(str::to_owned));
+    for (selector, expected) in [
+        ("", vec!["blue", "grey", "red"]),
+        ("team=red", vec!["red"]),
+        ("team==red", vec!["red"]),
+        ("team!=red", vec!["blue", "grey"]),
+        ("team in (red, blue)", vec!["blue", "red"]),
+        ("team in (red,blue),protected", vec!["red"]),
+        ("team notin (red)", vec!["blue", "grey"]),
+        ("team", vec!["blue", "red"]),
+        ("!team", vec!["grey"]),
+        ("team=green", vec![]),
+    ] {
+        let chosen = api.namespaces(selector).await.unwrap();
+        let chosen: Vec<&String> = chosen.intersection(&ours).collect();
+        assert_eq!(chosen, expected, "{selector}");
+    }
+    for selector in ["team=red=blue", "team in red", "(", "team ~ red"] {
+        let refused = api.namespaces(selector).await.unwrap_err();
+        assert!(matches!(&refused, KubernetesError::Refused { status: 400, .. }), "{selector}: {refused:?}");
+    }
+}
+
+async fn cordon_and_uncordon(site: &dyn Site) {
+    let (api, permit) = (site.api(), permit());
+    // A second time, each is as good as the first.
+    for _ in 0..2 {
+        api.cordon(&permit, NODES[0]).await.unwrap();
+        let node = node_map(site).await.remove(NODES[0]).unwrap();
+        assert!(node.unschedulable && node.is_cordoned_by_us(), "{node:?}");
+    }
+    assert!(!node_map(site).await[NODES[1]].unschedulable);
+    for _ in 0..2 {
+        api.uncordon(&permit, NODES[0]).await.unwrap();
+        let node = node_map(site).await.remove(NODES[0]).unwrap();
+        assert!(!node.unschedulable && !node.is_cordoned_by_us(), "{node:?}");
+        assert_eq!(node.taints.len(), 2, "{node:?}");
+    }
+    for absent in ["10.0.0.9", "no/node", "", "..", "a?b=c"] {
+        for refused in [api.cordon(&permit, absent).await, api.uncordon(&permit, absent).await] {
+            assert!(matches!(&refused, Err(KubernetesError::NotFound { .. })), "{absent}: {refused:?}");
+        }
+    }
+    assert_eq!(api.pods_on("10.0.0.9").await.unwrap(), []);
+}
+
+async fn who_owns_pods(site: &dyn Site) {
+    let job = Owner::Job { pods: 1, takes: Duration::from_secs(1_000_000) };
+    for (name, owner, expected) in [
+        ("daemon", Owner::DaemonSet, (Some("DaemonSet"), false, 3)),
+        ("static", Owner::Static, (Some("Node"), true, 3)),
+        ("job", job, (Some("Job"), false, 1)),
+        ("bare", Owner::Nobody { pods: 1 }, (None, false, 1)),
+        ("replicas", Owner::ReplicaSet { replicas: 2 }, (Some("ReplicaSet"), false, 2)),
+    ] {
+        site.workload(workload("grey", name, owner)).await;
+        let pods = running(site, "grey", name, expected.2).await;
+        for (node, pod) in &pods {
+            assert_eq!((pod.controller.as_deref(), pod.mirror), (expected.0, expected.1), "{node}: {pod:?}");
+            assert_eq!((pod.phase, pod.deleted_at), (PodPhase::Running, None));
+            assert!(!pod.id.uid.is_empty());
+        }
+        if owner == Owner::DaemonSet || owner == Owner::Static {
+            let nodes: Vec<&String> = pods.iter().map(|(node, _)| node).collect();
+            assert_eq!(nodes, NODES, "{name}");
+        }
+    }
+    // Who belongs to nobody is gone for good; whatever has an owner comes again.
+    let (api, permit) = (site.api(), permit());
+    let bare = running(site, "grey", "bare", 1).await.remove(0).1;
+    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Accepted);
+    until("the pod of nobody is gone", async || pods(site, "grey", "bare").await.is_empty().then_some(()))
+        .await;
+    assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &bare.id, true).await.unwrap(), Eviction::Gone);
+    api.delete(&permit, &bare.id).await.unwrap();
+}
+
+async fn a_budget_refuses(site: &dyn Site) {
+    let (api, permit) = (site.api(), permit());
+    site.workload(workload("red", "web", Owner::ReplicaSet { replicas: 2 })).await;
+    let before = running(site, "red", "web", 2).await;
+    let (node, pod) = before[0].clone();
+    assert_eq!(api.evict(&permit, &pod.id, true).await.unwrap(), Eviction::Accepted);
+
+    let budget = |min_available| Budget {
+        namespace: "red".to_owned(),
+        name: "all".to_owned(),
+        workload: "web".to_owned(),
+        min_available,
+    };
+    site.budget(budget(2)).await;
+    let counted =
+        |answer: &Eviction| matches!(answer, Eviction::Refused { why } if why.contains("2 healthy pods"));
+    until("the budget counts two pods and refuses", async || {
+        counted(&api.evict(&permit, &pod.id, true).await.unwrap()).then_some(())
+    })
+    .await;
+    let refused = api.evict(&permit, &pod.id, false).await.unwrap();
+    assert!(
+        matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")),
+        "{refused:?}"
+    );
+    assert_eq!(running(site, "red", "web", 2).await, before, "what was refused changed nothing");
+
+    // Deletion asks no budget. The pod comes again elsewhere, as another one.
+    api.cordon(&permit, &node).await.unwrap();
+    api.delete(&permit, &pod.id).await.unwrap();
+    api.delete(&permit, &pod.id).await.unwrap();
+    let after = until("another pod runs in its place", async || {
+        let pods = pods(site, "red", "web").await;
+        let runs = pods.iter().all(|(_, pod)| pod.phase == PodPhase::Running && pod.deleted_at.is_none());
+        (pods.len() == 2 && runs && pods.iter().all(|(_, other)| other.id.uid != pod.id.uid)).then_some(pods)
+    })
+    .await;
+    let moved = after.iter().find(|(_, pod)| before.iter().all(|(_, old)| old.id != pod.id)).unwrap();
+    assert_ne!(moved.0, node, "a cordoned node gets no pods");
+    api.uncordon(&permit, &node).await.unwrap();
+
+    // One that may be missing is let go; then the other must stay.
+    site.remove_budget("red", "all").await;
+    site.budget(budget(1)).await;
+    let (_, one) = after[0].clone();
+    let (_, other) = after[1].clone();
+    site.set_stuck(&one.id, true).await;
+    until("the new budget lets one go", async || {
+        (api.evict(&permit, &one.id, true).await.unwrap() == Eviction::Accepted).then_some(())
+    })
+    .await;
+    assert_eq!(after, running(site, "red", "web", 2).await, "a dry run changes nothing");
+    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
+    let ending = pods(site, "red", "web").await.into_iter().find(|(_, pod)| pod.id == one.id).unwrap().1;
+    assert!(ending.deleted_at.is_some(), "{ending:?}");
+    // Asking again for what ends is no second disruption.
+    assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
+    site.set_stuck(&one.id, false).await;
+    until("the evicted pod is gone", async || {
+        pods(site, "red", "web").await.iter().all(|(_, pod)| pod.id != one.id).then_some(())
+    })
+    .await;
+    assert!(pods(site, "red", "web").await.iter().any(|(_, pod)| pod.id == other.id));
+    site.remove_budget("red", "all").await;
+}
+
+async fn another_pod_of_the_same_name_is_left_alone(site: &dyn Site) {
+    let (api, permit) = (site.api(), permit());
+    let there = running(site, "grey", "job", 1).await.remove(0).1;
+    let uid = "11111111-2222-3333-4444-555555555555".to_owned();
+    let former = PodId { uid, ..there.id.clone() };
+    assert_eq!(api.evict(&permit, &former, true).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), Eviction::Gone);
+    api.delete(&permit, &former).await.unwrap();
+    assert_eq!(running(site, "grey", "job", 1).await.remove(0).1, there);
+}
+
+async fn a_stuck_pod_stays(site: &dyn Site) {
+    let (api, permit) = (site.api(), permit());
+    site.workload(workload("blue", "stuck", Owner::Nobody { pods: 1 })).await;
+    let pod = running(site, "blue", "stuck", 1).await.remove(0).1;
+    site.set_stuck(&pod.id, true).await;
+    api.delete(&permit, &pod.id).await.unwrap();
+    let first = pods(site, "blue", "stuck").await.remove(0).1.deleted_at.expect("it is to end");
+    tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
+    api.delete(&permit, &pod.id).await.unwrap();
+    let still = pods(site, "blue", "stuck").await.remove(0).1;
+    assert_eq!((still.id, still.deleted_at), (pod.id.clone(), Some(first)), "it ends since the first time");
+    site.set_stuck(&pod.id, false).await;
+    until("it ended after all", async || pods(site, "blue", "stuck").await.is_empty().then_some(())).await;
+}
+
+async fn nothing_is_written_without_a_permit(site: &dyn Site) {
+    let api = site.api();
+    let ended = Permit::give(7, Instant::now());
+    let pod = running(site, "grey", "job", 1).await.remove(0).1;
+    let refusals = [
+        api.cordon(&ended, NODES[1]).await.unwrap_err(),
+        api.uncordon(&ended, NODES[1]).await.unwrap_err(),
+        api.evict(&ended, &pod.id, false).await.unwrap_err(),
+        api.evict(&ended, &pod.id, true).await.unwrap_err(),
+        api.delete(&ended, &pod.id).await.unwrap_err(),
+    ];
+    for refusal in refusals {
+        assert!(matches!(&refusal, KubernetesError::Permit(ended) if ended.epoch == 7), "{refusal:?}");
+    }
+    assert!(!node_map(site).await[NODES[1]].unschedulable);
+    assert_eq!(running(site, "grey", "job", 1).await.remove(0).1, pod);
+}
+
+/// Grace period of every pod here.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    Workload { namespace, name, owner, grace: GRACE, ends_within: Duration::from_millis(500) }
+}
+
+async fn node_map(site: &dyn Site) -> BTreeMap<String, KubeNode> {
+    site.api().nodes().await.unwrap().into_iter().map(|node| (node.name.clone(), node)).collect()
+}
+
+/// Pods of an owner with their nodes.
+async fn pods(site: &dyn Site, namespace: &str, owner: &str) -> Vec<(String, Pod)> {
+    let mut found = Vec::new();
+    for node in NODES {
+        let pods = site.api().pods_on(node).await.unwrap();
+        let of_owner =
+            |pod: &Pod| pod.id.namespace == namespace && pod.id.name.starts_with(&format!("{owner}-"));
+        found.extend(pods.into_iter().filter(of_owner).map(|pod| (node.to_owned(), pod)));
+    }
+    found
+}
+
+/// Waits until so many of them run, and none ends.
+async fn running(site: &dyn Site, namespace: &str, owner: &str, count: usize) -> Vec<(String, Pod)> {
+    until(&format!("{count} pods of {owner} run"), async || {
+        let pods = pods(site, namespace, owner).await;
+        let runs = pods.iter().all(|(_, pod)| pod.phase == PodPhase::Running && pod.deleted_at.is_none());
+        (pods.len() == count && runs).then_some(pods)
+    })
+    .await
+}

@@ -1,0 +1,126 @@
+//! An API server on loopback that answers as a test says, over plain HTTP, and remembers what it was asked.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use madako_kubernetes::{Access, ApiServer, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// How to answer.
+pub(crate) enum Reply {
+    /// A whole answer.
+    Whole(u16, String),
+    /// A body without end, as far as a client can see.
+    Endless,
+    /// Half of a body.
+    CutOff,
+    /// Nothing, and the connection stays open.
+    Hang,
+}
+
+/// A running server; it ends with this.
+pub(crate) struct Fake {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    task: JoinHandle<()>,
+}
+
+impl Fake {
+    pub(crate) async fn start(reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync> = Arc::new(reply);
+        let all = Arc::clone(&asked);
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, Arc::clone(&reply), Arc::clone(&all)));
+            }
+        });
+        Self { url, asked, task }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// The adapter of it.
+    pub(crate) fn adapter(&self, limits: Limits) -> ApiServer {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        std::fs::write(&path, crate::access::kubeconfig(&self.url, "{}", "{token: a-secret-token}")).unwrap();
+        crate::server::restrict(&path);
+        connect(&path, limits)
+    }
+}
+
+pub(crate) fn connect(kubeconfig: &Path, limits: Limits) -> ApiServer {
+    ApiServer::new(&Access::read(kubeconfig).unwrap(), limits).unwrap()
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Answers one request of a connection. A client that leaves ends it.
+async fn serve(
+    stream: TcpStream,
+    reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync>,
+    all: Arc<Mutex<Vec<Asked>>>,
+) {
+    let mut stream = BufReader::new(stream);
+    let Some(asked) = read(&mut stream).await else { return };
+    all.lock().unwrap().push(asked.clone());
+    let head = |status: u16, rest: &str| format!("HTTP/1.1 {status} x\r\nConnection: close\r\n{rest}\r\n");
+    let text = match reply(&asked) {
+        Reply::Whole(status, body) => {
+            format!("{}{body}", head(status, &format!("Content-Length: {}\r\n", body.len())))
+        }
+        Reply::CutOff => format!("{}half", head(200, "Content-Length: 100\r\n")),
+        Reply::Endless => {
+            let mut sent = stream.write_all(head(200, "").as_bytes()).await;
+            while sent.is_ok() {
+                sent = stream.write_all(&[b' '; 64 * 1024]).await;
+            }
+            return;
+        }
+        Reply::Hang => {
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest).await;
+            return;
+        }
+    };
+    let _ = stream.write_all(text.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut first = head.lines().next()?.split(' ');
+    let (method, target) = (first.next()?.to_owned(), first.next()?.to_owned());
+    let length = head.lines().filter_map(|line| line.split_once(':'));
+    let length =
+        length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, length)| length);
+    let mut body = vec![0; length.last().map_or(0, |length| length.trim().parse().unwrap())];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(Asked { method, target, head, body: String::from_utf8(body).unwrap() })
+}

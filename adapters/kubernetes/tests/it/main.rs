@@ -1,0 +1,15 @@
+//! The adapter against a real API server and controller manager (scripts/set-up builds them), and against one that is simulated
+//! or malicious.
+//!
+//! Each test has servers of its own, on ports that the system gives. Where Kubernetes is not built, the tests say that they
+//! are skipped; in CI they fail.
+
+mod access;
+mod contract;
+mod fake;
+mod faults;
+mod objects;
+mod pki;
+mod real;
+mod server;
+mod simulated;

@@ -1,0 +1,169 @@
+//! The contract on the real API server, and what only the real one shows.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kube::Client;
+use madako_datacenter_sim::kubernetes::{Budget, Workload};
+use madako_kubernetes::{ApiServer, Limits};
+use madako_messages::kubernetes::{Kubernetes, KubernetesError, PodId};
+use serde_json::Value;
+
+use crate::contract::{self, Site, permit};
+use crate::objects::{self, Kubelets};
+use crate::server::{ADMIN, MADAKO, NOBODY, Server, get};
+
+struct Real {
+    api: ApiServer,
+    admin: Client,
+    kubelets: Kubelets,
+}
+
+#[async_trait]
+impl Site for Real {
+    fn api(&self) -> &dyn Kubernetes {
+        &self.api
+    }
+
+    async fn node(&self, name: &str, taints: &[[&str; 3]]) {
+        objects::node(&self.admin, name, taints).await;
+    }
+
+    async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
+        objects::namespace(&self.admin, name, labels).await;
+    }
+
+    async fn workload(&self, workload: Workload) {
+        let nodes: BTreeSet<String> =
+            self.api.nodes().await.unwrap().into_iter().map(|node| node.name).collect();
+        objects::workload(&self.admin, &workload, &nodes).await;
+    }
+
+    async fn budget(&self, budget: Budget) {
+        objects::budget(&self.admin, &budget).await;
+    }
+
+    async fn remove_budget(&self, namespace: &str, name: &str) {
+        objects::remove_budget(&self.admin, namespace, name).await;
+    }
+
+    async fn set_stuck(&self, pod: &PodId, stuck: bool) {
+        let mut all = self.kubelets.stuck.lock().unwrap();
+        if stuck {
+            all.insert(pod.uid.clone());
+        } else {
+            all.remove(&pod.uid);
+        }
+    }
+}
+
+/// With no more rights than the adapter says that it needs, and three things a page.
+#[tokio::test]
+async fn the_contract_holds_for_the_real_one() {
+    let Some(mut server) = Server::start().await else { return };
+    server.start_controllers();
+    let admin = server.client(ADMIN);
+    let site = Real {
+        api: server.adapter(MADAKO, Limits { page: 3, ..Limits::default() }),
+        kubelets: Kubelets::start(admin.clone()),
+        admin,
+    };
+    contract::holds(&site).await;
+}
+
+#[tokio::test]
+async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
+    let Some(server) = Server::start().await else { return };
+    let admin = server.client(ADMIN);
+    for number in 0..7 {
+        objects::node(&admin, &format!("10.0.0.{number}"), &[]).await;
+    }
+
+    // Pages of two, and one by one.
+    for page in [1, 2, 7, 100] {
+        let api = server.adapter(MADAKO, Limits { page, ..Limits::default() });
+        let names: Vec<String> = api.nodes().await.unwrap().into_iter().map(|node| node.name).collect();
+        assert_eq!(names, (0..7).map(|number| format!("10.0.0.{number}")).collect::<Vec<_>>(), "{page}");
+    }
+
+    // Who may nothing is told so, and who is not known as well; neither shows the token.
+    let (permit, pod) =
+        (permit(), PodId { namespace: "default".into(), name: "web".into(), uid: "1".into() });
+    for (token, status) in [(NOBODY, 403), ("token-that-is-not-known", 401)] {
+        let api = server.adapter(token, Limits::default());
+        let refusals = [
+            api.nodes().await.unwrap_err(),
+            api.namespaces("").await.unwrap_err(),
+            api.pods_on("10.0.0.1").await.unwrap_err(),
+            api.cordon(&permit, "10.0.0.1").await.unwrap_err(),
+            api.uncordon(&permit, "10.0.0.1").await.unwrap_err(),
+            api.evict(&permit, &pod, false).await.unwrap_err(),
+            api.delete(&permit, &pod).await.unwrap_err(),
+        ];
+        for refusal in refusals {
+            assert!(
+                matches!(&refusal, KubernetesError::Refused { status: found, .. } if *found == status),
+                "{refusal:?}"
+            );
+            assert!(!format!("{refusal} {refusal:?} {api:?}").contains(token), "{refusal:?}");
+        }
+    }
+
+    // A client certificate does as well as a token.
+    let api = server.adapter_by_certificate("madako-by-certificate");
+    assert_eq!(api.nodes().await.unwrap().len(), 7);
+
+    // What is so already is not written again.
+    let revision = async || {
+        let node: Value =
+            serde_json::from_str(&admin.request_text(get("/api/v1/nodes/10.0.0.1")).await.unwrap()).unwrap();
+        node["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+    };
+    let before = revision().await;
+    api.uncordon(&permit, "10.0.0.1").await.unwrap();
+    assert_eq!(revision().await, before);
+    api.cordon(&permit, "10.0.0.1").await.unwrap();
+    let cordoned = revision().await;
+    assert_ne!(cordoned, before);
+    api.cordon(&permit, "10.0.0.1").await.unwrap();
+    assert_eq!(revision().await, cordoned);
+}
+
+#[tokio::test]
+async fn an_api_server_that_hangs_or_is_gone_holds_nobody_up() {
+    let Some(mut server) = Server::start().await else { return };
+    objects::node(&server.client(ADMIN), "10.0.0.1", &[]).await;
+    let deadline = Duration::from_secs(2);
+    // For what works on a busy machine, the usual limits.
+    let (patient, hasty) = (
+        server.adapter(MADAKO, Limits::default()),
+        server.adapter(
+            MADAKO,
+            Limits { read_deadline: deadline, write_deadline: deadline, ..Limits::default() },
+        ),
+    );
+    patient.nodes().await.unwrap();
+    let permit = permit();
+
+    server.freeze();
+    let begun = tokio::time::Instant::now();
+    for late in
+        [hasty.nodes().await.map(|_| ()).unwrap_err(), hasty.cordon(&permit, "10.0.0.1").await.unwrap_err()]
+    {
+        assert!(
+            matches!(&late, KubernetesError::Unavailable { why, .. } if why.contains("within 2s")),
+            "{late:?}"
+        );
+    }
+    let took = begun.elapsed();
+    assert!(took >= 2 * deadline && took < 10 * deadline, "{took:?}");
+    server.thaw();
+    assert_eq!(patient.nodes().await.unwrap().len(), 1, "it answers again");
+
+    server.kill().await;
+    let gone = patient.nodes().await.unwrap_err();
+    assert!(matches!(&gone, KubernetesError::Unavailable { .. }), "{gone:?}");
+    let gone = patient.cordon(&permit, "10.0.0.1").await.unwrap_err();
+    assert!(matches!(&gone, KubernetesError::Unavailable { .. }), "{gone:?}");
+}

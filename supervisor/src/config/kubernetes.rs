@@ -1,0 +1,35 @@
+//! The `kubernetes` section: how the service reaches the API server of the cluster.
+
+use std::path::Path;
+
+use madako_kubernetes::Access;
+use madako_messages::input::Problems;
+
+use super::document::Fields;
+
+/// Takes the whole section, and reads the kubeconfig that it names.
+pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Option<Access> {
+    let path = section.filled("kubeconfig", problems);
+    let field = section.path("kubeconfig");
+    let mut access = None;
+    match path {
+        None => section.report_missing("kubeconfig", "the path of a kubeconfig", problems),
+        Some(path) if !path.starts_with('/') => {
+            section.report("kubeconfig", format!("{path:?}"), "an absolute path", problems);
+        }
+        Some(path) => match Access::read(Path::new(&path)) {
+            Ok(read) => access = Some(read),
+            Err(error) => {
+                for problem in error.problems {
+                    let place = match problem.field.as_str() {
+                        "" => format!("{field} ({path})"),
+                        inner => format!("{field} ({path}): {inner}"),
+                    };
+                    problems.add(place, problem.got, problem.expected);
+                }
+            }
+        },
+    }
+    section.finish(problems);
+    access
+}
