@@ -55,6 +55,12 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 /// A time that is this much past is past on every clock's granularity.
 const JUST_AFTER: Duration = Duration::from_millis(1);
 
+/// Stands for an entry where a change is of none.
+const NOBODY: i64 = -1;
+
+/// Stands for an entry where a change is of what the registry reports.
+const REQUESTS: i64 = -2;
+
 /// What the repair queue is given.
 #[derive(Clone)]
 pub struct RepairArguments {
@@ -97,6 +103,8 @@ pub struct RepairState {
     committed: i64,
     /// Revision of the state that a refused transaction was decided on: it is not decided on again.
     refused: Option<i64>,
+    /// Entries whose change breaks an invariant: they are left alone until the next round, so that others go on.
+    shunned: BTreeSet<i64>,
     writing: Option<(Writing, Task)>,
     /// A command that was announced by a transaction whose end is not known.
     unsure: Option<Announced>,
@@ -179,6 +187,7 @@ impl Actor for Repair {
             held: BTreeMap::new(),
             committed: 0,
             refused: None,
+            shunned: BTreeSet::new(),
             writing: None,
             unsure: None,
             retry: None,
@@ -255,6 +264,8 @@ impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(self.later(self.given.interval, RepairMessage::Tick));
         self.checks.new_round();
+        self.refused = None;
+        self.shunned.clear();
         self.look_at_nodes();
     }
 
@@ -298,7 +309,7 @@ impl RepairState {
         self.tell(&state, &outlooks);
         if !outlooks.iter().any(|outlook| self.act(&state, outlook)) {
             if let Some(change) = transition::forget(&state.repair) {
-                self.write(&state, change, 0, String::new(), String::new(), Then::Nothing);
+                self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
             }
         }
         self.start_checks(&state);
@@ -356,7 +367,7 @@ impl RepairState {
         let runs = self.running.as_ref().map(|running| running.announced.record);
         if let Some(change) = transition::disown(&state.repair, runs, now) {
             let told = "outcome unknown".to_owned();
-            self.write(state, change, 0, String::new(), told, Then::Nothing);
+            self.write(state, change, NOBODY, String::new(), told, Then::Nothing);
             return true;
         }
         false
@@ -368,7 +379,9 @@ impl RepairState {
 
     /// Does what is due for an entry. Whether there was something.
     fn act(&mut self, state: &Arc<ClusterState>, outlook: &Outlook) -> bool {
-        let Some(next) = outlook.due() else { return false };
+        let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&outlook.index)) else {
+            return false;
+        };
         let (index, now) = (outlook.index, self.given.clock.now());
         let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
         let node = places.get(outlook.address.as_str()).map_or("", |place| place.name);
@@ -450,10 +463,16 @@ impl RepairState {
                 self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
                 match error {
                     // A newer state leads to another decision, or this reign is over.
-                    CommitError::Conflict { .. }
-                    | CommitError::NotLeader { .. }
-                    | CommitError::Invariant { .. }
-                    | CommitError::Encoding { .. } => self.refused = Some(writing.decided_on),
+                    CommitError::Conflict { .. } | CommitError::NotLeader { .. } => {
+                        self.refused = Some(writing.decided_on);
+                    }
+                    CommitError::Invariant { .. } | CommitError::Encoding { .. } => {
+                        if writing.index == NOBODY || matches!(writing.then, Then::Ended) {
+                            self.refused = Some(writing.decided_on);
+                        } else {
+                            self.shunned.insert(writing.index);
+                        }
+                    }
                     CommitError::Unanswered { .. } | CommitError::Store(_) => {
                         if let Then::Run(announced) = writing.then {
                             self.unsure = Some(announced);

@@ -7,7 +7,7 @@ use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
-use super::{RepairState, Then, telemetry};
+use super::{REQUESTS, RepairState, Then, telemetry};
 use crate::news::Told;
 use crate::requests;
 
@@ -35,8 +35,11 @@ impl RepairState {
         if !news.is_empty() {
             self.given.events.emit(Event::Reports(news));
         }
+        if self.shunned.contains(&REQUESTS) {
+            return false;
+        }
         let Some(change) = requests::change(state, &decision) else { return false };
-        self.write(state, change, 0, String::new(), String::new(), Then::Nothing);
+        self.write(state, change, REQUESTS, String::new(), String::new(), Then::Nothing);
         true
     }
 }
