@@ -30,6 +30,7 @@ use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
 use crate::repair::change::RepairChange;
 use crate::repair::command::{CommandEnd, HealthAnswer};
+use crate::repair::report::Reports;
 use crate::state::ClusterState;
 use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
@@ -230,6 +231,15 @@ pub enum PollerMessage {
         /// Its answer.
         result: Result<Fetched, RegistryError>,
     },
+    /// Time for the next poll of what should be repaired.
+    ReportsTick,
+    /// A poll of what should be repaired ended.
+    ReportsPolled {
+        /// Which one; an older one is ignored.
+        poll: u64,
+        /// Its answer.
+        result: Result<Fetched, RegistryError>,
+    },
 }
 
 impl Addressed for PollerMessage {
@@ -258,6 +268,8 @@ impl Addressed for PlannerMessage {
 pub enum RepairMessage {
     /// The store's state changed.
     State(Arc<ClusterState>, Handled),
+    /// The registry reported machines for repair.
+    Reported(Arc<Reports>, Handled),
     /// Time for the next round of health checks.
     Tick,
     /// A time came, or something may be tried again.

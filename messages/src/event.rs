@@ -10,6 +10,7 @@ use crate::invariants::Violation;
 use crate::placement::decision::Decision;
 use crate::placement::kind::ObjectKey;
 use crate::plan::{Action, Plan, PlanError};
+use crate::repair::refusal::ReportNews;
 
 /// Why nothing is planned at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,6 +152,18 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The registry answered which machines should be repaired.
+    Reported {
+        /// How many.
+        machines: usize,
+    },
+    /// A poll of what should be repaired failed.
+    ReportsFailed {
+        /// Why.
+        why: String,
+    },
+    /// What became of reports for repair since the last time.
+    Reports(ReportNews),
     /// The removal guard holds an observation back.
     Held(GuardState),
     /// The removal guard lets observations through again.

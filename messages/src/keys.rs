@@ -6,6 +6,10 @@ pub const CLUSTER: &str = "cluster";
 pub const CLUSTER_REVISION: &str = "cluster-revision";
 /// The constraints.
 pub const CONSTRAINTS: &str = "constraints";
+/// `true` switches repairs that the registry asks for off.
+pub const AUTO_REPAIR_DISABLED: &str = "auto-repair/disabled";
+/// Variables of the query that chooses machines to be repaired.
+pub const AUTO_REPAIR_VARIABLES: &str = "auto-repair/query-variables";
 /// Every candidate's key is `leader//<lease id in hex>`: CKE's election adds a slash to `leader/`.
 pub const LEADER: &str = "leader//";
 /// Next id of an operation record, as a decimal string.
@@ -34,6 +38,8 @@ pub const REBOOTS: &str = "reboots/data/";
 pub const REPAIR_KEPT: &str = "madako/repair/entries/";
 /// State of the removal guard.
 pub const REMOVAL_GUARD: &str = "madako/removal-guard";
+/// Racks that are held, `madako/repair/holds/<the label's value>`.
+pub const REPAIR_HOLDS: &str = "madako/repair/holds/";
 /// The last plan that was committed, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 
@@ -50,6 +56,12 @@ pub const PLACEMENT_CLUSTERS: &str = "madako/placement/clusters/";
 #[must_use]
 pub fn record(id: i64) -> String {
     format!("{RECORDS}{id:016x}")
+}
+
+/// The key of a rack that is held.
+#[must_use]
+pub fn repair_hold(rack: &str) -> String {
+    format!("{REPAIR_HOLDS}{rack}")
 }
 
 /// The key of an entry of the repair queue.

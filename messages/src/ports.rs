@@ -114,8 +114,16 @@ pub trait HttpTransport: Send + Sync + 'static {
 pub struct Fetched {
     /// Machines with an address, in the registry's order.
     pub machines: Vec<Machine>,
-    /// Serials of machines without an IPv4 address, which are left out.
-    pub left_out: Vec<String>,
+    /// Machines without an IPv4 address, in the same order: no node can be made of them.
+    pub left_out: Vec<Machine>,
+}
+
+impl Fetched {
+    /// Serials of the machines that are left out.
+    #[must_use]
+    pub fn left_out_serials(&self) -> Vec<String> {
+        self.left_out.iter().map(|machine| machine.spec.serial.clone()).collect()
+    }
 }
 
 /// Why a poll of the registry failed. A failed poll changes nothing.

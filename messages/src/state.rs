@@ -13,7 +13,9 @@ use crate::constraints::Constraints;
 use crate::guard::GuardState;
 use crate::keys;
 use crate::machine::QueryVariables;
+use crate::observation::Query;
 use crate::repair::config::RepairConfig;
+use crate::repair::hold::Hold;
 use crate::repair::queue::RepairQueue;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
@@ -55,6 +57,12 @@ pub struct ClusterState {
     pub variables: Option<Revised<Arc<QueryVariables>>>,
     /// Whether the integration with the registry is switched off.
     pub disabled: bool,
+    /// Whether repairs that the registry asks for are switched off.
+    pub auto_repair_disabled: bool,
+    /// Variables of the query for machines that should be repaired, when some are stored and valid.
+    pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
+    /// What is kept of racks in which repairs are held back, by the value of their label.
+    pub holds: BTreeMap<String, Revised<Hold>>,
     /// The removal guard, when it holds something.
     pub guard: Option<Revised<GuardState>>,
     /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
@@ -138,6 +146,17 @@ impl ClusterState {
             .map(|(value, revision)| Revised { value: Arc::new(value), revision });
         // CKE compares the bytes: anything but `true` means enabled.
         state.disabled = entries.get(keys::SABAKAN_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
+        state.auto_repair_disabled =
+            entries.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
+        state.auto_repair_variables =
+            json::<QueryVariables>(entries, keys::AUTO_REPAIR_VARIABLES, &mut faults)
+                .map(|(value, revision)| Revised { value: Arc::new(value), revision });
+        for key in below(entries, keys::REPAIR_HOLDS) {
+            if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
+                let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
+                state.holds.insert(rack, Revised { value, revision });
+            }
+        }
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
@@ -149,17 +168,30 @@ impl ClusterState {
             keys::SABAKAN_URL,
             keys::SABAKAN_VARIABLES,
             keys::SABAKAN_DISABLED,
+            keys::AUTO_REPAIR_DISABLED,
+            keys::AUTO_REPAIR_VARIABLES,
             keys::REMOVAL_GUARD,
             keys::STATUS,
             keys::LAST_PLAN,
         ]
         .into_iter()
+        .chain(below(entries, keys::REPAIR_HOLDS))
         .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
         .collect();
         let last_repair = last.map(|last| &*last.repair);
         state.repair = Arc::new(RepairQueue::decode(entries, last_repair, &mut faults));
         state.faults = faults;
         state
+    }
+
+    /// What the registry is asked for machines that should be repaired; `None` when it is not asked.
+    #[must_use]
+    pub fn reports_query(&self) -> Option<Query> {
+        let url = self.url.as_ref().filter(|_| !self.auto_repair_disabled)?;
+        let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
+        // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
+        let usable = variables == 0 || self.auto_repair_variables.is_some();
+        usable.then_some(Query { url: url.revision, variables })
     }
 
     /// The condition that a key is as this view shows it.
@@ -197,6 +229,14 @@ impl ClusterState {
     pub fn shows_the_same(&self, other: &Self) -> bool {
         self.revisions == other.revisions && self.status_lease == other.status_lease
     }
+}
+
+/// The keys below a prefix.
+fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iterator<Item = &'e str> {
+    entries
+        .range(prefix.to_owned()..)
+        .map(|(key, _)| key.as_str())
+        .take_while(move |key| key.starts_with(prefix))
 }
 
 /// Reads the section `repair` of a cluster, or says why that cannot be done.

@@ -22,6 +22,7 @@ mod encryption;
 mod kubernetes;
 mod pem;
 mod placement;
+mod repair;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,7 @@ use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
 pub use placement::{Api, Authentication, Metrics, Placement};
+pub use repair::Repair;
 
 /// Where CKE's programs look for the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
@@ -68,6 +70,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// How repairs are held back.
+    pub repair: Repair,
     /// How the API server of the cluster is reached; without it no node is drained, and taints of nodes are not known.
     pub kubernetes: Option<Access>,
     /// What is allowed but unwise: to be logged once by `serve`.
@@ -138,6 +142,7 @@ impl Config {
             .map_or(madako_store::DEFAULT_TIMEOUT, |text| checked_timeout(&text, &mut problems));
         let embedded = root.section("embedded", &mut problems);
         let placement = root.section("placement", &mut problems);
+        let repair = root.section("repair", &mut problems);
         let kubernetes = root.section("kubernetes", &mut problems);
         let access = access::read(&mut root, &mut problems, &mut warnings);
         root.finish(&mut problems);
@@ -146,6 +151,8 @@ impl Config {
         let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
         let (placement, placement_secret) = placement.unzip();
         let kubernetes = kubernetes.and_then(|section| kubernetes::read(section, &mut problems));
+
+        let repair = repair.map_or_else(Repair::default, |section| repair::read(section, &mut problems));
 
         let secret = access.secret.or(embedded_secret.flatten()).or(placement_secret.flatten());
         if let (Some(mode), Some(field)) = (mode, secret) {
@@ -176,6 +183,7 @@ impl Config {
             timeout: clients.timeout,
             clients,
             placement,
+            repair,
             kubernetes,
             warnings,
         })

@@ -32,6 +32,7 @@ use madako_messages::placement::objects::Objects;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::placement::providers::MetricsProviders;
 use madako_messages::ports::{Clock, Registry};
+use madako_messages::repair::hold::HoldSettings;
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
@@ -121,6 +122,8 @@ pub struct InstanceOptions {
     pub session_ttl: Duration,
     /// How long a worker must have been retired before it is removed.
     pub retire_wait: Duration,
+    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    pub hold: Option<HoldSettings>,
     /// Seed of the jitter of its restarts.
     pub seed: u64,
 }
@@ -395,6 +398,7 @@ impl Director {
 
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
+        let (reports, reported) = latest::channel();
         let (begun, _) = watch::channel(false);
         let leader = actor_name(&self.options.id, LEADER);
         let poller = PollerArguments {
@@ -406,6 +410,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             observations,
+            reports,
         };
         // Each epoch draws its own jitter.
         let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
@@ -417,6 +422,8 @@ impl Director {
             clock: Arc::clone(&self.ports.clock),
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
+            reports: reported,
+            hold: self.options.hold.clone(),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use madako_messages::event::{Blocked, Event, EventSink};
+use madako_messages::repair::refusal::{Reason, Refusal, ReportNews};
 use tokio::sync::broadcast;
 
 /// Events that a slow listener may be behind. A live view reads many times a second.
@@ -90,6 +91,13 @@ fn log(instance: &str, event: &Event) {
             warn!(instance, addresses = shared.len(), claims, "several machines claim the same address");
         }
         Event::PollFailed { why } => warn!(instance, why, "a poll of the registry failed"),
+        Event::Reported { machines } => {
+            debug!(instance, machines, "the registry answered which machines should be repaired");
+        }
+        Event::ReportsFailed { why } => {
+            warn!(instance, why, "a poll of the registry for machines that should be repaired failed");
+        }
+        Event::Reports(news) => report_news(instance, news),
         Event::Held(guard) => warn!(
             instance,
             vanished = guard.vanished.len(),
@@ -164,5 +172,38 @@ fn log(instance: &str, event: &Event) {
             pause_seconds = pause.as_secs_f64(),
             "the reign failed too often; leadership is given up for a while"
         ),
+    }
+}
+
+/// Logs what became of reports for repair: a line for each reason and rack, however many machines there are.
+fn report_news(instance: &str, news: &ReportNews) {
+    use tracing::{info, warn};
+
+    let named = |serials: &mut dyn Iterator<Item = &str>| -> String {
+        serials.take(MOST_NAMED).collect::<Vec<_>>().join(", ")
+    };
+    for (rack, machines) in &news.held {
+        let serials = named(&mut machines.iter().map(String::as_str));
+        let machines = machines.len();
+        warn!(
+            instance,
+            rack, machines, serials, "repairs in a rack are held back: its machines failed together"
+        );
+    }
+    for rack in &news.let_go {
+        info!(instance, rack, "repairs in a rack are no longer held back");
+    }
+    for name in Reason::NAMES {
+        let of_name: Vec<&Refusal> =
+            news.refused.iter().filter(|refusal| refusal.reason.name() == name).collect();
+        let Some(first) = of_name.first() else { continue };
+        let serials = named(&mut of_name.iter().map(|refusal| refusal.serial.as_str()));
+        let (machines, why) = (of_name.len(), &first.reason);
+        warn!(instance, reason = name, machines, serials, %why, "machines that are reported are not repaired");
+    }
+    if !news.cleared.is_empty() {
+        let serials = named(&mut news.cleared.iter().map(String::as_str));
+        let machines = news.cleared.len();
+        info!(instance, machines, serials, "nothing holds these machines back any more");
     }
 }

@@ -7,6 +7,7 @@ mod command;
 mod drain;
 mod nodes;
 mod permits;
+mod requests;
 mod telemetry;
 mod work;
 
@@ -26,6 +27,8 @@ use madako_messages::ports::Clock;
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::change::RepairChange;
 use madako_messages::repair::command::CommandEnd;
+use madako_messages::repair::hold::HoldSettings;
+use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
@@ -35,6 +38,7 @@ use tokio::time::Instant;
 
 use self::nodes::Cordons;
 use self::permits::Permits;
+use self::requests::Requests;
 use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::work::{Checks, Draining, Running};
@@ -50,6 +54,12 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// A time that is this much past is past on every clock's granularity.
 const JUST_AFTER: Duration = Duration::from_millis(1);
+
+/// Stands for an entry where a change is of none.
+const NOBODY: i64 = -1;
+
+/// Stands for an entry where a change is of what the registry reports.
+const REQUESTS: i64 = -2;
 
 /// What the repair queue is given.
 #[derive(Clone)]
@@ -68,6 +78,10 @@ pub struct RepairArguments {
     pub events: Arc<dyn EventSink>,
     /// The store's state.
     pub state: Subscriber<Arc<ClusterState>>,
+    /// What the registry reports for repair.
+    pub reports: Subscriber<Arc<Reports>>,
+    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    pub hold: Option<HoldSettings>,
     /// Runs commands; `None`: this instance runs none.
     pub host: Option<Arc<dyn Host>>,
     /// Kubernetes; `None`: no way there is configured.
@@ -82,12 +96,15 @@ pub struct RepairState {
     given: RepairArguments,
     myself: ActorRef<Letter<RepairMessage>>,
     state: Option<Arc<ClusterState>>,
-    /// Racks that are held, by the address of each entry's machine that stands in one.
+    requests: Requests,
+    /// Racks that are held, by the address of each machine that stands in one.
     held: BTreeMap<String, String>,
     /// Revision of the last commit: an older state is not decided on.
     committed: i64,
     /// Revision of the state that a refused transaction was decided on: it is not decided on again.
     refused: Option<i64>,
+    /// Entries whose change breaks an invariant: they are left alone until the next round, so that others go on.
+    shunned: BTreeSet<i64>,
     writing: Option<(Writing, Task)>,
     /// A command that was announced by a transaction whose end is not known.
     unsure: Option<Announced>,
@@ -108,7 +125,7 @@ pub struct RepairState {
     next: u64,
     timer: Option<Task>,
     wake: Option<Task>,
-    _feed: Task,
+    _feeds: [Task; 2],
 }
 
 /// What a transaction in flight is for.
@@ -156,16 +173,21 @@ impl Actor for Repair {
         myself: ActorRef<Letter<RepairMessage>>,
         given: RepairArguments,
     ) -> Result<RepairState, ActorProcessingErr> {
-        let feed = forward(given.state.clone(), myself.clone(), RepairMessage::State);
+        let feeds = [
+            forward(given.state.clone(), myself.clone(), RepairMessage::State),
+            forward(given.reports.clone(), myself.clone(), RepairMessage::Reported),
+        ];
         myself.cast(RepairMessage::Tick.into())?;
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
             given,
             myself,
             state: None,
+            requests: Requests::default(),
             held: BTreeMap::new(),
             committed: 0,
             refused: None,
+            shunned: BTreeSet::new(),
             writing: None,
             unsure: None,
             retry: None,
@@ -180,7 +202,7 @@ impl Actor for Repair {
             next: 0,
             timer: None,
             wake: None,
-            _feed: feed,
+            _feeds: feeds,
         })
     }
 
@@ -194,6 +216,10 @@ impl Actor for Repair {
         let _handled = match letter.open() {
             RepairMessage::State(new, handled) => {
                 state.state = Some(new);
+                Some(handled)
+            }
+            RepairMessage::Reported(reports, handled) => {
+                state.requests.newest = Some(reports);
                 Some(handled)
             }
             RepairMessage::Tick => {
@@ -238,6 +264,8 @@ impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(self.later(self.given.interval, RepairMessage::Tick));
         self.checks.new_round();
+        self.refused = None;
+        self.shunned.clear();
         self.look_at_nodes();
     }
 
@@ -271,7 +299,7 @@ impl RepairState {
         let Some(state) = self.newest() else { return };
         self.clear(&state);
         self.uncordon_idle(&state);
-        if self.settle(&state) {
+        if self.settle(&state) || self.request(&state) {
             return;
         }
         let started = Instant::now();
@@ -281,7 +309,7 @@ impl RepairState {
         self.tell(&state, &outlooks);
         if !outlooks.iter().any(|outlook| self.act(&state, outlook)) {
             if let Some(change) = transition::forget(&state.repair) {
-                self.write(&state, change, 0, String::new(), String::new(), Then::Nothing);
+                self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
             }
         }
         self.start_checks(&state);
@@ -339,7 +367,7 @@ impl RepairState {
         let runs = self.running.as_ref().map(|running| running.announced.record);
         if let Some(change) = transition::disown(&state.repair, runs, now) {
             let told = "outcome unknown".to_owned();
-            self.write(state, change, 0, String::new(), told, Then::Nothing);
+            self.write(state, change, NOBODY, String::new(), told, Then::Nothing);
             return true;
         }
         false
@@ -351,7 +379,9 @@ impl RepairState {
 
     /// Does what is due for an entry. Whether there was something.
     fn act(&mut self, state: &Arc<ClusterState>, outlook: &Outlook) -> bool {
-        let Some(next) = outlook.due() else { return false };
+        let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&outlook.index)) else {
+            return false;
+        };
         let (index, now) = (outlook.index, self.given.clock.now());
         let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
         let node = places.get(outlook.address.as_str()).map_or("", |place| place.name);
@@ -433,10 +463,16 @@ impl RepairState {
                 self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
                 match error {
                     // A newer state leads to another decision, or this reign is over.
-                    CommitError::Conflict { .. }
-                    | CommitError::NotLeader { .. }
-                    | CommitError::Invariant { .. }
-                    | CommitError::Encoding { .. } => self.refused = Some(writing.decided_on),
+                    CommitError::Conflict { .. } | CommitError::NotLeader { .. } => {
+                        self.refused = Some(writing.decided_on);
+                    }
+                    CommitError::Invariant { .. } | CommitError::Encoding { .. } => {
+                        if writing.index == NOBODY || matches!(writing.then, Then::Ended) {
+                            self.refused = Some(writing.decided_on);
+                        } else {
+                            self.shunned.insert(writing.index);
+                        }
+                    }
                     CommitError::Unanswered { .. } | CommitError::Store(_) => {
                         if let Then::Run(announced) = writing.then {
                             self.unsure = Some(announced);

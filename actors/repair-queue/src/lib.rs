@@ -1,10 +1,16 @@
 //! RepairQueue: which machines are repaired, and when.
 //!
+//! [`limiter`] decides which reports of the registry become entries of the queue, and [`hold`] which racks are held
+//! back because several of their machines failed at about the same time. [`requests`] makes changes of the store of that,
+//! and [`news`] says what of it is new.
+//!
 //! [`round`] looks at the queue and says what comes next for every entry, and what stands in its way ([`outlook`]);
 //! [`transition`] makes of that what is written; [`explain`] tells another process the same from the store alone. `actor` is
 //! the shell: it asks for permits, runs commands one after another, drains nodes, and asks for the health of machines.
 //!
 //! # Guarantees
+//! - Limiters only ever refuse: without a constraint that allows entries nothing is repaired automatically. Each report is
+//!   either added or refused with the first reason that applies.
 //! - At most one entry of a machine, and one control plane node, is worked on (invariants I7 and I8), and of the others as
 //!   many as the configuration allows.
 //! - A command is run once for each step of an entry, whatever happens to the leader, and whoever writes an older state over
@@ -20,9 +26,15 @@
 
 mod actor;
 pub mod explain;
+pub mod hold;
+pub mod limiter;
+#[cfg(test)]
+mod machines;
+pub mod news;
 pub mod outlook;
 #[cfg(test)]
 mod properties;
+pub mod requests;
 pub mod round;
 #[cfg(test)]
 mod testing;

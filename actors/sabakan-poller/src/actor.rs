@@ -13,12 +13,14 @@ use madako_messages::latest::{Publisher, Subscriber};
 use madako_messages::mailbox::Letter;
 use madako_messages::observation::{Observation, Query};
 use madako_messages::ports::{Clock, Fetched, Registry};
+use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
 use crate::guard::{Released, Verdict, judge};
+use crate::reports::{self, ReportPolls};
 use crate::shared::shared_addresses;
 
 /// What the poller is given.
@@ -40,6 +42,8 @@ pub struct PollerArguments {
     pub state: Subscriber<Arc<ClusterState>>,
     /// Where observations go.
     pub observations: Publisher<Arc<Observation>>,
+    /// Where reports for repair go.
+    pub reports: Publisher<Arc<Reports>>,
 }
 
 /// SabakanPoller.
@@ -59,6 +63,7 @@ pub struct PollerState {
     in_flight: Option<Task>,
     timer: Option<Task>,
     last_failure: Option<String>,
+    reports: ReportPolls,
     _feed: Task,
 }
 
@@ -79,6 +84,7 @@ pub fn describe_metrics() {
         "madako_removal_guard_vanished",
         "Nodes whose removal the guard holds back; 0 when it holds nothing."
     );
+    reports::describe_metrics();
 }
 
 impl Actor for Poller {
@@ -93,6 +99,7 @@ impl Actor for Poller {
     ) -> Result<PollerState, ActorProcessingErr> {
         let feed = forward(given.state.clone(), myself.clone(), PollerMessage::State);
         myself.cast(PollerMessage::Tick.into())?;
+        myself.cast(PollerMessage::ReportsTick.into())?;
         Ok(PollerState {
             given,
             state: None,
@@ -103,6 +110,7 @@ impl Actor for Poller {
             in_flight: None,
             timer: None,
             last_failure: None,
+            reports: ReportPolls::new(),
             _feed: feed,
         })
     }
@@ -116,6 +124,7 @@ impl Actor for Poller {
         match letter.open() {
             PollerMessage::Tick => state.tick(&myself),
             PollerMessage::State(new, _handled) => {
+                state.reports.state_changed(&state.given, state.state.as_deref(), &new, &myself);
                 let at_once = asks_anew(state.state.as_deref(), &new);
                 state.state = Some(new);
                 if at_once {
@@ -130,6 +139,12 @@ impl Actor for Poller {
                 }
             }
             PollerMessage::Polled { .. } => {}
+            PollerMessage::ReportsTick => {
+                state.reports.tick(&state.given, state.state.as_deref(), &myself);
+            }
+            PollerMessage::ReportsPolled { poll, result } => {
+                state.reports.polled(&state.given, poll, result);
+            }
         }
         Ok(())
     }
@@ -211,10 +226,11 @@ impl PollerState {
         let addresses: BTreeSet<String> =
             fetched.machines.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
         let held = self.guard(&addresses).await;
+        let left_out = fetched.left_out_serials();
         self.given.observations.publish(Arc::new(Observation {
             machines: Arc::new(fetched.machines),
             addresses: Arc::new(addresses),
-            left_out: fetched.left_out,
+            left_out,
             at: now,
             seen: Instant::now(),
             query: self.asked,

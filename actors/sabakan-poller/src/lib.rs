@@ -5,6 +5,7 @@
 
 mod actor;
 pub mod guard;
+mod reports;
 pub mod shared;
 
 pub use actor::{Poller, PollerArguments, describe_metrics};

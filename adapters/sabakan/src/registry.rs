@@ -87,16 +87,8 @@ impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
 /// sabakan writes an address that it cannot read as `<nil>`; that is none either.
 #[must_use]
 pub fn leave_out_without_address(machines: Vec<Machine>) -> Fetched {
-    let mut left_out = Vec::new();
-    let machines = machines
-        .into_iter()
-        .filter(|machine| {
-            let has_address = machine.address().is_some_and(|address| address.parse::<Ipv4Addr>().is_ok());
-            if !has_address {
-                left_out.push(machine.spec.serial.clone());
-            }
-            has_address
-        })
-        .collect();
+    let has_address =
+        |machine: &Machine| machine.address().is_some_and(|address| address.parse::<Ipv4Addr>().is_ok());
+    let (machines, left_out) = machines.into_iter().partition(has_address);
     Fetched { machines, left_out }
 }

@@ -1,5 +1,7 @@
 //! The operator's way to the store: read a key, change it by compare-and-swap.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use madako_messages::store::{Condition, Entry, Outcome, Store, StoreErrorKind, Transaction, Write};
 use madako_store::EtcdStore;
@@ -24,6 +26,14 @@ const MAX_VALUE: usize = (10 << 20) - (1 << 12);
 pub(crate) fn open(global: &Global) -> Result<EtcdStore, Failure> {
     let config = Config::load(global.config.as_deref())?;
     EtcdStore::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))
+}
+
+/// What the keys below a prefix hold.
+///
+/// # Errors
+/// The store cannot be read.
+pub(crate) async fn list(store: &dyn Store, prefix: &str) -> Result<BTreeMap<String, Entry>, Failure> {
+    Ok(store.list(prefix).await?.entries)
 }
 
 /// What a key holds, if it is there.

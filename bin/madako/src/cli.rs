@@ -12,7 +12,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bootstrap, cluster, completion, constraints, history, leader, placement, sabakan, status,
+    auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
+    sabakan, status,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -73,6 +74,10 @@ pub(crate) enum Command {
     Constraints(constraints::Command),
     #[command(subcommand)]
     Sabakan(sabakan::Command),
+    #[command(subcommand)]
+    RepairQueue(repair_queue::Command),
+    #[command(subcommand)]
+    AutoRepair(auto_repair::Command),
     Leader(leader::Args),
     Status(status::Args),
     History(history::Args),

@@ -1,5 +1,6 @@
 //! The operator's commands: ckecli's words, outputs and stored bytes; for placement, krakectl's words.
 
+pub(crate) mod auto_repair;
 pub(crate) mod bootstrap;
 pub(crate) mod cluster;
 pub(crate) mod completion;
@@ -7,5 +8,7 @@ pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod leader;
 pub(crate) mod placement;
+pub(crate) mod repair_queue;
 pub(crate) mod sabakan;
+pub(crate) mod settings;
 pub(crate) mod status;

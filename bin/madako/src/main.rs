@@ -23,7 +23,8 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    bootstrap, cluster, completion, constraints, history, leader, placement, sabakan, status,
+    auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
+    sabakan, status,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -108,6 +109,8 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Cluster(command) => cluster::run(command, &store()?).await,
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
+        Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
+        Command::AutoRepair(command) => auto_repair::run(command, store, &SystemClock).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,

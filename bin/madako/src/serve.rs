@@ -29,6 +29,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             interval: options.interval,
             session_ttl: options.session_ttl,
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
+            hold: options.config.repair.hold.clone(),
             seed: host::seed().map_err(Failure::Failed)?,
         },
         http: options.http.to_string(),

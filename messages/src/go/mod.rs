@@ -20,7 +20,7 @@ pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
 pub(crate) use scalar::{Decimal, OptionalTime, Time};
-pub use stored::{stored_json, with_every_field};
+pub use stored::{escaped, stored_json, with_every_field};
 
 #[cfg(test)]
 mod tests;

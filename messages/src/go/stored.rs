@@ -50,8 +50,13 @@ const LEFT_OUT: [(&str, &[&str]); 11] = [
 /// # Errors
 /// An uninterpreted part holds what has no place in a document, such as the same field twice.
 pub fn stored_json(cluster: &Cluster) -> Result<String, serde_json::Error> {
+    Ok(escaped(full(cluster)?.to_string()))
+}
+
+/// JSON text with the characters escaped that Go escapes.
+#[must_use]
+pub fn escaped(mut text: String) -> String {
     // These characters stand in texts only, so they can be escaped from outside.
-    let mut text = full(cluster)?.to_string();
     for (character, escaped) in [
         ("<", "\\u003c"),
         (">", "\\u003e"),
@@ -63,7 +68,7 @@ pub fn stored_json(cluster: &Cluster) -> Result<String, serde_json::Error> {
             text = text.replace(character, escaped);
         }
     }
-    Ok(text)
+    text
 }
 
 /// The configuration with every field that ckecli shows.

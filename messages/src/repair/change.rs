@@ -9,6 +9,7 @@ use crate::actors::CommitError;
 use crate::keys;
 use crate::record::Record;
 use crate::repair::RepairQueueEntry;
+use crate::repair::hold::Hold;
 use crate::repair::kept::Kept;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::store::{Condition, Write};
@@ -39,6 +40,13 @@ pub enum RepairWrite {
         index: i64,
         /// What is kept.
         kept: Option<Kept>,
+    },
+    /// What is kept of a rack in which repairs are held back; `None`: nothing any more.
+    Hold {
+        /// The rack.
+        rack: String,
+        /// What is kept.
+        hold: Option<Hold>,
     },
 }
 
@@ -95,6 +103,8 @@ impl RepairChange {
                 RepairWrite::Kept { index, kept: None } => {
                     after.kept.remove(index);
                 }
+                // Racks are beside the queue.
+                RepairWrite::Hold { .. } => {}
             }
         }
         after
@@ -128,6 +138,12 @@ impl RepairChange {
                 }
                 RepairWrite::Kept { index, kept: None } => {
                     writes.push(Write::Delete { key: keys::repair_kept(*index) });
+                }
+                RepairWrite::Hold { rack, hold: Some(hold) } => {
+                    writes.push(put(keys::repair_hold(rack), hold)?);
+                }
+                RepairWrite::Hold { rack, hold: None } => {
+                    writes.push(Write::Delete { key: keys::repair_hold(rack) });
                 }
             }
         }

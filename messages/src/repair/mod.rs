@@ -1,11 +1,13 @@
-//! The repair queue: its entries, and what machines are reported for repair.
+//! The repair queue: its entries, what machines are reported for repair, and what holds repairs back.
 
 pub mod change;
 pub mod command;
 pub mod config;
 mod entry;
+pub mod hold;
 pub mod kept;
 pub mod queue;
+pub mod refusal;
 pub mod report;
 
 pub use self::entry::{RepairQueueEntry, RepairStatus, RepairStepStatus};

@@ -117,6 +117,13 @@ impl RepairQueue {
         Condition::Unchanged { key: keys::repair_kept(index), revision }
     }
 
+    /// The condition that nobody added an entry since this view; `None`: their number is not readable.
+    #[must_use]
+    pub fn write_index_unchanged(&self) -> Option<Condition> {
+        let (_, revision) = self.write_index?;
+        Some(Condition::Unchanged { key: keys::REPAIRS_WRITE_INDEX.to_owned(), revision })
+    }
+
     /// The condition that no operation was registered since this view; `None`: their number is not readable.
     #[must_use]
     pub fn records_unchanged(&self) -> Option<Condition> {

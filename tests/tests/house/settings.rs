@@ -28,6 +28,7 @@ fn load(config: &str) -> Result<Config, ConfigError> {
 const SECTIONS: &str = "
 zz: 1
 embedded: {zz: 1}
+repair: {zz: 1, hold: {zz: 1}}
 kubernetes: {zz: 1}
 placement:
   zz: 1
@@ -95,7 +96,21 @@ fn defaults() -> BTreeMap<String, String> {
     ])
     .into_iter()
     .chain(placement_defaults())
+    .chain(hold_defaults(&config))
     .collect()
+}
+
+/// The defaults of what holds repairs back.
+fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
+    let hold = config.repair.hold.as_ref().expect("it is on in the service");
+    [
+        ("enabled", "true".to_owned()),
+        ("label", hold.label.to_string()),
+        ("count", hold.count.to_string()),
+        ("within", format!("{}s", hold.within.as_secs())),
+    ]
+    .map(|(name, default)| (format!("repair.hold.{name}"), default))
+    .into_iter()
 }
 
 /// The defaults of placement.

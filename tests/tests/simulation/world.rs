@@ -254,6 +254,7 @@ impl World {
             interval: INTERVAL,
             session_ttl: SESSION_TTL,
             retire_wait: RETIRE_WAIT,
+            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
             seed,
         };
         self.history.note(name, "starts");

@@ -10,6 +10,8 @@ use madako_messages::repair::queue::Item;
 use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
+use crate::limiter::Decision;
+use crate::news::counts;
 use crate::outlook::{Obstacle, Outlook};
 
 /// Registers the help texts of the repair queue's metrics.
@@ -21,6 +23,10 @@ pub fn describe_metrics() {
         "madako_repair_waiting",
         "Entries of the repair queue that wait, by what stands in their way."
     );
+    describe_gauge!(
+        "madako_reports_refused",
+        "Reports that lead to no repair, by the limiter that refuses them."
+    );
     describe_counter!("madako_repair_operations_total", "Transitions of entries of the repair queue.");
     describe_counter!("madako_repair_health_checks_total", "Health checks of machines, by outcome.");
     describe_histogram!("madako_repair_command_seconds", "Time of a repair's commands with their retries.");
@@ -30,6 +36,14 @@ pub fn describe_metrics() {
 /// A decision was made.
 pub(super) fn looked(took: Duration) {
     histogram!("madako_repair_look_seconds").record(took.as_secs_f64());
+}
+
+/// Reports were judged.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(super) fn refused(decision: &Decision) {
+    for (reason, count) in counts(decision) {
+        gauge!("madako_reports_refused", "reason" => reason).set(count as f64);
+    }
 }
 
 /// A transition was committed.

@@ -2,4 +2,5 @@
 
 mod commands;
 mod drains;
+mod requests;
 mod world;

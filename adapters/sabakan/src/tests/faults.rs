@@ -58,7 +58,7 @@ async fn over_tcp(deadline: Duration) -> Pair<ReqwestTransport> {
 async fn assert_answers<T: HttpTransport>(pair: &Pair<T>) {
     let good = pair.ask().await.unwrap();
     assert_eq!(good.machines.len(), 20, "boot machines are not asked for");
-    assert_eq!(good.left_out, Vec::<String>::new());
+    assert!(good.left_out.is_empty());
     type Check = fn(&Result<Fetched, RegistryError>) -> bool;
     let faults: Vec<(Fault, Check)> = vec![
         (

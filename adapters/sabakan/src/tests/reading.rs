@@ -159,7 +159,7 @@ fn who_has_no_ipv4_address_is_left_out_and_named() {
     let fetched = leave_out_without_address(read_answer(&answer(&machines)).unwrap());
     let kept: Vec<_> = fetched.machines.iter().map(|machine| machine.spec.serial.as_str()).collect();
     assert_eq!(kept, ["m0", "m4"], "in the registry's order, the same address twice");
-    assert_eq!(fetched.left_out, ["m1", "m2", "m3"]);
+    assert_eq!(fetched.left_out_serials(), ["m1", "m2", "m3"]);
 }
 
 #[test]

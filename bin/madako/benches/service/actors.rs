@@ -130,6 +130,7 @@ impl Running {
             interval: INTERVAL,
             session_ttl: Duration::from_secs(60),
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
+            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
             seed,
         };
         let instance = Instance::start(options, ports, |_| Vec::new()).await?;

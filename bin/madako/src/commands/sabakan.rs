@@ -6,17 +6,17 @@ use clap::Subcommand;
 use madako_messages::cluster::Cluster;
 use madako_messages::go::stored_json;
 use madako_messages::keys;
-use madako_messages::machine::QueryVariables;
-use madako_messages::store::{Entry, Store};
+use madako_messages::store::Store;
 use madako_messages::template::Template;
 use madako_sabakan::endpoint_url;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::access::{decode, get, modify, replace};
+use crate::access::{decode, replace};
 use crate::commands::cluster::show_cluster;
+use crate::commands::settings::{is_enabled, scalar, set_variables, show_variables, stored, switch};
 use crate::failure::Failure;
 use crate::input::read_text;
-use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
+use crate::output::{OutputArgs, warn};
 
 /// Shows or sets how the registry of machines is used.
 #[derive(Debug, Subcommand)]
@@ -81,55 +81,32 @@ pub(crate) enum Command {
 /// Runs the command.
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
-        Command::Enable => switch(store, false).await,
-        Command::Disable => switch(store, true).await,
-        Command::IsEnabled(args) => is_enabled(&args, store).await,
+        Command::Enable => switch(store, keys::SABAKAN_DISABLED, false).await,
+        Command::Disable => switch(store, keys::SABAKAN_DISABLED, true).await,
+        Command::IsEnabled(args) => is_enabled(&args, store, keys::SABAKAN_DISABLED).await,
         Command::SetUrl { url } => replace(store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await,
         Command::GetUrl(args) => get_url(&args, store).await,
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
         Command::GetTemplate(args) => {
-            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template is").await?;
+            let entry = stored(store, keys::SABAKAN_TEMPLATE, "template is", "sabakan set-template").await?;
             show_cluster(&args, &decode::<Cluster>(keys::SABAKAN_TEMPLATE, &entry)?)
         }
-        Command::SetVariables { file } => set_variables(&read_text(&file)?, store).await,
-        Command::GetVariables(args) => get_variables(&args, store).await,
+        Command::SetVariables { file } => {
+            set_variables(&read_text(&file)?, store, keys::SABAKAN_VARIABLES).await
+        }
+        Command::GetVariables(args) => {
+            const KEY: &str = keys::SABAKAN_VARIABLES;
+            let entry = stored(store, KEY, "variables are", "sabakan set-variables").await?;
+            show_variables(&args, KEY, &entry)
+        }
         Command::ConfirmRemoval(args) => removal::run(&args, store).await,
     }
 }
 
-async fn stored(store: &dyn Store, key: &str, what: &str) -> Result<Entry, Failure> {
-    let set = key.rsplit('/').next().unwrap_or(key).replace("query-", "");
-    get(store, key).await?.ok_or_else(|| {
-        Failure::failed(format_args!("no {what} stored (madako sabakan set-{set} stores one)"))
-    })
-}
-
-async fn switch(store: &dyn Store, disabled: bool) -> Result<(), Failure> {
-    modify(store, keys::SABAKAN_DISABLED, |_| Ok((disabled.to_string().into_bytes(), ()))).await
-}
-
-async fn is_enabled(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    // CKE compares the bytes: anything but `true` means enabled.
-    let disabled = get(store, keys::SABAKAN_DISABLED).await?.is_some_and(|entry| &entry.value[..] == b"true");
-    scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
-}
-
 async fn get_url(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored(store, keys::SABAKAN_URL, "URL is").await?;
+    let entry = stored(store, keys::SABAKAN_URL, "URL is", "sabakan set-url").await?;
     let url = String::from_utf8_lossy(&entry.value);
     scalar(args, "url", &url, &json!(url))
-}
-
-/// One value: a bare line, or with its name.
-fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
-    match args.output {
-        None => print(&format!("{text}\n")),
-        Some(format) => show(format, &json!({ name: value }), |_| {
-            let mut table = Table::new([name.to_uppercase().as_str()]);
-            table.row([text.to_owned()]);
-            table.text()
-        }),
-    }
 }
 
 async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
@@ -138,39 +115,4 @@ async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
         warn(warning);
     }
     replace(store, keys::SABAKAN_TEMPLATE, stored_json(template.cluster())?.into_bytes()).await
-}
-
-async fn set_variables(text: &str, store: &dyn Store) -> Result<(), Failure> {
-    let variables = QueryVariables::from_json(text)?;
-    for warning in variables.warnings() {
-        warn(warning);
-    }
-    // The text itself is stored, as ckecli does.
-    replace(store, keys::SABAKAN_VARIABLES, text.as_bytes().to_vec()).await
-}
-
-async fn get_variables(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entry = stored(store, keys::SABAKAN_VARIABLES, "variables are").await?;
-    match args.output {
-        None => print_bytes(&entry.value),
-        Some(Format::Table) => print(&variables_table(&decode(keys::SABAKAN_VARIABLES, &entry)?)),
-        Some(format) => {
-            let value: Value = decode(keys::SABAKAN_VARIABLES, &entry)?;
-            show(format, &value, |_| String::new())
-        }
-    }
-}
-
-fn variables_table(variables: &Value) -> String {
-    let mut table = Table::new(["VARIABLE", "CONDITION", "VALUE"]);
-    for name in ["having", "notHaving"] {
-        let Some(conditions) = variables[name].as_object() else {
-            table.row([name.to_owned(), "(none)".to_owned(), String::new()]);
-            continue;
-        };
-        for (condition, value) in conditions {
-            table.row([name.to_owned(), condition.clone(), value.to_string()]);
-        }
-    }
-    table.text()
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use madako_messages::event::Event;
 use madako_messages::plan::{Change, ChangeKind};
 
+use madako_messages::repair::refusal::ReportNews;
+
 use super::placement;
 
 /// Changes that one line names.
@@ -14,7 +16,7 @@ const NAMED: usize = 6;
 pub(crate) fn tell(event: &Event) -> Option<String> {
     let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
     Some(match event {
-        Event::Observed { .. } => return None,
+        Event::Observed { .. } | Event::Reported { .. } => return None,
         Event::Waiting { leader } => format!("waits as a candidate behind {leader}"),
         Event::Elected { epoch } => format!("leads (epoch {epoch})"),
         Event::Lost { epoch, why } => format!("leads no longer (epoch {epoch}): {why}"),
@@ -33,6 +35,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             None => "no address is claimed twice any more".to_owned(),
         },
         Event::PollFailed { why } => why.clone(),
+        Event::ReportsFailed { why } => format!("reports for repair: {why}"),
+        Event::Reports(news) => return reports(news),
         Event::Held(guard) => {
             format!("removal guard: holds back that {} nodes vanished", guard.vanished.len())
         }
@@ -71,6 +75,22 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             format!("the reign failed too often: gives up leadership for {}", seconds(pause))
         }
     })
+}
+
+/// The change that says most of reports for repair.
+fn reports(news: &ReportNews) -> Option<String> {
+    if let Some((rack, machines)) = news.held.first_key_value() {
+        return Some(format!("repairs wait in rack {rack}: {} machines failed together", machines.len()));
+    }
+    if let Some(rack) = news.let_go.first() {
+        return Some(format!("repairs go on in rack {rack}"));
+    }
+    let refusal = news.refused.first()?;
+    let more = match news.refused.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    Some(format!("no repair of {}: {}{more}", refusal.serial, refusal.reason))
 }
 
 /// The changes that say most first, and how many there are beside.

@@ -149,6 +149,7 @@ pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
         interval: INTERVAL,
         session_ttl: SESSION_TTL,
         retire_wait: RETIRE_WAIT,
+        hold: Some(madako_messages::repair::hold::HoldSettings::default()),
         seed,
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
     let fetched = leave_out_without_address(
         parse_machines(&read(machines)?).map_err(|error| in_file(machines, error))?,
     );
-    note_left_out(&fetched.left_out);
+    note_left_out(&fetched.left_out_serials());
     let inputs = Inputs {
         template,
         constraints: optional(args.constraints.as_deref(), Constraints::from_yaml)?.unwrap_or_default(),

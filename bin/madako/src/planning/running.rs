@@ -57,7 +57,7 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let variables = state.variables.as_ref().map(|variables| &*variables.value);
     let fetched =
         registry.machines(&url.value, variables).await.map_err(|error| Failure::Failed(error.into()))?;
-    note_left_out(&fetched.left_out);
+    note_left_out(&fetched.left_out_serials());
     Ok(Inputs {
         template: (*template.value).clone(),
         constraints,

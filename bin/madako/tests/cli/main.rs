@@ -8,6 +8,7 @@
     reason = "tests: clippy.toml's exceptions do not reach their helpers"
 )]
 
+mod auto_repair;
 mod bootstrap;
 mod configuration;
 mod demo;
@@ -15,6 +16,7 @@ mod krakectl;
 mod operate;
 mod planning;
 mod program;
+mod repair_queue;
 mod running;
 mod service;
 mod shows;

@@ -189,6 +189,18 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
+    let error = CommitError::Invariant { violations: Vec::new() };
+    world.gate.lock().unwrap().fails.push_back((false, error));
+    world.begin().await;
+    world.until_status(1, RepairStatus::Succeeded).await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran()[0], "reset x");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_entry_goes_also_while_disabled() {
     let mut world = world(&[RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") }]).await;
     world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));

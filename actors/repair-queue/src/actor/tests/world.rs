@@ -18,6 +18,8 @@ use madako_messages::permit::Permit;
 use madako_messages::ports::Clock;
 use madako_messages::record::Record;
 use madako_messages::repair::change::RepairChange;
+use madako_messages::repair::hold::HoldSettings;
+use madako_messages::repair::report::Reports;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus};
 use madako_messages::state::ClusterState;
 use madako_messages::store::Condition;
@@ -331,6 +333,7 @@ pub(super) struct World {
     pub(super) host: Arc<FakeHost>,
     pub(super) kubernetes: Arc<FakeKubernetes>,
     pub(super) events: Arc<Events>,
+    pub(super) reported: Publisher<Arc<Reports>>,
     arguments: RepairArguments,
     actor: Option<ActorRef<Letter<madako_messages::actors::RepairMessage>>>,
 }
@@ -340,6 +343,7 @@ impl World {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let leader = format!("repair-world-{}/leader", WORLDS.fetch_add(1, Ordering::Relaxed));
         let (publisher, state) = latest::channel();
+        let (reported, reports) = latest::channel();
         let gate = Gate { store, state: publisher, committed: vec![], fails: VecDeque::new(), fuse: None };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();
@@ -353,10 +357,12 @@ impl World {
             clock: Arc::new(TestClock(Instant::now())),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
+            reports,
+            hold: Some(HoldSettings::default()),
             host: Some(Arc::clone(&host) as Arc<dyn Host>),
             kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
         };
-        Self { gate, host, kubernetes, events, arguments, actor: None }
+        Self { gate, host, kubernetes, events, reported, arguments, actor: None }
     }
 
     pub(super) async fn begin(&mut self) {

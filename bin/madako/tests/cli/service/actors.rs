@@ -107,6 +107,7 @@ async fn start(site: &Site) -> (Service, Events) {
             interval: Duration::from_millis(500),
             session_ttl: Duration::from_secs(60),
             retire_wait: Duration::from_secs(300),
+            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
             seed: 7,
         },
         http: "127.0.0.1:0".to_owned(),

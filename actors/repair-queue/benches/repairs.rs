@@ -1,0 +1,117 @@
+//! How long a decision about the whole repair queue takes.
+//!
+//! `cargo bench -p madako-repair-queue --bench repairs` prints a table. Timed is what one look costs: the index of the
+//! cluster's nodes and the look itself, on one thread, by the wall clock; and beside it the decoding of a state in which one
+//! entry changed, which precedes it.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+#![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use madako_messages::cluster::{Cluster, Node};
+use madako_messages::go::RawJson;
+use madako_messages::keys;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_messages::state::ClusterState;
+use madako_messages::store::Entry;
+use madako_repair_queue::round::{Health, Live, View, config, look, places};
+use time::OffsetDateTime;
+
+/// Runs of each case after one that warms up.
+const RUNS: usize = 31;
+
+const REPAIR: &str = r#"{"max_concurrent_repairs": 20, "repair_procedures": [{"machine_types": ["t"],
+    "repair_operations": [{"operation": "unreachable", "health_check_command": ["check"], "repair_steps": [
+    {"repair_command": ["reset"], "need_drain": true, "watch_seconds": 600}]}]}]}"#;
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(1_700_000_000).expect("a time within range")
+}
+
+fn address(machine: usize) -> String {
+    format!("10.{}.{}.{}", machine >> 16, (machine >> 8) & 255, machine & 255)
+}
+
+/// A store with a cluster of machines, and an entry for every tenth of them in every status.
+fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
+    let node = |machine| Node { address: address(machine), control_plane: machine < 5, ..Node::default() };
+    let cluster = Cluster {
+        nodes: (0..machines).map(node).collect(),
+        repair: RawJson::from_text(REPAIR.to_owned()).expect("it is JSON"),
+        ..Cluster::default()
+    };
+    let mut store = BTreeMap::new();
+    let mut put = |key: String, value: Vec<u8>| {
+        let entry = Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 };
+        store.insert(key, entry);
+    };
+    put(keys::CLUSTER.to_owned(), serde_json::to_vec(&cluster).expect("it is JSON"));
+    for index in 0..entries {
+        let number = i64::try_from(index).expect("there are few");
+        let status = match index % 50 {
+            0 => RepairStatus::Processing,
+            1..10 => RepairStatus::Succeeded,
+            10..15 => RepairStatus::Failed,
+            _ => RepairStatus::Queued,
+        };
+        let entry = RepairQueueEntry {
+            index: number,
+            status,
+            step_status: if index % 50 == 0 { RepairStepStatus::Watching } else { RepairStepStatus::Waiting },
+            last_transition_time: Some(now()),
+            ..RepairQueueEntry::new("unreachable", "t", address((index * 10) % machines))
+        };
+        put(keys::repair(number), serde_json::to_vec(&entry).expect("it is JSON"));
+    }
+    store
+}
+
+/// The median of the runs.
+fn timed(mut run: impl FnMut()) -> Duration {
+    run();
+    let mut times: Vec<Duration> = (0..RUNS)
+        .map(|_| {
+            let started = Instant::now();
+            run();
+            started.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times[RUNS / 2]
+}
+
+fn main() {
+    println!("| machines | entries | look | decoding after a change |");
+    println!("|---:|---:|---:|---:|");
+    for (machines, entries) in [(100, 10), (1_000, 100), (10_000, 1_000)] {
+        let mut store = store(machines, entries);
+        let state = ClusterState::decode(1, &store, None);
+        let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
+        let live = Live { health, host: true, kubernetes: true, ..Live::default() };
+        let held = BTreeMap::new();
+        let looking = timed(|| {
+            let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+            let config = config(&state);
+            let outlooks = look(&View {
+                queue: &state.repair,
+                places: &places,
+                config: config.as_ref().map(|config| *config),
+                held: &held,
+                live: &live,
+                now: now(),
+            });
+            assert_eq!(black_box(outlooks).len(), entries);
+        });
+        if let Some(entry) = store.get_mut(&keys::repair(3)) {
+            entry.mod_revision = 2;
+        }
+        let decoding = timed(|| {
+            black_box(ClusterState::decode(2, &store, Some(&state)));
+        });
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        println!("| {machines} | {entries} | {:.2} ms | {:.2} ms |", millis(looking), millis(decoding));
+    }
+}

@@ -1,0 +1,208 @@
+//! Which racks are held: failures of one rack at about the same time are one event (design, section 5).
+//!
+//! An event is a set of reports of one rack, at least [`HoldSettings::count`], whose times lie within
+//! [`HoldSettings::within`] of each other: the first and the last as well, so that failures that follow each other like
+//! the links of a chain are none. The time of a report is when the machine's state changed; as that is the registry's
+//! answer less a duration, the registry's clock does not matter. Every report counts, whatever a limiter says of it.
+//!
+//! An event ends when fewer than `count` of its machines are reported still, or when an operator lets the rack go; the
+//! reports of then do not count any more. It does not end because the state of a machine changed anew.
+//!
+//! # Guarantees
+//! Nothing changes while the same reports come, however the times of a poll jitter; the order of reports does not
+//! matter. What is kept of a rack is bounded.
+//!
+//! # Assumes
+//! The reports are one complete answer of the registry: a machine that is not in it has recovered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use madako_messages::machine::Machine;
+use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
+use time::OffsetDateTime;
+
+/// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
+/// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
+/// times of one change differ by up to 30 s; as much again is for the clocks of two leaders.
+pub const SAME_REPORT: Duration = Duration::from_secs(60);
+
+/// Events that are kept of one rack. One is usual, and a rack has some forty machines; beyond, they are told apart no more.
+const MAX_EVENTS: usize = 16;
+
+/// Machines that are kept of one rack, in all of its events together: some 100 bytes each, of which etcd takes 1.5 MiB
+/// a request. Beyond, the earliest are kept: they hold the rack as well.
+const MAX_MACHINES: usize = 8_192;
+
+/// Longest time in one state that is told apart, in seconds: 1,900 years. Go's durations end at 292.
+const LONGEST: f64 = 60e9;
+
+/// When the state of a machine changed that was reported at a time.
+#[must_use]
+pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
+    at.saturating_sub(time::Duration::saturating_seconds_f64(
+        machine.status.duration.clamp(-LONGEST, LONGEST),
+    ))
+}
+
+/// What is kept of racks after an answer of the registry that came at `at`; `kept` is what was kept so far. Racks of
+/// which nothing is to be kept are not in it; without settings that is all of them.
+#[must_use]
+pub fn holds_after(
+    reports: &[Machine],
+    settings: Option<&HoldSettings>,
+    kept: &Holds,
+    at: OffsetDateTime,
+) -> Holds {
+    let Some(settings) = settings else { return Holds::new() };
+    let mut racks: BTreeMap<_, Vec<&Machine>> = BTreeMap::new();
+    for machine in reports {
+        if let Some(rack) = settings.label.value(machine) {
+            racks.entry(rack).or_default().push(machine);
+        }
+    }
+    let after = racks.into_iter().filter_map(|(rack, machines)| {
+        let kept = kept.get(&*rack).filter(|kept| kept.label == settings.label);
+        let hold = rack_after(&machines, settings, kept, at)?;
+        Some((rack.into_owned(), hold))
+    });
+    after.collect()
+}
+
+/// Which machines of a rack are reported, by serial, and since when.
+fn reported(machines: &[&Machine], kept: Option<&Hold>, at: OffsetDateTime) -> BTreeMap<String, HeldReport> {
+    let mut known: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();
+    if let Some(hold) = kept {
+        let held = hold.events.iter().flat_map(|event| &event.machines);
+        for report in held.chain(&hold.released) {
+            known.entry(report.serial.as_str()).or_default().push(report.changed);
+        }
+    }
+    let mut reported = BTreeMap::new();
+    for machine in machines {
+        let serial = machine.spec.serial.as_str();
+        let changed = changed_at(machine, at);
+        // The time that was kept stands for all that are the same, so that it does not wander.
+        let same = known.get(serial).into_iter().flatten().copied().filter(|time| is_same(*time, changed));
+        let changed = same.min_by_key(|time| (*time - changed).unsigned_abs()).unwrap_or(changed);
+        reported.entry(serial.to_owned()).or_insert_with(|| HeldReport {
+            changed,
+            serial: serial.to_owned(),
+            address: machine.address().unwrap_or_default().to_owned(),
+        });
+    }
+    reported
+}
+
+fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
+    (one - other).unsigned_abs() <= SAME_REPORT
+}
+
+fn rack_after(
+    machines: &[&Machine],
+    settings: &HoldSettings,
+    kept: Option<&Hold>,
+    at: OffsetDateTime,
+) -> Option<Hold> {
+    if kept.is_none() && machines.len() < settings.count {
+        return None;
+    }
+    let reported = reported(machines, kept, at);
+    let mut hold = Hold { label: settings.label.clone(), ..kept.cloned().unwrap_or_default() };
+    hold.released.retain_mut(|released| {
+        let now = reported.get(&released.serial).filter(|now| is_same(now.changed, released.changed));
+        now.map(|now| released.clone_from(now)).is_some()
+    });
+    for event in &mut hold.events {
+        event.machines =
+            event.machines.iter().filter_map(|machine| reported.get(&machine.serial).cloned()).collect();
+        event.machines.sort_unstable();
+    }
+    hold.events.retain(|event| event.machines.len() >= settings.count);
+    let released: BTreeSet<&str> = hold.released.iter().map(|report| report.serial.as_str()).collect();
+    let mut fresh: Vec<&HeldReport> =
+        reported.values().filter(|report| !released.contains(report.serial.as_str())).collect();
+    fresh.sort_unstable();
+    for window in windows(&fresh, settings) {
+        let machines: Vec<HeldReport> = fresh[window].iter().map(|report| (*report).clone()).collect();
+        join(&mut hold.events, HeldEvent { since: at, machines });
+    }
+    bound(&mut hold);
+    (hold.is_held() || !hold.released.is_empty()).then_some(hold)
+}
+
+/// The largest runs of reports, sorted by time, that are one event each. Where there are more than are kept, those that
+/// overlap are taken together, and then all.
+fn windows(fresh: &[&HeldReport], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
+    let mut found: Vec<RangeInclusive<usize>> = Vec::new();
+    let mut end = 0;
+    for start in 0..fresh.len() {
+        end = end.max(start);
+        while end + 1 < fresh.len()
+            && (fresh[end + 1].changed - fresh[start].changed).unsigned_abs() <= settings.within
+        {
+            end += 1;
+        }
+        let is_largest = found.last().is_none_or(|last| *last.end() < end);
+        if is_largest && end + 1 - start >= settings.count {
+            found.push(start..=end);
+        }
+    }
+    if found.len() > MAX_EVENTS {
+        found = together(found);
+    }
+    found
+}
+
+/// Runs in their order, those that overlap as one; if those are still too many, all of them as one.
+fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
+    let mut together: Vec<RangeInclusive<usize>> = Vec::new();
+    for window in windows {
+        match together.last_mut() {
+            Some(last) if window.start() <= last.end() => *last = *last.start()..=*window.end(),
+            _ => together.push(window),
+        }
+    }
+    match (together.first(), together.last()) {
+        (Some(first), Some(last)) if together.len() > MAX_EVENTS => vec![*first.start()..=*last.end()],
+        _ => together,
+    }
+}
+
+/// Adds an event, unless it is part of one that is there already; those that are part of it go on as it.
+fn join(events: &mut Vec<HeldEvent>, mut new: HeldEvent) {
+    let serials = |event: &HeldEvent| -> BTreeSet<String> {
+        event.machines.iter().map(|machine| machine.serial.clone()).collect()
+    };
+    let of_new = serials(&new);
+    if events.iter().any(|event| of_new.is_subset(&serials(event))) {
+        return;
+    }
+    events.retain(|event| {
+        let is_part = serials(event).is_subset(&of_new);
+        if is_part {
+            new.since = new.since.min(event.since);
+        }
+        !is_part
+    });
+    events.push(new);
+    events.sort_unstable();
+}
+
+/// Keeps what is kept of a rack within its limits: too many events become one.
+fn bound(hold: &mut Hold) {
+    hold.released.truncate(MAX_MACHINES);
+    let machines: usize = hold.events.iter().map(|event| event.machines.len()).sum();
+    let Some(since) = hold.since().filter(|_| hold.events.len() > MAX_EVENTS || machines > MAX_MACHINES)
+    else {
+        return;
+    };
+    let mut machines: Vec<HeldReport> = hold.machines().into_values().cloned().collect();
+    machines.sort_unstable();
+    machines.truncate(MAX_MACHINES);
+    hold.events = vec![HeldEvent { since, machines }];
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What is an event, what ends one, and what an operator's word changes.
+
+mod properties;
+
+use madako_messages::machine::MachineState;
+use madako_messages::repair::hold::Label;
+
+use super::*;
+use crate::machines::{aged, later, machine, now};
+
+fn settings() -> HoldSettings {
+    HoldSettings::default()
+}
+
+/// What is kept after one answer, and nothing before.
+fn at_once(reports: &[Machine]) -> Holds {
+    holds_after(reports, Some(&settings()), &Holds::new(), now())
+}
+
+fn held(holds: &Holds) -> Vec<&str> {
+    holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, _)| rack.as_str()).collect()
+}
+
+/// Reports of one rack, one for each duration.
+fn rack(rack: i64, first: u8, durations: &[f64]) -> Vec<Machine> {
+    (first..).zip(durations).map(|(id, duration)| machine(id, rack, *duration)).collect()
+}
+
+#[test]
+fn three_of_a_rack_within_ten_minutes_of_each_other_are_one_event() {
+    for (durations, is_held) in [
+        (&[0.0, 300.0, 600.0][..], true),
+        (&[0.0, 300.0, 600.1], false),
+        (&[100.1, 400.2, 700.1], true),
+        (&[5.0, 5.0], false),
+        // However long ago.
+        (&[1e7, 1e7 + 600.0, 1e7 + 1.0], true),
+        // Links of a chain are none: the first and the last are too far from each other.
+        (&[0.0, 500.0, 1000.0, 1500.0], false),
+        (&[0.0, 500.0, 1000.0, 1500.0, 590.0], true),
+        // Others of the rack do not make three of two.
+        (&[0.0, 10.0, 5000.0, 5001.0], false),
+        // A registry whose clock is ahead of itself.
+        (&[-10.0, 0.0, 590.0], true),
+        (&[f64::MAX, f64::MAX, 1e300], true),
+    ] {
+        assert_eq!(
+            held(&at_once(&rack(3, 1, durations))),
+            if is_held { vec!["3"] } else { vec![] },
+            "{durations:?}"
+        );
+    }
+}
+
+#[test]
+fn racks_are_judged_apart_and_a_machine_counts_once() {
+    let two_and_two = [rack(1, 1, &[0.0, 1.0]), rack(2, 11, &[0.0, 1.0])].concat();
+    assert_eq!(at_once(&two_and_two), Holds::new());
+    let one_twice = [rack(1, 1, &[0.0, 1.0]), rack(1, 1, &[2.0])].concat();
+    assert_eq!(at_once(&one_twice), Holds::new(), "a machine that is listed twice is one");
+    let both = [rack(1, 1, &[0.0, 1.0, 2.0]), rack(-2, 11, &[0.0, 1.0, 2.0])].concat();
+    assert_eq!(held(&at_once(&both)), ["-2", "1"]);
+}
+
+#[test]
+fn the_label_can_be_another_and_a_machine_without_it_counts_nowhere() {
+    let by_feed = HoldSettings { label: Label::from("feed".to_owned()), ..settings() };
+    let reports = [rack(1, 1, &[0.0]), rack(3, 2, &[0.0]), rack(5, 3, &[0.0]), rack(2, 4, &[0.0])].concat();
+    assert_eq!(held(&holds_after(&reports, Some(&by_feed), &Holds::new(), now())), ["f1"]);
+    let mut without = reports;
+    without[0].spec.labels.clear();
+    without[1].spec.labels[0].value.clear();
+    assert_eq!(holds_after(&without, Some(&by_feed), &Holds::new(), now()), Holds::new());
+    assert_eq!(holds_after(&without, None, &Holds::new(), now()), Holds::new(), "switched off");
+}
+
+#[test]
+fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
+    let mut reports = rack(3, 1, &[0.0, 1.0, 2.0, 3.0]);
+    let first = at_once(&reports);
+    // A poll later nothing is different, and nothing is to be written.
+    reports = aged(&reports, 60.4);
+    let second = holds_after(&reports, Some(&settings()), &first, later(60.0));
+    assert_eq!(second, first, "times that jitter change nothing");
+    // The state of three changes anew, each at another time: they did not recover.
+    for (at, duration) in [(0, 10.0), (1, 2000.0), (2, 5000.0)] {
+        reports[at].status.state = MachineState::Unhealthy;
+        reports[at].status.duration = duration;
+    }
+    let third = holds_after(&reports, Some(&settings()), &second, later(6000.0));
+    assert_eq!(held(&third), ["3"]);
+    assert_eq!(third["3"].since(), Some(now()));
+    // One recovers, and fails again much later: it was not reported ever since.
+    let recovered = reports.remove(3);
+    let fourth = holds_after(&reports, Some(&settings()), &third, later(6060.0));
+    assert_eq!(fourth["3"].machines().len(), 3);
+    reports.push(recovered);
+    reports[3].status.duration = 0.0;
+    reports.remove(0);
+    assert_eq!(holds_after(&reports, Some(&settings()), &fourth, later(9000.0)), Holds::new());
+}
+
+#[test]
+fn two_events_of_a_rack_end_apart() {
+    let mut reports = rack(3, 1, &[0.0, 1.0, 2.0, 50_000.0, 50_001.0, 50_002.0]);
+    let both = at_once(&reports);
+    assert_eq!(both["3"].events.len(), 2);
+    reports.remove(0);
+    let one = holds_after(&reports, Some(&settings()), &both, now());
+    assert_eq!(one["3"].events.len(), 1);
+    reports.remove(4);
+    assert_eq!(holds_after(&reports, Some(&settings()), &one, now()), Holds::new(), "two of each are left");
+}
+
+#[test]
+fn an_event_grows_and_keeps_its_beginning() {
+    let mut reports = rack(3, 1, &[60.0, 61.0, 62.0]);
+    let first = at_once(&reports);
+    reports = aged(&reports, 60.0);
+    reports.extend(rack(3, 9, &[0.0]));
+    let second = holds_after(&reports, Some(&settings()), &first, later(60.0));
+    assert_eq!(second["3"].events.len(), 1);
+    assert_eq!((second["3"].machines().len(), second["3"].since()), (4, Some(now())));
+}
+
+#[test]
+fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
+    let reports = rack(3, 1, &[60.0, 61.0, 62.0, 63.0]);
+    let mut holds = at_once(&reports);
+    assert!(holds.get_mut("3").unwrap().release());
+    assert!(!holds.get_mut("3").unwrap().release(), "nothing is left to be released");
+    let go_on = |reports: &[Machine], holds: &Holds, at: f64| {
+        holds_after(reports, Some(&settings()), holds, later(at))
+    };
+    let after = go_on(&aged(&reports, 3600.0 + 29.0), &holds, 3600.0);
+    assert_eq!(after, holds, "the same reports, a registry that took its time");
+
+    // Two new ones beside them are two; a third makes an event, of those three alone.
+    let mut more = [reports.clone(), rack(3, 11, &[0.0, 1.0])].concat();
+    assert_eq!(held(&go_on(&more, &holds, 0.0)), Vec::<&str>::new());
+    more.extend(rack(3, 21, &[2.0]));
+    let again = go_on(&more, &holds, 0.0);
+    assert_eq!(again["3"].machines().into_keys().collect::<Vec<_>>(), ["s11", "s12", "s21"]);
+
+    // One whose state changed since is another report; one that recovered is forgotten.
+    let mut changed = aged(&reports, 3600.0);
+    changed.remove(3);
+    for machine in &mut changed[..2] {
+        machine.status.duration = 5.0;
+    }
+    let after = go_on(&changed, &holds, 3600.0);
+    assert_eq!(after["3"].released.iter().map(|report| report.serial.as_str()).collect::<Vec<_>>(), ["s3"]);
+    assert_eq!(go_on(&[], &holds, 3600.0), Holds::new());
+}
+
+#[test]
+fn what_was_kept_for_another_label_is_dropped() {
+    let reports = rack(3, 1, &[0.0, 1.0, 2.0]);
+    let kept = at_once(&reports);
+    let by_feed = HoldSettings { label: Label::from("feed".to_owned()), count: 4, ..settings() };
+    assert_eq!(holds_after(&reports, Some(&by_feed), &kept, now()), Holds::new());
+    assert_eq!(holds_after(&reports, None, &kept, now()), Holds::new());
+}
+
+#[test]
+fn what_is_kept_of_a_rack_is_bounded_and_calm() {
+    // Every minute another of one "rack" of a whole site: as many overlapping windows as machines.
+    let reports: Vec<Machine> = (0..3000_u32)
+        .map(|n| {
+            let mut machine = machine(1, 3, f64::from(n) * 60.0);
+            machine.spec.serial = format!("m{n}");
+            machine
+        })
+        .collect();
+    let first = at_once(&reports);
+    assert!(first["3"].events.len() <= MAX_EVENTS);
+    assert_eq!(first["3"].machines().len(), 3000);
+    assert_eq!(holds_after(&reports, Some(&settings()), &first, now()), first);
+
+    let crowd: Vec<Machine> = (0..20_000_u32)
+        .map(|n| {
+            let mut machine = machine(1, 3, 0.0);
+            machine.spec.serial = format!("m{n}");
+            machine
+        })
+        .collect();
+    let first = at_once(&crowd);
+    assert_eq!(first["3"].machines().len(), MAX_MACHINES);
+    assert_eq!(holds_after(&crowd, Some(&settings()), &first, later(60.0)), first);
+}
+
+#[test]
+fn what_is_kept_comes_back_from_json_with_what_a_newer_version_added() {
+    let mut holds = at_once(&rack(3, 1, &[0.5, 1.25, 2.0]));
+    let mut hold = holds.remove("3").unwrap();
+    hold.rest.insert("later".to_owned(), serde_json::json!([7]));
+    let text = serde_json::to_string(&hold).unwrap();
+    assert!(
+        text.starts_with(r#"{"label":"rack","events":[{"since":"2026-11-21T12:00:00Z","machines":[{"#),
+        "{text}"
+    );
+    assert_eq!(serde_json::from_str::<Hold>(&text).unwrap(), hold);
+}

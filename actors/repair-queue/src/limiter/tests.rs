@@ -1,0 +1,231 @@
+//! Each limiter by itself, their order, and all of them together.
+
+mod properties;
+
+use madako_messages::repair::RepairStatus;
+
+use super::*;
+use crate::machines::{machine, now};
+
+/// What limiters judge by, all of it owned.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Case {
+    pub(super) reports: Vec<Machine>,
+    pub(super) entries: Vec<RepairQueueEntry>,
+    pub(super) reboots: Vec<RebootQueueEntry>,
+    pub(super) nodes: Vec<String>,
+    pub(super) constraints: Constraints,
+    pub(super) hold: Option<HoldSettings>,
+}
+
+impl Case {
+    pub(super) fn decide(&self) -> Decision {
+        limit(&Input {
+            reports: &self.reports,
+            at: now(),
+            entries: &self.entries.iter().collect::<Vec<_>>(),
+            reboots: &self.reboots.iter().collect::<Vec<_>>(),
+            nodes: &self.nodes.iter().map(String::as_str).collect(),
+            constraints: &self.constraints,
+            hold: self.hold.as_ref(),
+            holds: &Holds::new(),
+        })
+    }
+
+    /// Serials with the short names of what refused them.
+    fn refused(&self) -> Vec<(String, &'static str)> {
+        let refused = self.decide().refused.into_iter();
+        refused.map(|refusal| (refusal.serial, refusal.reason.name())).collect()
+    }
+}
+
+fn allowing(maximum: i64, wait: i64) -> Constraints {
+    Constraints {
+        maximum_repair_queue_entries: maximum,
+        wait_seconds_to_repair_rebooting: wait,
+        ..Constraints::default()
+    }
+}
+
+fn case(reports: Vec<Machine>) -> Case {
+    let nodes = reports.iter().filter_map(|machine| machine.address().map(str::to_owned)).collect();
+    Case { reports, nodes, constraints: allowing(100, 600), ..Case::default() }
+}
+
+fn entry(address: &str, deleted: bool) -> RepairQueueEntry {
+    let status = RepairStatus::Succeeded;
+    RepairQueueEntry { index: 7, status, deleted, ..RepairQueueEntry::new("unreachable", "iDRAC", address) }
+}
+
+fn reboot(address: &str, status: RebootStatus) -> RebootQueueEntry {
+    RebootQueueEntry { index: 4, status, ..RebootQueueEntry::new(address) }
+}
+
+fn one(serial: &str, reason: &'static str) -> Vec<(String, &'static str)> {
+    vec![(serial.to_owned(), reason)]
+}
+
+#[test]
+fn an_entry_has_the_first_address_the_controllers_type_and_the_state_in_lower_case() {
+    let mut given = case(vec![machine(1, 0, 5000.0), machine(2, 1, 5000.0)]);
+    given.reports[0].spec.ipv4.push("10.9.9.9".to_owned());
+    given.reports[1].status.state = MachineState::Unhealthy;
+    given.reports[1].spec.bmc.bmc_type = "IPMI-2.0".to_owned();
+    let decision = given.decide();
+    assert_eq!(
+        decision.add,
+        [
+            RepairQueueEntry::new("unreachable", "iDRAC", "10.0.0.1"),
+            RepairQueueEntry::new("unhealthy", "IPMI-2.0", "10.0.0.2"),
+        ]
+    );
+    assert_eq!(decision.refused, []);
+}
+
+#[test]
+fn by_default_nothing_is_repaired() {
+    let mut given = case(vec![machine(1, 0, 5000.0)]);
+    given.constraints = Constraints::default();
+    assert_eq!(given.refused(), one("s1", "too-many"));
+}
+
+#[test]
+fn a_machine_without_an_address_or_with_one_that_is_none_is_refused() {
+    let mut given = case(vec![machine(1, 0, 5000.0), machine(2, 0, 5000.0), machine(3, 0, 5000.0)]);
+    given.reports[0].spec.ipv4.clear();
+    given.reports[1].spec.ipv4[0] = "<nil>".to_owned();
+    let decision = given.decide();
+    assert_eq!(decision.add.len(), 1);
+    for refusal in &decision.refused {
+        assert_eq!((refusal.address.as_str(), &refusal.reason), ("", &Reason::NoAddress));
+    }
+    assert_eq!(decision.refused.len(), 2);
+}
+
+#[test]
+fn of_two_reports_with_one_address_the_first_counts_whatever_becomes_of_it() {
+    let mut given = case(vec![machine(1, 0, 5000.0), machine(2, 0, 5000.0)]);
+    given.reports[1].spec.ipv4[0] = "10.0.0.1".to_owned();
+    assert_eq!(given.decide().add.len(), 1);
+    assert_eq!(given.refused(), one("s2", "duplicate-address"));
+    given.entries.push(entry("10.0.0.1", false));
+    assert_eq!(given.refused(), [one("s1", "has-entry"), one("s2", "duplicate-address")].concat());
+}
+
+#[test]
+fn a_machine_with_any_entry_gets_no_other() {
+    for deleted in [false, true] {
+        let mut given = case(vec![machine(1, 0, 5000.0)]);
+        given.entries = vec![entry("10.0.0.1", deleted)];
+        let decision = given.decide();
+        let status = RepairStatus::Succeeded;
+        assert_eq!(decision.refused[0].reason, Reason::HasEntry { index: 7, status, deleted });
+    }
+}
+
+#[test]
+fn an_unreachable_machine_waits_while_it_is_rebooted_or_not_in_the_cluster() {
+    let mut given = case(vec![machine(1, 0, 599.9)]);
+    assert_eq!(given.refused(), [], "a node of the cluster that is not rebooted");
+    given.reboots = vec![reboot("10.0.0.1", RebootStatus::Rebooting)];
+    assert_eq!(given.refused(), one("s1", "rebooting"));
+    let until = now() + time::Duration::seconds_f64(0.1);
+    assert_eq!(given.decide().refused[0].reason.until(), Some(until));
+    for status in [RebootStatus::Queued, RebootStatus::Draining, RebootStatus::Cancelled] {
+        given.reboots = vec![reboot("10.0.0.1", status)];
+        assert_eq!(given.refused(), []);
+    }
+    given.nodes.clear();
+    assert_eq!(given.refused(), one("s1", "out-of-cluster"));
+    given.reboots = vec![reboot("10.0.0.1", RebootStatus::Rebooting)];
+    assert_eq!(given.refused(), one("s1", "rebooting"), "both apply");
+    // The wait is over, or it is for unreachable machines only.
+    given.reports[0].status.duration = 600.0;
+    assert_eq!(given.refused(), []);
+    given.reports[0].status.duration = 1.0;
+    given.reports[0].status.state = MachineState::Unhealthy;
+    assert_eq!(given.refused(), []);
+    given.reports[0].status.state = MachineState::Unreachable;
+    given.constraints = allowing(100, 0);
+    assert_eq!(given.refused(), []);
+    // What ckecli stores without a word, and a wait that no calendar has the end of.
+    given.constraints = allowing(100, -5);
+    assert_eq!(given.refused(), []);
+    given.constraints = allowing(100, i64::MAX);
+    let text = given.decide().refused[0].reason.to_string();
+    assert!(text.ends_with("until 9999-12-31T23:59:59Z"), "{text}");
+}
+
+#[test]
+fn entries_and_what_other_limiters_let_through_must_not_exceed_the_maximum() {
+    let reports: Vec<Machine> = (1..=4).map(|id| machine(id, i64::from(id), 5000.0)).collect();
+    let mut given = case(reports);
+    given.constraints = allowing(4, 600);
+    assert_eq!(given.decide().add.len(), 4);
+    given.entries = vec![entry("10.1.1.1", true)];
+    let decision = given.decide();
+    assert_eq!(decision.add, [], "none or all; what is about to be removed counts");
+    assert_eq!(decision.refused[3].reason, Reason::TooMany { entries: 1, reports: 4, maximum: 4 });
+    // A report that another limiter refuses does not count.
+    given.entries = vec![entry("10.0.0.2", true)];
+    assert_eq!(given.refused(), one("s2", "has-entry"));
+    given.entries.clear();
+    given.constraints = allowing(3, 600);
+    given.reports[3].status.duration = 5.0;
+    given.nodes.clear();
+    assert_eq!(given.refused(), one("s4", "out-of-cluster"));
+    assert_eq!(given.decide().add.len(), 3);
+}
+
+#[test]
+fn a_held_rack_waits_and_repairs_elsewhere_go_on() {
+    let mut given = case((1..=5).map(|id| machine(id, i64::from(id / 4), 5000.0)).collect());
+    given.constraints = allowing(2, 600);
+    given.hold = Some(HoldSettings::default());
+    let decision = given.decide();
+    assert_eq!(
+        decision.add.iter().map(|entry| entry.address.as_str()).collect::<Vec<_>>(),
+        ["10.0.0.4", "10.0.0.5"]
+    );
+    assert_eq!(given.refused().iter().map(|(_, reason)| *reason).collect::<Vec<_>>(), ["rack-held"; 3]);
+    // Whatever other limiters say of them: they have entries, no address, the same address, or wait.
+    given.entries = vec![entry("10.0.0.1", false)];
+    given.reports[1].spec.ipv4.clear();
+    given.constraints = allowing(3, 600);
+    assert_eq!(
+        given.refused(),
+        [one("s1", "has-entry"), one("s2", "no-address"), one("s3", "rack-held")].concat()
+    );
+    given.hold = None;
+    given.constraints = allowing(100, 600);
+    assert_eq!(given.refused(), [one("s1", "has-entry"), one("s2", "no-address")].concat());
+}
+
+#[test]
+fn what_is_to_be_written_is_what_differs() {
+    let mut given = case((1..=3).map(|id| machine(id, 3, 5000.0)).collect());
+    given.hold = Some(HoldSettings::default());
+    let decision = given.decide();
+    let nothing = Holds::new();
+    let changed = decision.changed_holds(&nothing);
+    assert_eq!(changed.into_iter().collect::<Vec<_>>(), [("3", decision.holds.get("3"))]);
+    assert!(decision.changed_holds(&decision.holds).is_empty());
+    let kept = Holds::from([("9".to_owned(), Hold::default())]);
+    assert_eq!(Decision::default().changed_holds(&kept).into_iter().collect::<Vec<_>>(), [("9", None)]);
+}
+
+#[test]
+fn every_reason_has_its_name_and_its_sentence() {
+    let reasons = [
+        Reason::NoAddress,
+        Reason::DuplicateAddress { first: "s1".to_owned() },
+        Reason::HasEntry { index: 5, status: RepairStatus::Queued, deleted: true },
+        Reason::Rebooting { index: 5, until: now() },
+        Reason::OutOfCluster { until: now() },
+        Reason::RackHeld { label: Default::default(), rack: "3".to_owned(), machines: 4, since: now() },
+        Reason::TooMany { entries: 1, reports: 2, maximum: 0 },
+    ];
+    assert_eq!(reasons.each_ref().map(Reason::name), Reason::NAMES);
+    let text = reasons.map(|reason| reason.to_string()).join("\n");
+    insta::assert_snapshot!(text);
+}

@@ -1,0 +1,43 @@
+//! Machines, reports and times for the tests.
+
+use madako_messages::machine::{
+    Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
+};
+use time::OffsetDateTime;
+
+/// When the registry answered.
+pub(crate) fn now() -> OffsetDateTime {
+    parse_date("2026-11-21T12:00:00Z").unwrap()
+}
+
+/// Some seconds later.
+pub(crate) fn later(seconds: f64) -> OffsetDateTime {
+    now() + time::Duration::seconds_f64(seconds)
+}
+
+/// An unreachable machine; `id` makes its serial and its address.
+pub(crate) fn machine(id: u8, rack: i64, duration: f64) -> Machine {
+    Machine {
+        spec: MachineSpec {
+            serial: format!("s{id}"),
+            labels: vec![MachineLabel { name: "feed".to_owned(), value: format!("f{}", rack % 2) }],
+            rack,
+            index_in_rack: i64::from(id),
+            role: "compute".to_owned(),
+            ipv4: vec![format!("10.0.0.{id}")],
+            register_date: now(),
+            retire_date: now(),
+            bmc: Bmc { bmc_type: "iDRAC".to_owned() },
+        },
+        status: MachineStatus { state: MachineState::Unreachable, duration },
+    }
+}
+
+/// The machines as they are some seconds later.
+pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
+    let mut machines = machines.to_vec();
+    for machine in &mut machines {
+        machine.status.duration += seconds;
+    }
+    machines
+}

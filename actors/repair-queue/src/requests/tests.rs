@@ -1,0 +1,150 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madako_messages::observation::Query;
+use madako_messages::store::{Condition, Entry};
+
+use super::*;
+use crate::machines::{machine, now};
+
+fn state(values: &[(&str, &str)]) -> ClusterState {
+    let entry = |(at, (key, value)): (usize, &(&str, &str))| {
+        let revision = i64::try_from(at).unwrap() + 1;
+        let value = Bytes::from((*value).to_owned());
+        ((*key).to_owned(), Entry { value, create_revision: revision, mod_revision: revision, lease: 0 })
+    };
+    ClusterState::decode(100, &values.iter().enumerate().map(entry).collect(), None)
+}
+
+const OPEN: (&str, &str) = (keys::CONSTRAINTS, r#"{"maximum-repair-queue-entries":200}"#);
+const URL: (&str, &str) = (keys::SABAKAN_URL, "http://10.0.0.1/graphql");
+
+fn reports(machines: Vec<Machine>) -> Reports {
+    let query = Query { url: 1, variables: 0 };
+    Reports { machines: Arc::new(machines), at: now(), seen: Seen::now(), query }
+}
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+fn decided(state: &ClusterState, reports: &Reports) -> Option<Decision> {
+    decide(state, reports, Some(&HoldSettings::default()), INTERVAL, reports.seen)
+}
+
+#[test]
+fn entries_are_added_with_the_next_numbers_and_compare_what_they_were_decided_on() {
+    let state = state(&[URL, OPEN, (keys::REPAIRS_WRITE_INDEX, "7")]);
+    let decision = decided(&state, &reports(vec![machine(1, 1, 9.0), machine(2, 2, 9.0)])).unwrap();
+    let change = change(&state, &decision).unwrap();
+    assert_eq!(change.what, "repair-request");
+    let indices: Vec<i64> = change
+        .writes
+        .iter()
+        .map(|write| match write {
+            RepairWrite::Added(entry) => entry.index,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(indices, [7, 8]);
+    for (key, revision) in
+        [(keys::REPAIRS_WRITE_INDEX, 3), (keys::CONSTRAINTS, 2), (keys::AUTO_REPAIR_DISABLED, 0)]
+    {
+        let compared = Condition::Unchanged { key: key.to_owned(), revision };
+        assert!(change.conditions.contains(&compared), "{key}: {:?}", change.conditions);
+    }
+}
+
+#[test]
+fn many_entries_are_added_in_several_changes() {
+    let many = (1..=120).map(|id| machine(id, i64::from(id), 9.0)).collect();
+    let state = state(&[URL, OPEN]);
+    let decision = decided(&state, &reports(many)).unwrap();
+    assert_eq!(decision.add.len(), 120);
+    assert_eq!(change(&state, &decision).unwrap().writes.len(), MOST);
+}
+
+#[test]
+fn a_hold_is_written_before_anything_is_added() {
+    let mut machines: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
+    machines.push(machine(4, 5, 9.0));
+    let first = state(&[URL, OPEN]);
+    let decision = decided(&first, &reports(machines.clone())).unwrap();
+    let held = change(&first, &decision).unwrap();
+    assert_eq!(held.what, "repair-hold");
+    let compared = Condition::Unchanged { key: keys::repair_hold("3"), revision: 0 };
+    assert!(held.conditions.contains(&compared), "{:?}", held.conditions);
+    let [RepairWrite::Hold { rack, hold: Some(hold) }] = &held.writes[..] else { panic!("{held:?}") };
+    assert_eq!(rack, "3");
+
+    let stored = serde_json::to_string(hold).unwrap();
+    let second = state(&[URL, OPEN, ("madako/repair/holds/3", &stored)]);
+    let decision = decided(&second, &reports(machines.clone())).unwrap();
+    let added = change(&second, &decision).unwrap();
+    assert_eq!((added.what, added.writes.len()), ("repair-request", 1));
+    // Nobody is reported any more: what was kept goes.
+    let decision = decided(&second, &reports(vec![])).unwrap();
+    let gone = change(&second, &decision).unwrap();
+    assert_eq!(gone.writes, [RepairWrite::Hold { rack: "3".to_owned(), hold: None }]);
+}
+
+#[test]
+fn with_nothing_new_nothing_is_written() {
+    let state = state(&[URL, (keys::CONSTRAINTS, "{}")]);
+    let decision = decided(&state, &reports(vec![machine(1, 1, 9.0)])).unwrap();
+    assert_eq!((decision.refused.len(), change(&state, &decision)), (1, None));
+}
+
+#[test]
+fn nothing_is_decided_on_old_reports_or_on_the_answer_to_another_question() {
+    let machines = vec![machine(1, 1, 9.0)];
+    let good = state(&[URL, OPEN]);
+    assert!(decided(&good, &reports(machines.clone())).is_some());
+    let given = reports(machines);
+    let later = given.seen + INTERVAL * 3 + Duration::from_millis(1);
+    assert_eq!(decide(&good, &given, None, INTERVAL, later), None);
+    for other in [
+        vec![OPEN, URL],
+        vec![URL, OPEN, (keys::AUTO_REPAIR_VARIABLES, "{}")],
+        vec![URL, OPEN, (keys::AUTO_REPAIR_VARIABLES, "[")],
+        vec![URL, OPEN, (keys::AUTO_REPAIR_DISABLED, "true")],
+        vec![("x", ""), OPEN],
+    ] {
+        assert_eq!(decided(&state(&other), &given), None, "{other:?}");
+    }
+    let on = state(&[URL, OPEN, (keys::AUTO_REPAIR_DISABLED, "false"), (keys::SABAKAN_DISABLED, "true")]);
+    assert!(decided(&on, &given).is_some(), "the integration for clusters is another switch");
+}
+
+#[test]
+fn nothing_is_decided_while_something_that_is_asked_for_cannot_be_read() {
+    let given = reports(vec![machine(1, 1, 9.0)]);
+    for (key, value) in [
+        ("repairs/data/0000000000000000", "["),
+        ("repairs/write-index", "x"),
+        ("reboots/data/0000000000000000", "["),
+        ("madako/repair/holds/3", "["),
+        ("cluster", "["),
+    ] {
+        let state = state(&[URL, OPEN, (key, value)]);
+        assert_eq!((unreadable(&state), decided(&state, &given)), (Some(key), None));
+    }
+    assert_eq!(decided(&state(&[URL, (keys::CONSTRAINTS, "[")]), &given), None);
+}
+
+#[test]
+fn a_held_rack_is_known_of_reports_of_machines_that_hold_it_and_of_nodes() {
+    let reports: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
+    let settings = HoldSettings::default();
+    let holds = crate::hold::holds_after(&reports, Some(&settings), &Holds::new(), now());
+    let stored = serde_json::to_string(&holds["3"]).unwrap();
+    let cluster = r#"{"name":"c","nodes":[{"address":"10.1.0.1","labels":{"cke.cybozu.com/rack":"3"}},
+        {"address":"10.1.0.2","labels":{"cke.cybozu.com/rack":"4"}},{"address":"10.1.0.3"}]}"#;
+    let state = state(&[("cluster", cluster), ("madako/repair/holds/3", &stored)]);
+    let held = held_addresses(&state, &[machine(9, 3, 9.0), machine(8, 4, 9.0)], Some(&settings));
+    assert_eq!(
+        held.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9", "10.1.0.1"]
+    );
+    let other = HoldSettings { label: Label::from("feed".to_owned()), ..settings };
+    assert!(held_addresses(&state, &reports, Some(&other)).is_empty());
+    assert!(held_addresses(&state, &reports, None).is_empty());
+}

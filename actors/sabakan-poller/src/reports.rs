@@ -1,0 +1,177 @@
+//! The poller's second question: which machines should be repaired (CKE's `docs/sabakan-triggered-repair.md`).
+//!
+//! It is asked at the same interval as the first and independently of it: `sabakan/disabled` does not matter here, nor
+//! does `auto-repair/disabled` there. The removal guard has no part in it, as a machine that is reported no more is in
+//! order again.
+//!
+//! # Guarantees
+//! A failed poll changes nothing; an answer is published whole, with what was asked.
+
+use std::sync::Arc;
+
+use madako_messages::actors::PollerMessage;
+use madako_messages::event::Event;
+use madako_messages::feed::Task;
+use madako_messages::mailbox::Letter;
+use madako_messages::observation::Query;
+use madako_messages::ports::{Fetched, RegistryError};
+use madako_messages::repair::report::{Reports, default_variables};
+use madako_messages::state::ClusterState;
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use ractor::ActorRef;
+use tokio::time::Instant;
+
+use crate::actor::PollerArguments;
+
+/// What is known of the question's polls. All of it can be rebuilt.
+pub(crate) struct ReportPolls {
+    /// Number of the newest poll; answers of older ones are ignored.
+    poll: u64,
+    asked: Query,
+    in_flight: Option<Task>,
+    timer: Option<Task>,
+    last_failure: Option<String>,
+}
+
+/// Registers the help texts of its metrics.
+pub(crate) fn describe_metrics() {
+    describe_counter!(
+        "madako_report_polls_total",
+        "Polls of the registry for machines that should be repaired, by outcome."
+    );
+    describe_gauge!(
+        "madako_reports",
+        "Machines that the registry reported for repair in its last good answer."
+    );
+    describe_gauge!(
+        "madako_reports_timestamp_seconds",
+        "Unix time of the registry's last good answer about machines that should be repaired."
+    );
+}
+
+/// Whether a new state of the store calls for a poll now instead of at the next tick.
+fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
+    old.is_none_or(|old| old.reports_query() != new.reports_query())
+}
+
+impl ReportPolls {
+    pub(crate) fn new() -> Self {
+        Self {
+            poll: 0,
+            asked: Query { url: 0, variables: 0 },
+            in_flight: None,
+            timer: None,
+            last_failure: None,
+        }
+    }
+
+    /// The store's state changed, or was read for the first time.
+    pub(crate) fn state_changed(
+        &mut self,
+        given: &PollerArguments,
+        old: Option<&ClusterState>,
+        new: &ClusterState,
+        myself: &ActorRef<Letter<PollerMessage>>,
+    ) {
+        if asks_anew(old, new) {
+            self.poll(given, Some(new), myself);
+        }
+    }
+
+    /// Time for the next poll. The same question that is still unanswered is not asked again: its own deadline ends it.
+    pub(crate) fn tick(
+        &mut self,
+        given: &PollerArguments,
+        state: Option<&ClusterState>,
+        myself: &ActorRef<Letter<PollerMessage>>,
+    ) {
+        let wanted = state.and_then(ClusterState::reports_query);
+        if self.in_flight.is_some() && wanted == Some(self.asked) {
+            self.set_timer(given, myself);
+        } else {
+            self.poll(given, state, myself);
+        }
+    }
+
+    fn set_timer(&mut self, given: &PollerArguments, myself: &ActorRef<Letter<PollerMessage>>) {
+        let next = myself.clone();
+        let interval = given.interval;
+        self.timer = Some(Task::start(async move {
+            tokio::time::sleep(interval).await;
+            // The actor is gone: nobody is left to poll.
+            let _ = next.cast(PollerMessage::ReportsTick.into());
+        }));
+    }
+
+    /// Starts a poll, in place of one in flight, and sets the timer for the next.
+    fn poll(
+        &mut self,
+        given: &PollerArguments,
+        state: Option<&ClusterState>,
+        myself: &ActorRef<Letter<PollerMessage>>,
+    ) {
+        self.set_timer(given, myself);
+        self.in_flight = None;
+        // An answer that is still under way belongs to another question, or to none.
+        self.poll += 1;
+        let Some(state) = state else { return };
+        let (Some(asked), Some(url)) = (state.reports_query(), state.url.as_ref()) else { return };
+        self.asked = asked;
+        let poll = self.poll;
+        let registry = Arc::clone(&given.registry);
+        let url = url.value.clone();
+        let variables = state.auto_repair_variables.as_ref().map(|variables| Arc::clone(&variables.value));
+        // Without variables of its own the query would choose by the defaults of the other question.
+        let variables = variables.unwrap_or_else(|| Arc::new(default_variables()));
+        let reply = myself.clone();
+        self.in_flight = Some(Task::start(async move {
+            let result = registry.machines(&url, Some(&variables)).await;
+            // The actor is gone: nobody wants the answer.
+            let _ = reply.cast(PollerMessage::ReportsPolled { poll, result }.into());
+        }));
+    }
+
+    /// A poll ended.
+    pub(crate) fn polled(
+        &mut self,
+        given: &PollerArguments,
+        poll: u64,
+        result: Result<Fetched, RegistryError>,
+    ) {
+        if poll != self.poll {
+            return;
+        }
+        self.in_flight = None;
+        match result {
+            Ok(fetched) => self.answered(given, fetched),
+            Err(error) => {
+                counter!("madako_report_polls_total", "outcome" => "failed").increment(1);
+                let why = error.to_string();
+                if self.last_failure.as_ref() != Some(&why) {
+                    given.events.emit(Event::ReportsFailed { why: why.clone() });
+                    self.last_failure = Some(why);
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, given: &PollerArguments, fetched: Fetched) {
+        counter!("madako_report_polls_total", "outcome" => "answered").increment(1);
+        self.last_failure = None;
+        let at = given.clock.now();
+        let mut machines = fetched.machines;
+        machines.extend(fetched.left_out);
+        #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
+        {
+            gauge!("madako_reports").set(machines.len() as f64);
+            gauge!("madako_reports_timestamp_seconds").set(at.unix_timestamp() as f64);
+        }
+        given.events.emit(Event::Reported { machines: machines.len() });
+        given.reports.publish(Arc::new(Reports {
+            machines: Arc::new(machines),
+            at,
+            seen: Instant::now(),
+            query: self.asked,
+        }));
+    }
+}

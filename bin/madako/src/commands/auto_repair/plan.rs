@@ -1,0 +1,172 @@
+//! `madako auto-repair plan`: which machines of a file would be repaired, and why the others would not. Nothing is
+//! dialled or changed.
+
+use std::collections::BTreeSet;
+
+use madako_messages::constraints::Constraints;
+use madako_messages::input::{InputError, Problems};
+use madako_messages::machine::Machine;
+use madako_messages::ports::Clock;
+use madako_messages::repair::RepairQueueEntry;
+use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_messages::repair::refusal::Refusal;
+use madako_repair_queue::limiter::{Decision, Input, limit};
+use madako_sabakan::parse_machines;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::failure::Failure;
+use crate::input::{STDIN, read, read_text};
+use crate::output::{Format, Table, show};
+
+/// Shows which machines of a file would be repaired, and why the others would not; dials and changes nothing.
+///
+/// Every machine of the file is a report, whatever its state: the query of auto-repair chooses them.
+///
+/// The result also says what is refused, each with a reason that begins with one of no-address,
+/// duplicate-address, has-entry, rebooting, out-of-cluster, rack-held and too-many, the first that applies.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako auto-repair plan --machines machines.json --hold-racks\n  \
+                        madako auto-repair plan --machines machines.json --entries entries.json -o json")]
+pub(crate) struct Args {
+    /// Machines in JSON, as sabakan's GraphQL returns them: the array, or the whole response
+    #[arg(long, value_name = "FILE")]
+    machines: String,
+    /// Entries of the repair queue in JSON, as ckecli repair-queue list shows them [default: none]
+    #[arg(long, value_name = "FILE")]
+    entries: Option<String>,
+    /// Entries of the reboot queue in JSON, as ckecli reboot-queue list shows them [default: none]
+    #[arg(long, value_name = "FILE")]
+    reboots: Option<String>,
+    /// Addresses of the cluster's nodes, a list in JSON [default: none]
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<String>,
+    /// Constraints in YAML or JSON [default: CKE's, which allow no entries]
+    #[arg(long, value_name = "FILE")]
+    constraints: Option<String>,
+    /// Holds a rack in which three machines or more failed within 10 minutes of each other
+    #[arg(long)]
+    hold_racks: bool,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args, clock: &dyn Clock) -> Result<(), Failure> {
+    let named = [&args.entries, &args.reboots, &args.nodes, &args.constraints].into_iter().flatten();
+    if named.chain([&args.machines]).filter(|name| *name == STDIN).count() > 1 {
+        return Err(Failure::bad_input("only one file can come from standard input"));
+    }
+    let reports = machines(&args.machines)?;
+    let entries: Vec<RepairQueueEntry> = list(args.entries.as_deref(), "list of repair queue entries")?;
+    let reboots = list(args.reboots.as_deref(), "list of reboot queue entries")?;
+    let nodes: Vec<String> = list(args.nodes.as_deref(), "list of node addresses")?;
+    let constraints = constraints(args.constraints.as_deref())?;
+    let decision = limit(&Input {
+        reports: &reports,
+        at: clock.now(),
+        entries: &entries.iter().collect::<Vec<_>>(),
+        reboots: &reboots.iter().collect::<Vec<_>>(),
+        nodes: &nodes.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        constraints: &constraints,
+        hold: args.hold_racks.then(HoldSettings::default).as_ref(),
+        holds: &Holds::new(),
+    });
+    show(args.output, &Answer::from(&decision), Answer::table)
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Answer<'a> {
+    add: Vec<Added<'a>>,
+    refused: &'a [Refusal],
+}
+
+#[derive(Serialize)]
+struct Added<'a> {
+    address: &'a str,
+    machine_type: &'a str,
+    operation: &'a str,
+}
+
+impl<'a> From<&'a Decision> for Answer<'a> {
+    fn from(decision: &'a Decision) -> Self {
+        let added = |entry: &'a RepairQueueEntry| Added {
+            address: &entry.address,
+            machine_type: &entry.machine_type,
+            operation: &entry.operation,
+        };
+        Self { add: decision.add.iter().map(added).collect(), refused: &decision.refused }
+    }
+}
+
+impl Answer<'_> {
+    fn table(&self) -> String {
+        let mut added = Table::new(["ADD", "MACHINE TYPE", "OPERATION"]);
+        for entry in &self.add {
+            added.row([entry.address.to_owned(), entry.machine_type.to_owned(), entry.operation.to_owned()]);
+        }
+        let mut refused = Table::new(["REFUSED", "SERIAL", "REASON"]);
+        for refusal in self.refused {
+            refused.row([refusal.address.clone(), refusal.serial.clone(), refusal.reason.to_string()]);
+        }
+        let parts = [(self.add.len(), added), (self.refused.len(), refused)];
+        let shown: Vec<String> =
+            parts.iter().filter(|(rows, _)| *rows > 0).map(|(_, table)| table.text()).collect();
+        if shown.is_empty() { "No machine is reported.\n".to_owned() } else { shown.join("\n") }
+    }
+}
+
+fn machines(name: &str) -> Result<Vec<Machine>, Failure> {
+    let bytes = read(name)?;
+    // Go writes an empty list as null.
+    if bytes.trim_ascii() == b"null" {
+        return Ok(Vec::new());
+    }
+    parse_machines(&bytes).map_err(|error| in_file(name, error))
+}
+
+fn constraints(name: Option<&str>) -> Result<Constraints, Failure> {
+    let Some(name) = name else { return Ok(Constraints::default()) };
+    let text = read_text(name)?;
+    if text.trim() == "null" {
+        return Ok(Constraints::default());
+    }
+    Constraints::from_yaml(&text).map_err(|error| in_file(name, error))
+}
+
+/// Items of one file that are told; a person mends them in a few rounds.
+const MAX_PROBLEMS: usize = 20;
+
+/// A list in JSON; without a file, and where the file holds `null`, it is empty.
+fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>, Failure> {
+    let Some(name) = name else { return Ok(Vec::new()) };
+    let text = read_text(name)?;
+    let mut problems = Problems::default();
+    let items: Vec<&RawValue> = match serde_json::from_str::<Option<Vec<&RawValue>>>(&text) {
+        Ok(items) => items.unwrap_or_default(),
+        Err(error) => {
+            problems.add("", error.to_string(), format!("a {subject} in JSON"));
+            Vec::new()
+        }
+    };
+    let mut read = Vec::with_capacity(items.len());
+    for (index, item) in items.into_iter().enumerate() {
+        match serde_json::from_str(item.get()) {
+            Ok(item) => read.push(item),
+            Err(error) if problems.len() < MAX_PROBLEMS => {
+                problems.add(format!("[{index}]"), error.to_string(), "what CKE stores there");
+            }
+            Err(_) => break,
+        }
+    }
+    problems.finish(subject).map_err(|error| in_file(name, error))?;
+    Ok(read)
+}
+
+/// The error, with the file that it is about.
+fn in_file(name: &str, error: InputError) -> Failure {
+    Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
+}

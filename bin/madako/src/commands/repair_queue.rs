@@ -1,0 +1,150 @@
+//! `madako repair-queue`: machines that are to be repaired, and what holds them back.
+
+mod add;
+mod change;
+mod explain;
+mod release;
+
+use clap::Subcommand;
+use madako_messages::go::{escaped, to_pretty_json};
+use madako_messages::keys;
+use madako_messages::ports::Clock;
+use madako_messages::repair::RepairQueueEntry;
+use madako_messages::store::Store;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::access::{self, decode};
+use crate::cli::{Global, whole_number};
+use crate::commands::settings::{is_enabled, switch};
+use crate::failure::Failure;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// Shows or changes the queue of machines that are to be repaired.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Lets the repair queue be worked on.
+    #[command(after_help = "Example:\n  madako repair-queue enable")]
+    Enable,
+    /// Stops drains and repair commands; health checks go on, and entries can still be deleted.
+    #[command(after_help = "Example:\n  madako repair-queue disable")]
+    Disable,
+    /// Shows whether the repair queue is worked on: true or false.
+    #[command(after_help = "Example:\n  madako repair-queue is-enabled")]
+    IsEnabled(OutputArgs),
+    /// Asks for the repair of a machine.
+    ///
+    /// The cluster configuration must have a repair procedure for the type of the machine, with that operation.
+    #[command(after_help = "Example:\n  madako repair-queue add unreachable iDRAC 10.0.1.7")]
+    Add {
+        /// Name of the operation
+        operation: String,
+        /// Type of the machine, which chooses the procedure
+        machine_type: String,
+        /// Address of the machine
+        address: String,
+    },
+    /// Shows all entries, finished ones as well.
+    #[command(after_help = "Example:\n  madako repair-queue list -o table")]
+    List(OutputArgs),
+    /// Asks for the removal of an entry; the leader removes it.
+    #[command(after_help = "Example:\n  madako repair-queue delete 12")]
+    Delete {
+        /// Number of the entry
+        #[arg(value_parser = index)]
+        index: i64,
+    },
+    /// Asks for the removal of every entry that succeeded or failed, and shows their numbers.
+    #[command(after_help = "Example:\n  madako repair-queue delete-finished")]
+    DeleteFinished(OutputArgs),
+    /// Asks for the removal of every entry that neither succeeded nor failed, and shows their numbers.
+    #[command(after_help = "Example:\n  madako repair-queue delete-unfinished")]
+    DeleteUnfinished(OutputArgs),
+    /// Lets every entry whose draining was given up be tried again at once.
+    #[command(after_help = "Example:\n  madako repair-queue reset-backoff")]
+    ResetBackoff,
+    Explain(explain::Args),
+    Release(release::Args),
+}
+
+fn index(text: &str) -> Result<i64, String> {
+    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX);
+    whole_number(text, 0..=most).map(|number| i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// Runs the command.
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
+    match command {
+        Command::Enable => switch(store, keys::REPAIRS_DISABLED, false).await,
+        Command::Disable => switch(store, keys::REPAIRS_DISABLED, true).await,
+        Command::IsEnabled(args) => is_enabled(&args, store, keys::REPAIRS_DISABLED).await,
+        Command::Add { operation, machine_type, address } => {
+            add::run(RepairQueueEntry::new(operation, machine_type, address), store).await
+        }
+        Command::List(args) => list(&args, store).await,
+        Command::Delete { index } => change::delete(index, store).await,
+        Command::DeleteFinished(args) => change::delete_all(&args, true, store).await,
+        Command::DeleteUnfinished(args) => change::delete_all(&args, false, store).await,
+        Command::ResetBackoff => change::reset_backoff(store).await,
+        Command::Explain(args) => explain::run(&args, global, store, clock).await,
+        Command::Release(args) => release::run(&args, store).await,
+    }
+}
+
+/// All entries, in the order of their numbers.
+async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
+    let stored = access::list(store, keys::REPAIRS).await?;
+    stored.iter().map(|(key, entry)| decode(key, entry)).collect()
+}
+
+async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let entries = entries(store).await?;
+    match args.output {
+        // Go writes a list that was never begun as null, and escapes some characters.
+        None if entries.is_empty() => print("null\n"),
+        None => print(&escaped(to_pretty_json(&entries)?)),
+        Some(format) => show(format, &entries, |entries| table(entries)),
+    }
+}
+
+fn table(entries: &[RepairQueueEntry]) -> String {
+    let mut table = Table::new([
+        "INDEX",
+        "ADDRESS",
+        "NODE",
+        "TYPE",
+        "OPERATION",
+        "STATUS",
+        "STEP",
+        "SINCE",
+        "BACK-OFF UNTIL",
+    ]);
+    for entry in entries {
+        let status =
+            if entry.deleted { format!("{}, to be removed", entry.status) } else { entry.status.to_string() };
+        table.row([
+            entry.index.to_string(),
+            entry.address.clone(),
+            entry.nodename.clone(),
+            entry.machine_type.clone(),
+            entry.operation.clone(),
+            status,
+            format!("{} {}", entry.step, entry.step_status),
+            moment(entry.last_transition_time),
+            moment(entry.drain_backoff_expire),
+        ]);
+    }
+    table.text()
+}
+
+/// A time to the second; empty for none.
+fn moment(time: Option<OffsetDateTime>) -> String {
+    let whole = time.map(|time| time.replace_nanosecond(0).unwrap_or(time));
+    whole.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
+}

@@ -1,0 +1,88 @@
+//! Commands that change entries which are there: each is read again when somebody else was faster, so that nothing that
+//! the service wrote meanwhile is undone.
+
+use madako_messages::go::escaped;
+use madako_messages::keys;
+use madako_messages::repair::RepairQueueEntry;
+use madako_messages::store::Store;
+use serde_json::json;
+
+use super::entries;
+use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::failure::Failure;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// How often a change is tried when the service writes the same entry.
+const MAX_TRIES: usize = 20;
+
+/// Changes an entry. `change` says whether there is something to write. `None`: it is not there any more.
+async fn change(
+    store: &dyn Store,
+    index: i64,
+    change: impl Fn(&mut RepairQueueEntry) -> bool,
+) -> Result<Option<bool>, Failure> {
+    let key = keys::repair(index);
+    for _ in 0..MAX_TRIES {
+        let Some(stored) = get(store, &key).await? else { return Ok(None) };
+        let mut entry: RepairQueueEntry = decode(&key, &stored)?;
+        if !change(&mut entry) {
+            return Ok(Some(false));
+        }
+        let conditions = vec![unchanged(&key, Some(&stored))];
+        if put_if(store, &key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
+            return Ok(Some(true));
+        }
+    }
+    Err(changed_meanwhile(&key))
+}
+
+fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
+    !std::mem::replace(&mut entry.deleted, true)
+}
+
+/// Asks for the removal of an entry.
+pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
+    match change(store, index, mark_deleted).await? {
+        Some(_) => Ok(()),
+        None => Err(Failure::failed(format_args!("the repair queue has no entry {index}"))),
+    }
+}
+
+/// Asks for the removal of all that are finished, or of all others.
+pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn Store) -> Result<(), Failure> {
+    let mut deleted = Vec::new();
+    for entry in entries(store).await? {
+        let mark = |entry: &mut RepairQueueEntry| entry.is_finished() == finished && mark_deleted(entry);
+        if change(store, entry.index, mark).await? == Some(true) {
+            deleted.push(entry.index);
+            if args.output.is_none() {
+                // Each as soon as it is done, as ckecli does: a later one may fail.
+                print(&format!("{}\n", entry.index))?;
+            }
+        }
+    }
+    match args.output {
+        None => Ok(()),
+        Some(format) => show(format, &json!({ "deleted": deleted }), |_| {
+            let mut table = Table::new(["DELETED"]);
+            for index in &deleted {
+                table.row([index.to_string()]);
+            }
+            table.text()
+        }),
+    }
+}
+
+/// Lets drains that were given up be tried at once.
+pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
+    for entry in entries(store).await? {
+        let reset = |entry: &mut RepairQueueEntry| {
+            let waits = entry.drain_backoff_count != 0 || entry.drain_backoff_expire.is_some();
+            entry.drain_backoff_count = 0;
+            entry.drain_backoff_expire = None;
+            waits
+        };
+        change(store, entry.index, reset).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `madako repair-queue explain`: what would happen next, when, and what stands in the way.
+
+mod reports;
+
+use std::collections::BTreeMap;
+
+use madako_messages::ports::Clock;
+use madako_messages::repair::hold::Hold;
+use madako_messages::state::ClusterState;
+use madako_messages::store::Store;
+use madako_repair_queue::explain::{Beside, explain};
+use madako_repair_queue::outlook::Explained;
+use madako_repair_queue::requests::held_addresses;
+use madako_supervisor::config::Config;
+use serde::Serialize;
+
+use self::reports::Report;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::{Format, Table, show};
+
+/// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
+///
+/// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off. Nothing is
+/// changed. Machines that are not reported and have no entry are not shown.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"
+)]
+pub(crate) struct Args {
+    /// Address of one machine [default: all]
+    address: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Explanation {
+    /// `None`: the registry was not asked, or did not answer.
+    reports: Option<Vec<Report>>,
+    held: Vec<Held>,
+    entries: Vec<Explained>,
+}
+
+/// A rack that is held.
+#[derive(Serialize)]
+struct Held {
+    rack: String,
+    label: String,
+    since: Option<String>,
+    machines: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) async fn run(
+    args: &Args,
+    global: &Global,
+    store: &dyn Store,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
+    let settings = Config::load(global.config.as_deref())?.repair.hold;
+    let snapshot = store.list("").await?;
+    let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    let found = reports::gather(&state, settings.as_ref(), clock).await?;
+    let stored = || state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect();
+    let (reports, holds, machines) = match found {
+        Some(found) => (Some(found.reports), found.holds, found.machines),
+        None => (None, stored(), Vec::new()),
+    };
+    let address = args.address.as_deref();
+    let reports = reports.map(|mut reports| {
+        reports.retain(|report| address.is_none_or(|address| report.address == address));
+        reports
+    });
+    let beside = Beside { held: held_addresses(&state, &machines, settings.as_ref()), kubernetes: false };
+    let outlooks = explain(&state, &beside, address, clock.now());
+    let entries = outlooks.iter().map(Explained::from).collect();
+    let explanation = Explanation { reports, held: held(&holds), entries };
+    show(args.output, &explanation, table)
+}
+
+fn held(holds: &BTreeMap<String, Hold>) -> Vec<Held> {
+    let held = holds.iter().filter(|(_, hold)| hold.is_held());
+    held.map(|(rack, hold)| Held {
+        rack: rack.clone(),
+        label: hold.label.to_string(),
+        since: hold.since().map(|since| super::moment(Some(since))),
+        machines: hold.machines().into_keys().map(str::to_owned).collect(),
+    })
+    .collect()
+}
+
+fn table(explanation: &Explanation) -> String {
+    let mut parts = Vec::new();
+    if !explanation.held.is_empty() {
+        let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
+        for held in &explanation.held {
+            let since = held.since.clone().unwrap_or_default();
+            table.row([held.rack.clone(), held.label.clone(), since, held.machines.join(",")]);
+        }
+        parts.push(table.text());
+    }
+    let reports = explanation.reports.as_deref().unwrap_or_default();
+    if !reports.is_empty() {
+        let mut table = Table::new(["REPORTED", "SERIAL", "STATE", "SINCE", "NEXT", "IN THE WAY"]);
+        for report in reports {
+            table.row([
+                report.address.clone(),
+                report.serial.clone(),
+                report.state.to_owned(),
+                report.since.clone(),
+                report.what.clone(),
+                report.why.clone().unwrap_or_default(),
+            ]);
+        }
+        parts.push(table.text());
+    }
+    if !explanation.entries.is_empty() {
+        let mut table = Table::new(["ENTRY", "ADDRESS", "NEXT", "IN THE WAY"]);
+        for entry in &explanation.entries {
+            let why = entry.why.clone().unwrap_or_default();
+            table.row([entry.index.to_string(), entry.address.clone(), entry.what.clone(), why]);
+        }
+        parts.push(table.text());
+    }
+    if parts.is_empty() { "Nothing is to be repaired.\n".to_owned() } else { parts.join("\n") }
+}

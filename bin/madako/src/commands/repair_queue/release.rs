@@ -1,0 +1,60 @@
+//! `madako repair-queue release`: repairs in a rack go on.
+
+use madako_messages::keys;
+use madako_messages::repair::hold::{HeldReport, Hold};
+use madako_messages::store::Store;
+use serde::Serialize;
+
+use crate::access::{decode, get, modify};
+use crate::failure::Failure;
+use crate::output::{Format, Table, show};
+
+/// Lets a rack go that is held because several of its machines failed at about the same time.
+///
+/// Their repairs go on, as far as other limiters let them. The same reports do not hold the rack again; others do.
+/// madako repair-queue explain shows which racks are held.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  madako repair-queue release 3")]
+pub(crate) struct Args {
+    /// Value of the label that racks are told apart by; by default the number of the rack
+    #[arg(allow_negative_numbers = true)]
+    rack: String,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Released {
+    rack: String,
+    released: Vec<HeldReport>,
+}
+
+/// Runs the command.
+pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
+    let key = keys::repair_hold(&args.rack);
+    let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
+    if get(store, &key).await?.is_none() {
+        return Err(not_held());
+    }
+    let released = modify(store, &key, |entry| {
+        let mut hold: Hold = decode(&key, entry.ok_or_else(not_held)?)?;
+        let released = hold.machines().into_values().cloned().collect();
+        if !hold.release() {
+            return Err(not_held());
+        }
+        Ok((serde_json::to_vec(&hold)?, released))
+    })
+    .await?;
+    show(args.output, &Released { rack: args.rack.clone(), released }, table)
+}
+
+fn table(released: &Released) -> String {
+    let mut table = Table::new(["SERIAL", "ADDRESS", "FAILED"]);
+    for report in &released.released {
+        let failed = super::moment(Some(report.changed));
+        table.row([report.serial.clone(), report.address.clone(), failed]);
+    }
+    format!("{}\nRack {} is let go: these reports do not hold it again.\n", table.text(), released.rack)
+}

@@ -1,0 +1,74 @@
+//! What several commands store and show in the same way: switches, single values, variables of a query.
+
+use madako_messages::machine::QueryVariables;
+use madako_messages::store::{Entry, Store};
+use serde_json::{Value, json};
+
+use crate::access::{decode, get, modify, replace};
+use crate::failure::Failure;
+use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
+
+/// Writes a key that switches something off.
+pub(crate) async fn switch(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
+    modify(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
+}
+
+/// Shows whether that key leaves it on. CKE compares the bytes: anything but `true` means enabled.
+pub(crate) async fn is_enabled(args: &OutputArgs, store: &dyn Store, key: &str) -> Result<(), Failure> {
+    let disabled = get(store, key).await?.is_some_and(|entry| &entry.value[..] == b"true");
+    scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
+}
+
+/// One value: a bare line, or with its name.
+pub(crate) fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
+    match args.output {
+        None => print(&format!("{text}\n")),
+        Some(format) => show(format, &json!({ name: value }), |_| {
+            let mut table = Table::new([name.to_uppercase().as_str()]);
+            table.row([text.to_owned()]);
+            table.text()
+        }),
+    }
+}
+
+/// What a key holds; `how` tells how something comes there.
+pub(crate) async fn stored(store: &dyn Store, key: &str, what: &str, how: &str) -> Result<Entry, Failure> {
+    get(store, key)
+        .await?
+        .ok_or_else(|| Failure::failed(format_args!("no {what} stored (madako {how} stores one)")))
+}
+
+/// Checks variables of a query and stores them as they are, as ckecli does.
+pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> Result<(), Failure> {
+    let variables = QueryVariables::from_json(text)?;
+    for warning in variables.warnings() {
+        warn(warning);
+    }
+    replace(store, key, text.as_bytes().to_vec()).await
+}
+
+/// Shows variables of a query: their text, or in another form.
+pub(crate) fn show_variables(args: &OutputArgs, key: &str, entry: &Entry) -> Result<(), Failure> {
+    match args.output {
+        None => print_bytes(&entry.value),
+        Some(Format::Table) => print(&variables_table(&decode(key, entry)?)),
+        Some(format) => {
+            let value: Value = decode(key, entry)?;
+            show(format, &value, |_| String::new())
+        }
+    }
+}
+
+fn variables_table(variables: &Value) -> String {
+    let mut table = Table::new(["VARIABLE", "CONDITION", "VALUE"]);
+    for name in ["having", "notHaving"] {
+        let Some(conditions) = variables[name].as_object() else {
+            table.row([name.to_owned(), "(none)".to_owned(), String::new()]);
+            continue;
+        };
+        for (condition, value) in conditions {
+            table.row([name.to_owned(), condition.clone(), value.to_string()]);
+        }
+    }
+    table.text()
+}

@@ -1,0 +1,243 @@
+//! The words of `repair-queue` and `auto-repair`, and what they leave in etcd: ckecli's bytes. What ckecli (release line
+//! 1.30) prints and stores was taken from a real one.
+
+use serde_json::{Value, json};
+
+use crate::program::{CLUSTER, Etcd};
+
+/// The cluster's section that entries need.
+const REPAIR: &str = "
+repair:
+  repair_procedures:
+  - machine_types: [iDRAC, 'a&b']
+    repair_operations:
+    - operation: unreachable
+      repair_steps:
+      - repair_command: ['true']
+        watch_seconds: 60
+      health_check_command: ['true']
+";
+
+/// What ckecli printed of two entries, the first of which it had marked as deleted.
+const LISTED_BY_CKECLI: &str = r#"[
+    {
+        "index": "0",
+        "address": "10.0.0.2",
+        "nodename": "",
+        "machine_type": "iDRAC",
+        "operation": "unreachable",
+        "status": "queued",
+        "step": 0,
+        "step_status": "waiting",
+        "deleted": true,
+        "last_transition_time": "0001-01-01T00:00:00Z",
+        "drain_backoff_expire": "0001-01-01T00:00:00Z"
+    },
+    {
+        "index": "1",
+        "address": "10.0.0.3",
+        "nodename": "",
+        "machine_type": "a\u0026b",
+        "operation": "unreachable",
+        "status": "queued",
+        "step": 0,
+        "step_status": "waiting",
+        "deleted": false,
+        "last_transition_time": "0001-01-01T00:00:00Z",
+        "drain_backoff_expire": "0001-01-01T00:00:00Z"
+    }
+]
+"#;
+
+/// What ckecli stored of the second.
+const STORED_BY_CKECLI: &str = r#"{"index":"1","address":"10.0.0.3","nodename":"","machine_type":"a\u0026b","operation":"unreachable","status":"queued","step":0,"step_status":"waiting","deleted":false,"last_transition_time":"0001-01-01T00:00:00Z","drain_backoff_expire":"0001-01-01T00:00:00Z"}"#;
+
+/// An entry in back-off, as the service leaves one, with a field of a later version.
+const IN_BACK_OFF: &str = r#"{"index":"5","address":"10.0.0.2","nodename":"n2","machine_type":"iDRAC","operation":"unreachable","status":"processing","step":1,"step_status":"waiting","deleted":false,"last_transition_time":"2026-11-21T10:00:00.123456789Z","drain_backoff_count":3,"drain_backoff_expire":"2026-11-21T10:20:00Z","later":{"a":1.0}}"#;
+
+async fn with_cluster() -> Option<Etcd> {
+    let etcd = Etcd::start().await?;
+    let file = etcd.file("cluster.yml", format!("{CLUSTER}{REPAIR}"));
+    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), "");
+    Some(etcd)
+}
+
+async fn add(etcd: &Etcd, kind: &str, address: &str) -> crate::program::Answer {
+    etcd.run(&["repair-queue", "add", "unreachable", kind, address]).await
+}
+
+#[tokio::test]
+async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
+    let Some(etcd) = with_cluster().await else { return };
+    assert_eq!(etcd.run(&["repair-queue", "list"]).await.calm(), "null\n");
+    assert_eq!(etcd.run(&["repair-queue", "list", "-o", "json"]).await.calm(), "[]\n");
+    assert_eq!(add(&etcd, "iDRAC", "10.0.0.2").await.calm(), "");
+    assert_eq!(add(&etcd, "a&b", "10.0.0.3").await.calm(), "");
+    assert_eq!(etcd.get("repairs/write-index").await.unwrap(), "2");
+    assert_eq!(etcd.get("repairs/data/0000000000000001").await.unwrap(), STORED_BY_CKECLI);
+    for _ in 0..2 {
+        assert_eq!(etcd.run(&["repair-queue", "delete", "0"]).await.calm(), "");
+    }
+    assert_eq!(etcd.run(&["repair-queue", "list"]).await.calm(), LISTED_BY_CKECLI);
+    let table = etcd.run(&["repair-queue", "list", "-o", "table"]).await.calm();
+    assert!(
+        table.contains("0      10.0.0.2        iDRAC  unreachable  queued, to be removed  0 waiting"),
+        "{table}"
+    );
+
+    assert_eq!(etcd.run(&["repair-queue", "delete-finished"]).await.calm(), "");
+    assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "1\n");
+    assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "", "each once");
+    let message = etcd.run(&["repair-queue", "delete", "7"]).await.refused(1);
+    assert!(message.contains("no entry 7"), "{message}");
+    assert_eq!(etcd.run(&["repair-queue", "delete", "seven"]).await.code, 2);
+    // Numbers are not given again.
+    assert_eq!(add(&etcd, "iDRAC", "10.0.0.2").await.calm(), "");
+    assert!(etcd.get("repairs/data/0000000000000002").await.is_some());
+}
+
+#[tokio::test]
+async fn what_the_configuration_does_not_have_is_refused_and_nothing_is_stored() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = add(&etcd, "iDRAC", "10.0.0.2").await.refused(1);
+    assert!(message.contains("no cluster configuration is stored"), "{message}");
+    let file = etcd.file("cluster.yml", format!("{CLUSTER}{REPAIR}"));
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    let before = etcd.revision().await;
+    let message = add(&etcd, "IPMI", "10.0.0.2").await.refused(1);
+    assert!(message.contains("no repair procedure is for machines of type \"IPMI\""), "{message}");
+    let message = etcd.run(&["repair-queue", "add", "reset", "iDRAC", "10.0.0.2"]).await.refused(1);
+    assert!(message.contains("no operation \"reset\""), "{message}");
+    assert_eq!(etcd.run(&["repair-queue", "add", "reset", "iDRAC"]).await.code, 2);
+    assert_eq!(etcd.revision().await, before);
+    let odd = add(&etcd, "iDRAC", "node-2").await;
+    assert_eq!((odd.code, odd.err.as_str()), (0, "madako: warning: \"node-2\" is no IP address\n"));
+}
+
+#[tokio::test]
+async fn entries_that_are_added_at_the_same_time_all_get_a_number_of_their_own() {
+    let Some(etcd) = with_cluster().await else { return };
+    let add = async |address: &str| add(&etcd, "iDRAC", address).await.calm();
+    tokio::join!(add("10.0.0.1"), add("10.0.0.2"), add("10.0.0.3"), add("10.0.0.4"), add("10.0.0.5"));
+    let entries = etcd.run(&["repair-queue", "list"]).await.json();
+    let mut addresses: Vec<&str> =
+        entries.as_array().unwrap().iter().map(|entry| entry["address"].as_str().unwrap()).collect();
+    addresses.sort_unstable();
+    assert_eq!(addresses, ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]);
+    assert_eq!(etcd.get("repairs/write-index").await.unwrap(), "5");
+}
+
+#[tokio::test]
+async fn back_off_is_reset_and_what_a_later_version_added_stays() {
+    let Some(etcd) = with_cluster().await else { return };
+    etcd.put("repairs/data/0000000000000005", IN_BACK_OFF).await;
+    assert_eq!(etcd.run(&["repair-queue", "reset-backoff"]).await.calm(), "");
+    let stored = etcd.get("repairs/data/0000000000000005").await.unwrap();
+    let reset = IN_BACK_OFF
+        .replace(r#""drain_backoff_count":3,"#, "")
+        .replace("2026-11-21T10:20:00Z", "0001-01-01T00:00:00Z");
+    assert_eq!(stored, reset);
+    let before = etcd.revision().await;
+    assert_eq!(etcd.run(&["repair-queue", "reset-backoff"]).await.calm(), "");
+    assert_eq!(etcd.revision().await, before, "nothing was left to reset");
+    // One that is finished is for the other word.
+    etcd.put("repairs/data/0000000000000005", reset.replace("processing", "failed")).await;
+    assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "");
+    let deleted = etcd.run(&["repair-queue", "delete-finished", "-o", "json"]).await.json();
+    assert_eq!(deleted, json!({"deleted": [5]}));
+    let stored = etcd.get("repairs/data/0000000000000005").await.unwrap();
+    assert_eq!(stored, reset.replace("processing", "failed").replace("false", "true"));
+}
+
+#[tokio::test]
+async fn both_queues_are_switched_by_ckes_booleans() {
+    let Some(etcd) = Etcd::start().await else { return };
+    for (queue, key) in [("repair-queue", "repairs/disabled"), ("auto-repair", "auto-repair/disabled")] {
+        assert_eq!(etcd.run(&[queue, "is-enabled"]).await.calm(), "true\n");
+        for (word, stored, shown) in [("disable", "true", "false\n"), ("enable", "false", "true\n")] {
+            assert_eq!(etcd.run(&[queue, word]).await.calm(), "");
+            assert_eq!(etcd.get(key).await.unwrap(), stored);
+            assert_eq!(etcd.run(&[queue, "is-enabled"]).await.calm(), shown);
+        }
+    }
+}
+
+#[tokio::test]
+async fn variables_of_auto_repair_are_stored_as_they_are() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["auto-repair", "get-variables"]).await.refused(1);
+    assert!(message.contains("madako auto-repair set-variables stores one"), "{message}");
+    let text = "{ \"having\": {\"states\": [\"UNREACHABLE\"]},\n  \"notHaving\": {\"roles\":[\"boot\"]} }\n";
+    let file = etcd.file("variables.json", text);
+    assert_eq!(etcd.run(&["auto-repair", "set-variables", &file]).await.calm(), "");
+    assert_eq!(etcd.get("auto-repair/query-variables").await.unwrap(), text);
+    assert_eq!(etcd.get("sabakan/query-variables").await, None);
+    assert_eq!(etcd.run(&["auto-repair", "get-variables"]).await.calm(), text);
+    let wrong = br#"{"having":{"states":["UNREACHABEL"]}}"#;
+    let message = etcd.run_fed(&["auto-repair", "set-variables", "-"], wrong).await.refused(2);
+    assert!(message.contains("having.states[0]: got \"UNREACHABEL\""), "{message}");
+    assert_eq!(etcd.get("auto-repair/query-variables").await.unwrap(), text);
+}
+
+const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-11-21T10:00:00Z","machines":[
+    {"changed":"2026-11-21T09:58:00Z","serial":"s1","address":"10.0.0.1"},
+    {"changed":"2026-11-21T09:58:01Z","serial":"s2","address":"10.0.0.2"},
+    {"changed":"2026-11-21T09:58:02Z","serial":"s3","address":""}]}],"released":[],"later":7}"#;
+
+#[tokio::test]
+async fn a_rack_is_released_once_for_the_reports_that_hold_it() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["repair-queue", "release", "3"]).await.refused(1);
+    assert!(message.contains("rack 3 is not held"), "{message}");
+    assert_eq!(etcd.get("madako/repair/holds/3").await, None);
+    etcd.put("madako/repair/holds/33", HELD).await;
+    etcd.put("madako/repair/holds/3", HELD).await;
+    let table = etcd.run(&["repair-queue", "release", "3"]).await.calm();
+    assert!(
+        table.starts_with("SERIAL  ADDRESS   FAILED\ns1      10.0.0.1  2026-11-21T09:58:00Z\n"),
+        "{table}"
+    );
+    let stored: Value = serde_json::from_str(&etcd.get("madako/repair/holds/3").await.unwrap()).unwrap();
+    assert_eq!((&stored["events"], &stored["later"]), (&json!([]), &json!(7)));
+    assert_eq!(stored["released"].as_array().unwrap().len(), 3);
+    assert_eq!(stored["released"][2]["serial"], "s3");
+    etcd.run(&["repair-queue", "release", "3"]).await.refused(1);
+    assert_eq!(etcd.get("madako/repair/holds/33").await.unwrap(), HELD, "another rack");
+    let answer = etcd.run(&["repair-queue", "release", "33", "-o", "json"]).await.json();
+    assert_eq!((&answer["rack"], &answer["released"][0]["serial"]), (&json!("33"), &json!("s1")));
+}
+
+#[tokio::test]
+async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is_not_asked() {
+    let Some(etcd) = with_cluster().await else { return };
+    let nothing = etcd.run(&["repair-queue", "explain"]).await;
+    assert_eq!((nothing.code, nothing.out.as_str()), (0, "Nothing is to be repaired.\n"));
+    assert!(nothing.err.contains("no URL of sabakan is stored"), "{}", nothing.err);
+
+    etcd.put("madako/repair/holds/3", HELD).await;
+    add(&etcd, "iDRAC", "10.0.0.1").await.calm();
+    add(&etcd, "iDRAC", "10.0.0.9").await.calm();
+    etcd.run(&["auto-repair", "disable"]).await.calm();
+    let answer = etcd.run(&["repair-queue", "explain", "-o", "json"]).await;
+    assert!(answer.err.contains("auto-repair is switched off"), "{}", answer.err);
+    let told = answer.json();
+    assert_eq!(told["reports"], Value::Null);
+    assert_eq!(
+        told["held"],
+        json!([{"rack": "3", "label": "rack", "since": "2026-11-21T10:00:00Z", "machines": ["s1", "s2", "s3"]}])
+    );
+    assert_eq!(
+        (&told["entries"][0]["address"], &told["entries"][0]["obstacle"]),
+        (&json!("10.0.0.1"), &json!("rack-held"))
+    );
+    assert_eq!(told["entries"][1]["obstacle"], "health-unknown");
+    let one = etcd.run(&["repair-queue", "explain", "10.0.0.9", "-o", "json"]).await.json();
+    assert_eq!(one["entries"].as_array().unwrap().len(), 1);
+    let table = etcd.run(&["repair-queue", "explain"]).await.out;
+    assert!(
+        table.starts_with(
+            "HELD  LABEL  SINCE                 MACHINES\n3     rack   2026-11-21T10:00:00Z  s1,s2,s3\n"
+        ),
+        "{table}"
+    );
+}

@@ -1,0 +1,65 @@
+//! The section `repair`: what holds repairs back beyond CKE's constraints.
+
+use std::time::Duration;
+
+use madako_messages::input::Problems;
+use madako_messages::repair::hold::{HoldSettings, Label};
+
+use super::document::Fields;
+use super::duration;
+
+/// Bounds of `repair.hold.count`: one machine is no event, and no site has more machines than a million.
+const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;
+
+/// Bounds of `repair.hold.within`: sabakan notices an outage machine by machine over some seconds, and what is a day
+/// apart has not one cause.
+const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+
+/// Longest name of a label: Kubernetes' limit, and sabakan's.
+const MAX_LABEL: usize = 63;
+
+/// How repairs are held back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// When failures of a rack are one event; `None`: racks are not held.
+    pub hold: Option<HoldSettings>,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { hold: Some(HoldSettings::default()) }
+    }
+}
+
+/// Takes the whole section.
+pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Repair {
+    let hold = section.section("hold", problems).map(|section| read_hold(section, problems));
+    section.finish(problems);
+    hold.map_or_else(Repair::default, |hold| Repair { hold })
+}
+
+fn read_hold(mut section: Fields, problems: &mut Problems) -> Option<HoldSettings> {
+    let enabled = section.flag("enabled", problems).unwrap_or(true);
+    let mut settings = HoldSettings::default();
+    if let Some(label) = section.text("label", problems) {
+        if label.is_empty() || label.len() > MAX_LABEL {
+            let expected = format!("`rack`, or the name of a label with at most {MAX_LABEL} bytes");
+            section.report("label", format!("{} bytes", label.len()), expected, problems);
+        }
+        settings.label = Label::from(label);
+    }
+    if let Some(count) = section.number("count", *COUNTS.start(), *COUNTS.end(), problems) {
+        settings.count = usize::try_from(count).unwrap_or(usize::MAX);
+    }
+    if let Some(text) = section.text("within", problems) {
+        match duration::parse(&text) {
+            Ok(within) if WITHIN.contains(&within) => settings.within = within,
+            Ok(_) => section.report("within", format!("{text:?}"), "between 1s and 24h", problems),
+            Err(expected) => {
+                section.report("within", format!("{text:?}"), expected.to_string(), problems);
+            }
+        }
+    }
+    section.finish(problems);
+    enabled.then_some(settings)
+}
