@@ -36,6 +36,10 @@ pub(crate) enum Kind {
     OutageTakes = 20,
     PowerOnTakes = 21,
     MetricTurn = 22,
+    CommandTakes = 27,
+    CommandFate = 28,
+    CommandHeals = 29,
+    CheckConfused = 30,
 }
 
 /// The source of all choices of one data center.
