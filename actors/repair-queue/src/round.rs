@@ -124,6 +124,8 @@ struct Case<'a> {
 struct Taken<'a> {
     slots: u32,
     machines: BTreeMap<&'a str, i64>,
+    /// The entry of each machine that was begun and has not ended, though it may wait.
+    processed: BTreeMap<&'a str, i64>,
     api_server: Option<&'a str>,
 }
 
@@ -148,7 +150,11 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
         }
     }
     cases.sort_by_key(|case| case.rank);
-    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), api_server: None };
+    let mut processed = BTreeMap::new();
+    for case in cases.iter().filter(|case| case.entry.status == RepairStatus::Processing) {
+        processed.entry(case.entry.address.as_str()).or_insert(case.index);
+    }
+    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None };
     for case in &cases {
         let (next, obstacle) = view.turn(case, &mut taken, &rebooting);
         let obstacle = if view.queue.records.next.is_none() { Some(Obstacle::NoRecords) } else { obstacle };
@@ -424,7 +430,8 @@ impl<'a> Taken<'a> {
     /// Who else is at this machine, or at another API server.
     fn rival(&self, case: &Case<'_>, rebooting: &BTreeSet<&str>) -> Option<Obstacle> {
         let address = case.entry.address.as_str();
-        if let Some(index) = self.machines.get(address) {
+        let begun = self.processed.get(address).filter(|_| case.entry.status != RepairStatus::Processing);
+        if let Some(index) = self.machines.get(address).or(begun) {
             return Some(Obstacle::SameMachine { index: *index });
         }
         if !case.place.is_some_and(|place| place.control_plane) {

@@ -100,6 +100,14 @@ fn of_two_entries_for_one_machine_one_is_processed() {
 }
 
 #[test]
+fn an_entry_in_back_off_still_has_its_machine_to_itself() {
+    let until = NOW + time::Duration::seconds(60);
+    let entry = RepairQueueEntry { drain_backoff_expire: Some(until), ..processing(1, "w", 0, Waiting, 1) };
+    let outlooks = look_at(&store(&[queued(0, "w", "plain"), entry]));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::SameMachine { index: 1 }));
+}
+
+#[test]
 fn entries_in_back_off_hold_no_slot() {
     let until = NOW + time::Duration::seconds(60);
     let backing = |index, address| RepairQueueEntry {
