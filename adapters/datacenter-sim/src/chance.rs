@@ -40,6 +40,10 @@ pub(crate) enum Kind {
     PodEndTakes = 24,
     JobTakes = 25,
     PodNode = 26,
+    CommandTakes = 27,
+    CommandFate = 28,
+    CommandHeals = 29,
+    CheckConfused = 30,
 }
 
 /// The source of all choices of one data center.

@@ -41,6 +41,10 @@ pub enum Fault {
     DuplicateAddresses(usize),
     /// So many machines, the first by serial, have no address.
     WithoutAddress(usize),
+    /// So many of a hundred machines, the last by serial, are shown as unreachable although they are healthy.
+    FalseReports(u8),
+    /// The registry's clock was set by so many seconds: each state seems to last for so much longer, or shorter.
+    ClockSet(i32),
 }
 
 /// A handle on the faults that are present. Clones are the same switch.

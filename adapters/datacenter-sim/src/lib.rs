@@ -3,7 +3,8 @@
 //! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state, moved by the time that it
 //! is given; [`SimulatedRegistry`] serves it, over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] makes
 //! it fail in every way that a registry can. Beside it, [`SimulatedPrometheus`] has metrics that wander, and
-//! [`kubernetes::SimulatedKubernetes`] has nodes, pods and disruption budgets.
+//! [`host::SimulatedHost`] has repair commands that act on the machines, and [`kubernetes::SimulatedKubernetes`] has
+//! nodes, pods and disruption budgets.
 //!
 //! Guarantees: a history depends on its configuration (the seed within), the operator's actions and their
 //! times, and on nothing else; states change by sabakan's rules; searches choose machines as sabakan does.
@@ -20,6 +21,7 @@ mod controls;
 mod datacenter;
 mod faults;
 mod filter;
+pub mod host;
 pub mod kubernetes;
 mod life;
 mod memory;

@@ -162,6 +162,21 @@ fn spoil(records: &mut Vec<Record>, fault: &Fault) {
                 record.machine.spec.ipv4.clear();
             }
         }
+        Fault::FalseReports(percent) => {
+            let count = (records.len() * usize::from(*percent.min(&100))).div_ceil(100);
+            for record in records.iter_mut().rev().take(count) {
+                let status = &mut record.machine.status;
+                if status.state == MachineState::Healthy {
+                    status.state = MachineState::Unreachable;
+                }
+            }
+        }
+        Fault::ClockSet(seconds) => {
+            for record in records {
+                record.machine.status.duration += f64::from(*seconds);
+                record.since -= time::Duration::seconds(i64::from(*seconds));
+            }
+        }
         Fault::RefuseConnections
         | Fault::Hang
         | Fault::Slow(_)

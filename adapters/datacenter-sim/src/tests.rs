@@ -1,6 +1,7 @@
 //! Tests of the whole crate: the history of a data center, and the registry over HTTP in memory.
 
 mod history;
+mod host;
 mod http;
 
 use std::sync::{Arc, Mutex};

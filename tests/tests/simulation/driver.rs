@@ -5,13 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::feed::Task;
 use madako_messages::invariants::{Id, Violation};
+use madako_messages::machine::MachineState;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::ports::Clock;
-use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, SCHEDULER};
+use madako_messages::repair::{RepairStatus, RepairStepStatus};
+use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
 use madako_supervisor::tree::SupervisorRef;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -24,8 +27,10 @@ use crate::history::History;
 use crate::link::Mode;
 use crate::operator::Operator;
 use crate::placement::{PlacementChecker, Seen};
+use crate::queue_user::QueueUser;
+use crate::repair::RepairJudge;
 use crate::user::{Done, User};
-use crate::world::{Halves, INTERVAL, Running, SESSION_TTL, Trigger, World};
+use crate::world::{Halves, Hosts, INTERVAL, Running, SESSION_TTL, Trigger, World};
 
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 
@@ -37,6 +42,13 @@ const TO_CALM: Duration = Duration::from_secs(60 + 15 * 60);
 
 /// Time that moves take, a few a minute, and that data centers take to be as they should be.
 const TO_PLACE: Duration = Duration::from_secs(20 * 60);
+
+/// Time that repairs take to end: twelve entries, three at a time, each of two steps with two attempts of a minute and watches of
+/// two and five minutes.
+const TO_REPAIR: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How long a leader is waited for to be in the state that it is to be killed in.
+const TO_AMBUSH: u32 = 300;
 
 /// Time for which nothing is placed when nothing changes.
 const PLACED: Duration = Duration::from_secs(5 * 60);
@@ -59,6 +71,9 @@ pub struct Report {
     pub placement: Seen,
     pub user: Done,
     pub metrics: (u64, u64),
+    /// What was seen of repairs, and how often users of their queue did something.
+    pub repairs: crate::repair::Seen,
+    pub queue_acts: u64,
 }
 
 impl fmt::Display for Report {
@@ -66,7 +81,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} faults: {} commits, {} terms, {} actor failures, {} failed polls, {} failed commits, \
-             {} held observations; {:?}; {:?}; {} requests for metrics, {} in vain; history {:016x}",
+             {} held observations; {:?}; {:?}; {} requests for metrics, {} in vain; {:?}; history {:016x}",
             self.faults,
             self.commits,
             self.terms,
@@ -78,6 +93,7 @@ impl fmt::Display for Report {
             self.user,
             self.metrics.0,
             self.metrics.1,
+            self.repairs,
             self.history.hash()
         )
     }
@@ -111,6 +127,14 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     let watching_root = Task::start(placement.clone().watch(store.client().await.unwrap()));
     let people = store.client().await.unwrap();
     let mut operator = Operator::new(store.client().await.unwrap(), generator(seed, 1));
+    let repairs = RepairJudge::new(history.clone());
+    let hosts = (halves == Halves::Repairs).then(|| {
+        operator.repairs(repairs.clone());
+        Hosts { host: SimulatedHost::new(registry.clone(), Habits::demo()), judge: repairs.clone() }
+    });
+    let watching_repairs = Task::start(repairs.clone().watch(store.client().await.unwrap()));
+    let mut queue_user =
+        QueueUser::new(store.client().await.unwrap(), registry.clone(), repairs.clone(), generator(seed, 4));
     operator.install().await;
 
     let world = World::new(
@@ -119,6 +143,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         registry,
         Arc::clone(&clock) as Arc<dyn Clock>,
         (history.clone(), checker.clone(), placement.clone()),
+        hosts,
     );
     let mut run =
         Run { world, running: BTreeMap::new(), away: BTreeMap::new(), chance: generator(seed, 2), faults: 0 };
@@ -139,6 +164,13 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         let pause = run.chance.random_range(0.1..2.0);
         tokio::time::sleep(BETWEEN_FAULTS.mul_f64(pause)).await;
         run.fault(&mut operator).await;
+        if halves == Halves::Repairs {
+            run.trouble(&repairs).await;
+            for _ in 0..run.chance.random_range(0..3_u32) {
+                let what = queue_user.act().await;
+                history.note("user", &what);
+            }
+        }
         run.bring_back().await;
     }
 
@@ -149,6 +181,10 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     };
     run.heal(&mut operator, user.as_mut()).await;
     let mut restless = placed(&placement, &history).await;
+    if halves == Halves::Repairs {
+        queue_user.settle().await;
+        tokio::time::sleep(TO_REPAIR).await;
+    }
     clock.stop();
     history.note("driver", "peace");
     tokio::time::sleep(TO_CALM).await;
@@ -158,6 +194,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     let mut violations = checker.finish();
     violations.extend(placement.finish());
     violations.append(&mut restless);
+    violations.extend(repairs.finish());
     violations.extend(checker.written_after(revision).into_iter().map(|key| Violation {
         invariant: Id::I12,
         what: format!("{key} was written although nothing changed"),
@@ -176,7 +213,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     for running in run.running.into_values() {
         running.instance.stop().await;
     }
-    drop((watching, watching_root));
+    drop((watching, watching_root, watching_repairs));
     let counts = *run.world.counts.lock().unwrap();
     Report {
         violations,
@@ -191,6 +228,8 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         placement: placement.seen(),
         user: user.map(|user| user.done).unwrap_or_default(),
         metrics: run.world.prometheus.asked(),
+        repairs: repairs.seen(),
+        queue_acts: queue_user.acts,
     }
 }
 
@@ -291,6 +330,103 @@ impl Run {
         self.world.history.note("driver", &what);
     }
 
+    /// What goes wrong with machines, and with a leader that repairs them.
+    async fn trouble(&mut self, repairs: &RepairJudge) {
+        let seconds = Duration::from_secs_f64(self.chance.random_range(30.0..900.0));
+        let registry = self.world.registry.clone();
+        let rack = self.chance.random_range(0..registry.with(|datacenter| datacenter.racks()));
+        let what = match self.chance.random_range(0..10_u32) {
+            0 | 1 => self.flap(seconds),
+            8 => match self.victim() {
+                Some(name) => self.kill_child(name, REPAIR).await,
+                None => return,
+            },
+            2 => {
+                registry.kill_rack(rack).unwrap();
+                tokio::spawn(async move {
+                    tokio::time::sleep(seconds).await;
+                    registry.power_on(rack).unwrap();
+                });
+                format!("rack {rack} is without power for {seconds:?}")
+            }
+            kind @ (3 | 4) => {
+                let fault = if kind == 3 { Fault::FalseReports(30) } else { Fault::ClockSet(3600) };
+                let fault = match self.chance.random_range(0..2_u32) {
+                    0 if kind == 4 => Fault::ClockSet(-3600),
+                    _ => fault,
+                };
+                let switch = registry.faults().clone();
+                switch.set(fault.clone());
+                let told = format!("the registry: {fault:?} for {seconds:?}");
+                tokio::spawn(async move {
+                    tokio::time::sleep(seconds).await;
+                    switch.clear(&fault);
+                });
+                told
+            }
+            5 | 6 => self.ambush(repairs).await,
+            7 => match self.victim() {
+                Some(name) => {
+                    self.running[name].bomb.arm(Trigger::Repair);
+                    format!("{name}: its repairs will panic")
+                }
+                None => return,
+            },
+            _ => return,
+        };
+        self.world.history.note("driver", &what);
+    }
+
+    /// A few machines break and heal, again and again.
+    fn flap(&mut self, length: Duration) -> String {
+        let registry = self.world.registry.clone();
+        let machines = registry.machines();
+        let serials: Vec<String> = (0..3)
+            .map(|_| machines[self.chance.random_range(0..machines.len())].spec.serial.clone())
+            .collect();
+        let told = format!("{serials:?} flap for {length:?}");
+        let until = tokio::time::Instant::now() + length;
+        tokio::spawn(async move {
+            let mut state = MachineState::Unreachable;
+            while tokio::time::Instant::now() < until {
+                for serial in &serials {
+                    // One that is being set up or was taken away does not flap.
+                    let _ = registry.set_state(serial, state);
+                }
+                state = match state {
+                    MachineState::Unreachable => MachineState::Healthy,
+                    _ => MachineState::Unreachable,
+                };
+                tokio::time::sleep(Duration::from_secs(20)).await;
+            }
+        });
+        told
+    }
+
+    /// Kills the leader in a certain state of a repair, if it comes to that.
+    async fn ambush(&mut self, repairs: &RepairJudge) -> String {
+        let state = self.chance.random_range(0..4_u32);
+        for _ in 0..TO_AMBUSH {
+            let is_there = match state {
+                0 => repairs.is_somewhere(&RepairStatus::Queued, &RepairStepStatus::Waiting),
+                1 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Waiting),
+                2 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Watching),
+                _ => repairs.is_running(),
+            };
+            let leader = self
+                .running
+                .iter()
+                .find(|(_, running)| running.instance.view().reign.borrow().is_some())
+                .map(|(name, _)| *name);
+            if let (true, Some(name)) = (is_there, leader) {
+                let told = self.take_away(name, false, Duration::from_secs(30)).await;
+                return format!("in state {state} of a repair: {told}");
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        format!("no repair comes to state {state}")
+    }
+
     async fn take_away(&mut self, name: &'static str, gracefully: bool, away: Duration) -> String {
         let Some(running) = self.running.remove(name) else { return "nobody is left".to_owned() };
         self.away.insert(name, self.world.history.now() + away);
@@ -331,6 +467,10 @@ impl Run {
 
     async fn kill_actor(&mut self, name: &str) -> String {
         let which = [LEADER, POLLER, PLANNER, FETCHER, SCHEDULER][self.chance.random_range(0..5_usize)];
+        self.kill_child(name, which).await
+    }
+
+    async fn kill_child(&mut self, name: &str, which: &str) -> String {
         let root = self.running[name].instance.root().clone();
         let parent = match which {
             LEADER => Some(root),

@@ -5,6 +5,10 @@
 //! With placement, a simulated user makes, changes and deletes applications and clusters through the API of any
 //! instance, and deletes the whole store now and then, while simulated Prometheus servers wander, fail and lie.
 //!
+//! With repairs, simulated users write entries of the repair queue as ckecli does, older states over newer ones too; machines
+//! flap, racks lose their power, the registry reports machines that are healthy and its clock is set; leaders are killed
+//! in each state of a repair; and every command that acts is judged when it begins.
+//!
 //! `MADAKO_SIMULATE_HISTORY=FILE` writes the history of a test's last run to a file.
 //!
 //! What it does not break: the disk, the clocks of single instances, and time within one handler.
@@ -26,6 +30,8 @@ mod link;
 mod operator;
 mod placement;
 mod prometheus;
+mod queue_user;
+mod repair;
 mod taints;
 mod user;
 mod world;
@@ -41,6 +47,9 @@ const THOUSAND_MINUTES: Duration = Duration::from_secs(1000 * 60);
 
 /// Simulated time of runs with placement, which take twice the time of others.
 const TWO_HUNDRED_MINUTES: Duration = Duration::from_secs(200 * 60);
+
+/// Simulated time of runs with repairs.
+const THREE_HUNDRED_MINUTES: Duration = Duration::from_secs(300 * 60);
 
 fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     let report = simulate(seed, length, halves);
@@ -111,6 +120,23 @@ fn another_seed_passes_as_well() {
     places_something(&passes(2, TWO_HUNDRED_MINUTES, Halves::Both));
 }
 
+/// What must have happened of repairs, in three hundred minutes.
+fn repairs_something(report: &Report) {
+    are_many(&[
+        ("repair commands", report.repairs.commands, 30),
+        ("repair commands that were cut off", report.repairs.cut_off, 1),
+        ("repairs that succeeded", report.repairs.succeeded, 20),
+        ("repairs that failed", report.repairs.failed, 1),
+        ("terms of leaders", report.terms, 10),
+        ("acts of users of the queue", report.queue_acts, 50),
+    ]);
+}
+
+#[test]
+fn hundreds_of_minutes_with_repairs_break_no_invariant_and_every_repair_ends() {
+    repairs_something(&passes(1, THREE_HUNDRED_MINUTES, Halves::Repairs));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_history_in_two_processes() {
     if let Ok(seed) = std::env::var("MADAKO_SIMULATE_SEED") {
@@ -139,5 +165,6 @@ fn the_same_seed_gives_the_same_history_in_two_processes() {
 fn many_seeds_pass() {
     for seed in 100..140 {
         passes(seed, THOUSAND_MINUTES, Halves::Both);
+        passes(seed, THOUSAND_MINUTES, Halves::Repairs);
     }
 }

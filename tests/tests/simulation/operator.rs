@@ -1,12 +1,14 @@
 //! What people do meanwhile: they write template, constraints and switches over a connection of their own.
 
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};
 use madako_messages::guard::GuardState;
 use madako_messages::keys;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
+use crate::repair::{ATTEMPTS, RepairJudge};
 use crate::world::PREFIX;
 
 pub struct Operator {
@@ -15,6 +17,9 @@ pub struct Operator {
     version: u64,
     /// What stands in the way of planning until the operator's next act.
     obstacle: Option<Obstacle>,
+    /// The section `repair` of the template, if machines are to be repaired.
+    repair: Option<serde_json::Value>,
+    repairs: Option<RepairJudge>,
 }
 
 enum Obstacle {
@@ -24,7 +29,31 @@ enum Obstacle {
 
 impl Operator {
     pub fn new(client: Client, chance: ChaCha8Rng) -> Self {
-        Self { client, chance, version: 0, obstacle: None }
+        Self { client, chance, version: 0, obstacle: None, repair: None, repairs: None }
+    }
+
+    /// From now on machines are repaired.
+    pub fn repairs(&mut self, judge: RepairJudge) {
+        let step = |watch: u32| {
+            json!({
+                "repair_command": [RESET], "command_timeout_seconds": 60,
+                "command_retries": ATTEMPTS - 1, "command_interval": 5, "watch_seconds": watch,
+            })
+        };
+        let operation = |name: &str| {
+            json!({
+                "operation": name, "repair_steps": [step(120), step(300)],
+                "health_check_command": [HEALTH_CHECK], "success_command": [SUCCESS],
+            })
+        };
+        self.repair = Some(json!({
+            "max_concurrent_repairs": 3,
+            "repair_procedures": [{
+                "machine_types": ["iDRAC-9", "IPMI-2.0"],
+                "repair_operations": [operation("unhealthy"), operation("unreachable")],
+            }],
+        }));
+        self.repairs = Some(judge);
     }
 
     async fn put(&mut self, key: &str, value: String) {
@@ -58,7 +87,7 @@ impl Operator {
                 "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": format!("{weight}.0")},
             })
         };
-        let template = json!({
+        let mut template = json!({
             "name": "simulated",
             "nodes": [
                 {"user": "cybozu", "control_plane": true, "annotations": {"version": self.version.to_string()}},
@@ -69,6 +98,9 @@ impl Operator {
             "service_subnet": "10.68.0.0/16",
             "options": {"kubelet": {"cri_endpoint": "unix:///run/containerd/containerd.sock"}},
         });
+        if let Some(repair) = &self.repair {
+            template["repair"] = repair.clone();
+        }
         self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await;
     }
 
@@ -116,6 +148,9 @@ impl Operator {
                 let options = etcd_client::DeleteOptions::new().with_prefix();
                 let key = format!("{PREFIX}{}", keys::LEADER);
                 self.client.delete(key, Some(options)).await.unwrap();
+                if let Some(judge) = &self.repairs {
+                    judge.leader_keys_deleted();
+                }
                 "deletes every leader key".to_owned()
             }
             7 => self.confirm_removal().await,

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_app_scheduler::{MaxMoves, SchedulerConfig};
+use madako_datacenter_sim::host::SimulatedHost;
 use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
 use madako_embedded_etcd::EmbeddedEtcd;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
 use madako_http::{Limits, memory, nobody, serve};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::Task;
+use madako_messages::host::Host;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
 use madako_metrics_providers::Providers;
@@ -23,6 +25,7 @@ use crate::history::{History, line};
 use crate::link::Link;
 use crate::placement::PlacementChecker;
 use crate::prometheus::Prometheus;
+use crate::repair::{JudgedHost, RepairJudge};
 use crate::user::Doors;
 
 pub const PREFIX: &str = "/cke/";
@@ -45,6 +48,7 @@ pub struct World {
     pub history: History,
     pub checker: Checker,
     pub placement: PlacementChecker,
+    pub hosts: Option<Hosts>,
     pub prometheus: Prometheus,
     pub doors: Doors,
     pub counts: Arc<Mutex<Counts>>,
@@ -54,6 +58,13 @@ pub struct World {
     started: u64,
 }
 
+/// The hosts that instances run repair commands on, and who judges these.
+#[derive(Clone)]
+pub struct Hosts {
+    pub host: SimulatedHost,
+    pub judge: RepairJudge,
+}
+
 /// Which halves of the service run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halves {
@@ -61,6 +72,8 @@ pub enum Halves {
     Machines,
     /// Placement as well.
     Both,
+    /// Machines that are repaired: commands on hosts, and users of the repair queue.
+    Repairs,
 }
 
 /// How often things happened.
@@ -93,6 +106,7 @@ pub enum Trigger {
     Poller,
     Planner,
     Scheduler,
+    Repair,
 }
 
 impl Bomb {
@@ -106,6 +120,7 @@ impl Bomb {
 
     fn goes_off(&self, event: &Event) -> bool {
         let emitter = match event {
+            Event::Repaired { .. } | Event::RepairWaits { .. } => Trigger::Repair,
             Event::CommitFailed { what: "placement", .. } => Trigger::Scheduler,
             Event::Committed { .. } | Event::Elected { .. } => Trigger::Leader,
             Event::Observed { .. } | Event::PollFailed { .. } | Event::Held(_) => Trigger::Poller,
@@ -161,6 +176,7 @@ impl World {
         registry: SimulatedRegistry,
         clock: Arc<dyn Clock>,
         (history, checker, placement): (History, Checker, PlacementChecker),
+        hosts: Option<Hosts>,
     ) -> Self {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let prometheus = Prometheus::new(placement.clone());
@@ -172,6 +188,7 @@ impl World {
             history,
             checker,
             placement,
+            hosts,
             prometheus,
             doors,
             counts,
@@ -216,6 +233,15 @@ impl World {
         })
     }
 
+    async fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
+        let hosts = self.hosts.as_ref()?;
+        Some(Arc::new(JudgedHost {
+            host: hosts.host.named(name),
+            judge: hosts.judge.clone(),
+            client: self.store.client().await.unwrap(),
+        }))
+    }
+
     /// Starts an instance under a name.
     pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
@@ -245,7 +271,7 @@ impl World {
             }),
             placement,
             kubernetes: None,
-            host: None,
+            host: self.host(name).await,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.

@@ -1,0 +1,306 @@
+//! A simulated host: repair commands that act on the simulated machines, behind the port of the real ones.
+//!
+//! For: the demo, the simulation, and tests of whatever repairs machines.
+//!
+//! Guarantees: what a command does depends on the data center's seed, the machine and how many commands went before on it, and
+//! on nothing else; a health check tells the truth, faults of the registry aside; every run of a command that acts is
+//! remembered, with the epoch of its permit. As with the real port, a dropped run ends there and then.
+//!
+//! Does not: run anything, or know drains.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_messages::machine::MachineState;
+use madako_messages::permit::Permit;
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+
+use crate::chance::Kind;
+use crate::datacenter::Datacenter;
+use crate::service::SimulatedRegistry;
+
+/// Resets a machine, which may heal it.
+pub const RESET: &str = "simulated-reset";
+/// Prints `true` for a machine that is healthy.
+pub const HEALTH_CHECK: &str = "simulated-health-check";
+/// What is run for a machine that was healed; does nothing to it.
+pub const SUCCESS: &str = "simulated-success";
+
+/// Runs that are remembered; the oldest make room.
+pub const MAX_RUNS: usize = 10_000;
+
+/// What a health check takes.
+const CHECK_TAKES: Duration = Duration::from_millis(300);
+
+/// How repair commands behave: so many of a hundred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habits {
+    /// A reset that ends well heals its machine.
+    pub heals_percent: u8,
+    /// A command fails.
+    pub fails_percent: u8,
+    /// A command never ends by itself.
+    pub hangs_percent: u8,
+    /// Nobody knows what became of a command; it had its effect.
+    pub lost_percent: u8,
+    /// A health check prints nothing useful.
+    pub confused_percent: u8,
+    /// Mean time that a command takes.
+    pub takes: Duration,
+}
+
+impl Habits {
+    /// Most resets help; now and then one hangs.
+    #[must_use]
+    pub fn demo() -> Self {
+        Self {
+            heals_percent: 70,
+            fails_percent: 10,
+            hangs_percent: 3,
+            lost_percent: 2,
+            confused_percent: 5,
+            takes: Duration::from_secs(8),
+        }
+    }
+}
+
+/// A run of a command that acts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Who ran it.
+    pub host: String,
+    /// The epoch of its permit.
+    pub epoch: i64,
+    /// Its program.
+    pub program: String,
+    /// Address of the machine.
+    pub address: String,
+    /// When it began.
+    pub began: OffsetDateTime,
+    /// When it ended; `None`: it still runs, or was cut off.
+    pub ended: Option<OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct Log {
+    runs: BTreeMap<u64, Run>,
+    begun: u64,
+    /// How many commands went before on a machine.
+    on: BTreeMap<String, u32>,
+}
+
+/// Runs the simulated commands. Clones, and what [`SimulatedHost::named`] gives, share what they remember.
+#[derive(Clone)]
+pub struct SimulatedHost {
+    name: String,
+    registry: SimulatedRegistry,
+    habits: Habits,
+    log: Arc<Mutex<Log>>,
+}
+
+/// What a command comes to.
+enum Fate {
+    Ends { code: i32, heals: bool },
+    Hangs,
+    Lost { heals: bool },
+}
+
+impl SimulatedHost {
+    /// Over the machines of a data center.
+    #[must_use]
+    pub fn new(registry: SimulatedRegistry, habits: Habits) -> Self {
+        Self { name: "host".to_owned(), registry, habits, log: Arc::default() }
+    }
+
+    /// The same machines, seen from a host of another name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    /// Every run that is remembered, in the order in which they began.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        self.lock().runs.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        // Nothing panics while it is held.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a new run, and how many commands went before on its machine.
+    fn begin(&self, epoch: i64, program: &str, address: &str) -> (u64, u32) {
+        let began = self.registry.with(|datacenter| datacenter.now());
+        let mut log = self.lock();
+        let number = log.begun;
+        log.begun += 1;
+        log.runs.insert(
+            number,
+            Run {
+                host: self.name.clone(),
+                epoch,
+                program: program.to_owned(),
+                address: address.to_owned(),
+                began,
+                ended: None,
+            },
+        );
+        if log.runs.len() > MAX_RUNS {
+            log.runs.pop_first();
+        }
+        let nth = log.on.entry(address.to_owned()).or_default();
+        *nth += 1;
+        (number, *nth)
+    }
+
+    fn end(&self, number: u64) {
+        let ended = self.registry.with(|datacenter| datacenter.now());
+        if let Some(run) = self.lock().runs.get_mut(&number) {
+            run.ended = Some(ended);
+        }
+    }
+
+    async fn check(&self, address: &str, deadline: Duration, nth: u32) -> HostOutcome {
+        sleep(CHECK_TAKES.min(deadline)).await;
+        let confused = self.habits.confused_percent;
+        let answer = self.registry.with(|datacenter| {
+            let place = datacenter.at_address(address)?;
+            let answer = if datacenter.chance.percent(Kind::CheckConfused, place, nth, confused) {
+                "maybe"
+            } else if datacenter.is_healthy(place) {
+                "true"
+            } else {
+                "false"
+            };
+            Some(answer)
+        });
+        match answer {
+            Some(answer) => outcome(HostEnd::Exited { code: 0 }, answer, CHECK_TAKES),
+            None => outcome(HostEnd::Exited { code: 1 }, "no such machine", CHECK_TAKES),
+        }
+    }
+
+    async fn act(&self, program: &str, address: &str, deadline: Duration, number: u64, nth: u32) -> Acted {
+        let habits = self.habits;
+        let drawn = self.registry.with(|datacenter| {
+            let place = datacenter.at_address(address)?;
+            let chance = &datacenter.chance;
+            let takes = chance.taking(Kind::CommandTakes, place, nth, habits.takes);
+            let drawn = chance.below(Kind::CommandFate, place, nth, 100);
+            let heals =
+                program == RESET && chance.percent(Kind::CommandHeals, place, nth, habits.heals_percent);
+            let failing = u64::from(habits.fails_percent);
+            let hanging = failing + u64::from(habits.hangs_percent);
+            let lost = hanging + u64::from(habits.lost_percent);
+            let fate = match drawn {
+                drawn if drawn < failing => Fate::Ends { code: 1, heals: false },
+                drawn if drawn < hanging => Fate::Hangs,
+                drawn if drawn < lost => Fate::Lost { heals },
+                _ => Fate::Ends { code: 0, heals },
+            };
+            Some((takes, fate))
+        });
+        let (takes, fate) = drawn.unwrap_or((CHECK_TAKES, Fate::Ends { code: 1, heals: false }));
+        let hangs = matches!(fate, Fate::Hangs) || takes > deadline;
+        let took = if hangs { deadline } else { takes };
+        sleep(took).await;
+        self.end(number);
+        if hangs {
+            return Acted::Told(outcome(HostEnd::Deadline, "", took));
+        }
+        let heal = |heals: bool| {
+            if heals {
+                self.registry.with(|datacenter| datacenter.heal(address));
+            }
+        };
+        match fate {
+            Fate::Ends { code, heals } => {
+                heal(heals);
+                Acted::Told(outcome(HostEnd::Exited { code }, "", took))
+            }
+            Fate::Lost { heals } => {
+                heal(heals);
+                Acted::Lost
+            }
+            Fate::Hangs => Acted::Told(outcome(HostEnd::Deadline, "", took)),
+        }
+    }
+}
+
+enum Acted {
+    Told(HostOutcome),
+    Lost,
+}
+
+fn outcome(end: HostEnd, stdout: &str, took: Duration) -> HostOutcome {
+    HostOutcome { end, stdout: stdout.to_owned(), stderr: String::new(), cut: false, took }
+}
+
+#[async_trait]
+impl Host for SimulatedHost {
+    async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
+        permit.check(Instant::now())?;
+        let (program, address) = match command.words.as_slice() {
+            [program, .., address] => (program.as_str(), address.as_str()),
+            _ => ("", ""),
+        };
+        match program {
+            HEALTH_CHECK => {
+                let nth = self.lock().on.get(address).copied().unwrap_or(0);
+                Ok(self.check(address, command.deadline, nth).await)
+            }
+            RESET | SUCCESS => {
+                let (number, nth) = self.begin(permit.epoch(), program, address);
+                match self.act(program, address, command.deadline, number, nth).await {
+                    Acted::Told(outcome) => Ok(outcome),
+                    Acted::Lost => Err(HostError::Lost {
+                        program: program.to_owned(),
+                        why: "its watcher ended".to_owned(),
+                    }),
+                }
+            }
+            _ => Err(HostError::NotStarted {
+                program: program.to_owned(),
+                why: "there is no such command here".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Datacenter {
+    /// The place of the machine with an address, the first of several.
+    pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
+        let claims = |place: &crate::datacenter::Place| {
+            place
+                .occupant
+                .as_ref()
+                .is_some_and(|occupant| occupant.spec.ipv4.first().is_some_and(|first| first == address))
+        };
+        (0..).zip(&self.places).find(|(_, place)| claims(place)).map(|(number, _)| number)
+    }
+
+    pub(crate) fn is_healthy(&self, place: u32) -> bool {
+        self.places[place as usize]
+            .occupant
+            .as_ref()
+            .is_some_and(|occupant| occupant.state == MachineState::Healthy)
+    }
+
+    /// A reset that helped: what was broken is healthy, if its rack has power. Whether it was.
+    pub(crate) fn heal(&mut self, address: &str) -> bool {
+        let Some(place) = self.at_address(address) else { return false };
+        let rack = self.places[place as usize].rack;
+        let state = self.places[place as usize].occupant.as_ref().map(|occupant| occupant.state);
+        let broken = matches!(state, Some(MachineState::Unhealthy | MachineState::Unreachable));
+        let heals = broken && !self.is_dark(rack);
+        if heals {
+            self.enter(place, MachineState::Healthy);
+        }
+        heals
+    }
+}

@@ -1,0 +1,140 @@
+//! The simulated host: commands that act on machines, and what is remembered of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::host::{Host as _, HostCommand, HostEnd, HostError};
+use madako_messages::machine::MachineState;
+use madako_messages::permit::Permit;
+use madako_messages::ports::Clock;
+use tokio::time::Instant;
+
+use super::START;
+use crate::host::{HEALTH_CHECK, Habits, RESET, SUCCESS, SimulatedHost};
+use crate::{Datacenter, DatacenterConfig, SimulatedRegistry};
+
+struct Paused(Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> time::OffsetDateTime {
+        START + self.0.elapsed()
+    }
+}
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Every command is what `percent` says it is, and takes about 10 s.
+fn habits() -> Habits {
+    Habits {
+        heals_percent: 100,
+        fails_percent: 0,
+        hangs_percent: 0,
+        lost_percent: 0,
+        confused_percent: 0,
+        takes: Duration::from_secs(10),
+    }
+}
+
+struct Trial {
+    registry: SimulatedRegistry,
+    host: SimulatedHost,
+    serial: String,
+    address: String,
+}
+
+impl Trial {
+    /// A machine that is unreachable.
+    fn new(habits: Habits) -> Self {
+        let config = DatacenterConfig::new(1, START, 3, &[("compute", 9)]);
+        let registry =
+            SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Paused(Instant::now())));
+        let machine = registry.machines().into_iter().find(|machine| machine.spec.role == "compute").unwrap();
+        let (serial, address) = (machine.spec.serial.clone(), machine.address().unwrap().to_owned());
+        registry.set_state(&serial, MachineState::Unreachable).unwrap();
+        Self { host: SimulatedHost::new(registry.clone(), habits), registry, serial, address }
+    }
+
+    fn permit() -> Permit {
+        Permit::give(5, Instant::now() + DEADLINE)
+    }
+
+    async fn run(&self, program: &str) -> Result<HostEnd, HostError> {
+        let words = vec![program.to_owned(), self.address.clone()];
+        let ran = self.host.run(&Self::permit(), HostCommand { words, deadline: DEADLINE }).await;
+        ran.map(|outcome| outcome.end)
+    }
+
+    async fn health(&self) -> String {
+        let words = vec![HEALTH_CHECK.to_owned(), "-q".to_owned(), self.address.clone()];
+        let command = HostCommand { words, deadline: DEADLINE };
+        self.host.run(&Self::permit(), command).await.unwrap().stdout
+    }
+
+    fn state(&self) -> MachineState {
+        self.registry.machines().into_iter().find(|m| m.spec.serial == self.serial).unwrap().status.state
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_heals_takes_time_and_is_remembered() {
+    let trial = Trial::new(habits());
+    assert_eq!(trial.health().await, "false");
+    let host = trial.host.named("alpha");
+    let words = vec![RESET.to_owned(), trial.address.clone()];
+    let outcome = host.run(&Trial::permit(), HostCommand { words, deadline: DEADLINE }).await.unwrap();
+    assert!(outcome.succeeded() && outcome.took >= Duration::from_secs(5), "{outcome:?}");
+    assert_eq!((trial.state(), trial.health().await.as_str()), (MachineState::Healthy, "true"));
+    assert_eq!(trial.run(SUCCESS).await, Ok(HostEnd::Exited { code: 0 }));
+    let runs = trial.host.runs();
+    let told: Vec<_> = runs.iter().map(|run| (run.host.as_str(), run.epoch, run.program.as_str())).collect();
+    assert_eq!(told, [("alpha", 5, RESET), ("host", 5, SUCCESS)]);
+    assert!(runs.iter().all(|run| run.address == trial.address && run.ended > Some(run.began)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_way_to_end_badly_is_told() {
+    for (habits, end, state) in [
+        (
+            Habits { fails_percent: 100, ..habits() },
+            Ok(HostEnd::Exited { code: 1 }),
+            MachineState::Unreachable,
+        ),
+        (Habits { hangs_percent: 100, ..habits() }, Ok(HostEnd::Deadline), MachineState::Unreachable),
+        (Habits { heals_percent: 0, ..habits() }, Ok(HostEnd::Exited { code: 0 }), MachineState::Unreachable),
+    ] {
+        let trial = Trial::new(habits);
+        assert_eq!((trial.run(RESET).await, trial.state()), (end, state));
+    }
+    let trial = Trial::new(Habits { lost_percent: 100, ..habits() });
+    assert!(matches!(trial.run(RESET).await, Err(HostError::Lost { .. })));
+    assert_eq!(trial.state(), MachineState::Healthy, "nobody knows, and yet it happened");
+    let trial = Trial::new(Habits { confused_percent: 100, ..habits() });
+    assert_eq!(trial.health().await, "maybe");
+    assert!(matches!(trial.run("ipmitool").await, Err(HostError::NotStarted { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_has_no_effect_and_no_end() {
+    let trial = Trial::new(habits());
+    let dropped = tokio::time::timeout(Duration::from_secs(1), trial.run(RESET)).await;
+    assert!(dropped.is_err());
+    tokio::time::sleep(DEADLINE).await;
+    assert_eq!(trial.state(), MachineState::Unreachable);
+    assert_eq!(trial.host.runs()[0].ended, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_permit_or_power_nothing_happens() {
+    let trial = Trial::new(habits());
+    let ended = Permit::give(5, Instant::now());
+    let words = vec![RESET.to_owned(), trial.address.clone()];
+    let refused = trial.host.run(&ended, HostCommand { words, deadline: DEADLINE }).await;
+    assert!(matches!(refused, Err(HostError::Permit(_))));
+    assert_eq!(trial.host.runs(), []);
+    let rack = u32::try_from(trial.registry.machines()[0].spec.rack).unwrap();
+    for rack in [rack, 0, 1, 2] {
+        trial.registry.kill_rack(rack).unwrap();
+    }
+    assert_eq!(trial.run(RESET).await, Ok(HostEnd::Exited { code: 0 }));
+    assert_eq!(trial.state(), MachineState::Unreachable);
+}

@@ -1,0 +1,183 @@
+//! Users of the repair queue, who write as ckecli does: whole entries, sometimes older ones than are there.
+
+use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use madako_datacenter_sim::SimulatedRegistry;
+use madako_messages::cluster::Cluster;
+use madako_messages::keys;
+use madako_messages::machine::MachineState;
+use madako_messages::repair::RepairQueueEntry;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::repair::RepairJudge;
+use crate::world::PREFIX;
+
+/// Entries above which users delete instead of adding.
+const FULL: usize = 12;
+
+pub struct QueueUser {
+    client: Client,
+    registry: SimulatedRegistry,
+    judge: RepairJudge,
+    chance: ChaCha8Rng,
+    /// Values of entries that were read some time ago.
+    read: Vec<(String, Vec<u8>)>,
+    pub acts: u64,
+}
+
+impl QueueUser {
+    pub fn new(client: Client, registry: SimulatedRegistry, judge: RepairJudge, chance: ChaCha8Rng) -> Self {
+        Self { client, registry, judge, chance, read: Vec::new(), acts: 0 }
+    }
+
+    /// Does something that a user does. Says what.
+    pub async fn act(&mut self) -> String {
+        self.acts += 1;
+        let entries = self.entries().await;
+        if entries.len() > FULL {
+            return self.delete(&entries).await;
+        }
+        match self.chance.random_range(0..12_u32) {
+            0..=4 => self.add_broken().await,
+            5 => self.add_control_plane().await,
+            6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await,
+            7 => self.add_unknown().await,
+            8 => self.overwrite().await,
+            9 | 10 => self.delete(&entries).await,
+            _ => {
+                let disabled = self.chance.random_range(0..3_u32) == 0;
+                self.put(keys::REPAIRS_DISABLED, disabled.to_string().into_bytes()).await;
+                format!("disables repairs: {disabled}")
+            }
+        }
+    }
+
+    /// Leaves the queue so that every entry can end.
+    pub async fn settle(&mut self) {
+        self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await;
+        for (key, value) in self.entries().await {
+            let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
+            if entry.operation == UNKNOWN {
+                entry.deleted = true;
+                self.put(&key, serde_json::to_vec(&entry).unwrap()).await;
+            }
+        }
+    }
+
+    async fn entries(&mut self) -> Vec<(String, Vec<u8>)> {
+        let options = GetOptions::new().with_prefix();
+        let answer = self.client.get(format!("{PREFIX}{}", keys::REPAIRS), Some(options)).await.unwrap();
+        let entry = |kv: &etcd_client::KeyValue| {
+            (kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned(), kv.value().to_vec())
+        };
+        let entries: Vec<_> = answer.kvs().iter().map(entry).collect();
+        if self.read.is_empty() {
+            self.read.clone_from(&entries);
+        }
+        entries
+    }
+
+    async fn put(&mut self, key: &str, value: Vec<u8>) {
+        let put = self.client.put(format!("{PREFIX}{key}"), value, None).await.unwrap();
+        self.judge.user_wrote(put.header().unwrap().revision(), None);
+    }
+
+    async fn add_broken(&mut self) -> String {
+        let broken: Vec<_> = self
+            .registry
+            .machines()
+            .into_iter()
+            .filter(|machine| {
+                matches!(machine.status.state, MachineState::Unhealthy | MachineState::Unreachable)
+            })
+            .collect();
+        if broken.is_empty() {
+            return "finds nothing to repair".to_owned();
+        }
+        let machine = &broken[self.chance.random_range(0..broken.len())];
+        let operation = machine.status.state.name().to_ascii_lowercase();
+        let address = machine.address().unwrap_or_default().to_owned();
+        let machine_type = machine.spec.bmc.bmc_type.clone();
+        self.add(&address, &machine_type, &operation).await
+    }
+
+    /// Several nodes of the control plane at once, broken or not.
+    async fn add_control_plane(&mut self) -> String {
+        let answer = self.client.get(format!("{PREFIX}{}", keys::CLUSTER), None).await.unwrap();
+        let Some(kv) = answer.kvs().first() else { return "finds no cluster".to_owned() };
+        let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
+        let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        let mut told = Vec::new();
+        for node in nodes.iter().take(2) {
+            // They are broken, so that their repair goes its whole way.
+            let serial = self.registry.machines().into_iter().find(|machine| machine.address() == Some(node));
+            if let Some(machine) = serial {
+                // Refused for a machine that is being set up: then the repair finds it as it is.
+                let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
+            }
+            told.push(self.add(node, "iDRAC-9", "unhealthy").await);
+        }
+        told.join("; ")
+    }
+
+    async fn add_unknown(&mut self) -> String {
+        self.add("10.255.0.2", "iDRAC-9", UNKNOWN).await
+    }
+
+    /// As ckecli: the index and the entry in one transaction.
+    async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> String {
+        let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
+        let answer = self.client.get(counter.clone(), None).await.unwrap();
+        let (index, revision): (i64, i64) = answer
+            .kvs()
+            .first()
+            .map_or((0, 0), |kv| (kv.value_str().unwrap().parse().unwrap(), kv.mod_revision()));
+        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, machine_type, address) };
+        let unchanged = Compare::mod_revision(counter.clone(), CompareOp::Equal, revision);
+        let puts = [
+            TxnOp::put(counter, (index + 1).to_string(), None),
+            TxnOp::put(format!("{PREFIX}{}", keys::repair(index)), serde_json::to_vec(&entry).unwrap(), None),
+        ];
+        let done = self.client.txn(Txn::new().when([unchanged]).and_then(puts)).await.unwrap();
+        if done.succeeded() {
+            self.judge.user_wrote(done.header().unwrap().revision(), Some(index));
+        }
+        format!("adds entry {index} for {address}, {operation}: {}", done.succeeded())
+    }
+
+    async fn delete(&mut self, entries: &[(String, Vec<u8>)]) -> String {
+        if entries.is_empty() {
+            return "finds nothing to delete".to_owned();
+        }
+        let (key, value) = &entries[self.chance.random_range(0..entries.len())];
+        let mut entry: RepairQueueEntry = serde_json::from_slice(value).unwrap();
+        entry.deleted = true;
+        self.put_existing(key, serde_json::to_vec(&entry).unwrap()).await;
+        format!("deletes entry {}", entry.index)
+    }
+
+    /// Writes what was read a while ago, as `ckecli repair-queue reset-backoff` may.
+    async fn overwrite(&mut self) -> String {
+        if self.read.is_empty() {
+            return "has read nothing yet".to_owned();
+        }
+        let at = self.chance.random_range(0..self.read.len());
+        let (key, value) = self.read.swap_remove(at);
+        let done = self.put_existing(&key, value).await;
+        format!("writes an older state over {key}: {done}")
+    }
+
+    async fn put_existing(&mut self, key: &str, value: Vec<u8>) -> bool {
+        let key = format!("{PREFIX}{key}");
+        let is_there = Compare::create_revision(key.clone(), CompareOp::Greater, 0);
+        let put = TxnOp::put(key, value, None);
+        let done = self.client.txn(Txn::new().when([is_there]).and_then([put])).await.unwrap();
+        if done.succeeded() {
+            self.judge.user_wrote(done.header().unwrap().revision(), None);
+        }
+        done.succeeded()
+    }
+}
+
+/// An operation that no procedure has.
+const UNKNOWN: &str = "levitate";

@@ -1,0 +1,380 @@
+//! Judges repairs from outside: the queue at every revision of the store, and every command that acts when it begins.
+//!
+//! What it does not judge: drains, and steps that users wrote themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions};
+use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
+use madako_messages::cluster::Cluster;
+use madako_messages::host::{Host, HostCommand, HostError, HostOutcome};
+use madako_messages::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_messages::invariants::{Id, Violation};
+use madako_messages::keys;
+use madako_messages::permit::Permit;
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_messages::store::Entry;
+
+use crate::history::History;
+use crate::world::{PREFIX, SESSION_TTL};
+
+/// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
+pub const ATTEMPTS: u32 = 2;
+
+/// Where repairs are kept.
+const OURS: [&str; 3] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS];
+
+/// The number under which a success command counts as a step of its entry.
+const SUCCESS_STEP: u32 = u32::MAX;
+
+#[derive(Default)]
+struct Judged {
+    entries: BTreeMap<String, Entry>,
+    queue: RepairQueue,
+    cluster: Option<Cluster>,
+    /// Violations that a revision brought.
+    found: Vec<(i64, Violation)>,
+    /// Revisions that users wrote: what these spoil is not held against the service.
+    users: BTreeSet<i64>,
+    acknowledged: BTreeMap<i64, i64>,
+    seen: Seen,
+    /// Epoch and number of runs of each record.
+    runs: BTreeMap<i64, (i64, u32)>,
+    /// The record of each step of each entry, by the entry's create revision.
+    steps: BTreeMap<(i64, u32), i64>,
+    /// Addresses of commands that run.
+    running: Vec<String>,
+    /// When somebody deleted the leader's keys: until its lease would have ended the leader cannot know.
+    deposed: Option<Duration>,
+}
+
+/// How often things were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub commands: u64,
+    pub retried: u64,
+    pub cut_off: u64,
+    pub unknown: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+}
+
+/// Clones are the same judge.
+#[derive(Clone)]
+pub struct RepairJudge {
+    judged: Arc<Mutex<Judged>>,
+    history: History,
+}
+
+fn violation(invariant: Id, what: String) -> Violation {
+    Violation { invariant, what }
+}
+
+fn entry_of(kv: &KeyValue) -> Entry {
+    Entry {
+        value: kv.value().to_vec().into(),
+        create_revision: kv.create_revision(),
+        mod_revision: kv.mod_revision(),
+        lease: kv.lease(),
+    }
+}
+
+fn key_of(kv: &KeyValue) -> String {
+    kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned()
+}
+
+impl RepairJudge {
+    pub fn new(history: History) -> Self {
+        Self { judged: Arc::default(), history }
+    }
+
+    /// Watches the store over a client of its own, until the store ends.
+    pub async fn watch(self, mut client: Client) {
+        let options = WatchOptions::new().with_prefix().with_start_revision(1);
+        let mut stream = client.watch(PREFIX, Some(options)).await.unwrap();
+        while let Ok(Some(answer)) = stream.message().await {
+            assert!(!answer.canceled(), "the judge's watch was cancelled: {}", answer.cancel_reason());
+            let mut revisions: BTreeMap<i64, Vec<(String, Option<Entry>)>> = BTreeMap::new();
+            for event in answer.events() {
+                let kv = event.kv().unwrap();
+                let entry = (event.event_type() == EventType::Put).then(|| entry_of(kv));
+                revisions.entry(kv.mod_revision()).or_default().push((key_of(kv), entry));
+            }
+            for (revision, changes) in revisions {
+                self.judge(revision, changes);
+            }
+        }
+    }
+
+    /// Judges a revision.
+    pub fn judge(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
+        let mut judged = self.judged.lock().unwrap();
+        let found = judged.judge(revision, changes);
+        for violation in found {
+            self.history.note("repairs", &format!("revision {revision}: {violation}"));
+            judged.found.push((revision, violation));
+        }
+    }
+
+    /// A user wrote a revision; with the index of an entry when it was acknowledged as added.
+    pub fn user_wrote(&self, revision: i64, added: Option<i64>) {
+        let mut judged = self.judged.lock().unwrap();
+        judged.users.insert(revision);
+        if let Some(index) = added {
+            judged.acknowledged.insert(revision, index);
+        }
+    }
+
+    pub fn leader_keys_deleted(&self) {
+        self.judged.lock().unwrap().deposed = Some(self.history.now());
+    }
+
+    /// Whether an entry is in this state.
+    pub fn is_somewhere(&self, status: &RepairStatus, step_status: &RepairStepStatus) -> bool {
+        let judged = self.judged.lock().unwrap();
+        let is = |entry: &RepairQueueEntry| entry.status == *status && entry.step_status == *step_status;
+        judged.queue.entries.values().any(|item| is(&item.value))
+    }
+
+    /// Whether a command runs.
+    pub fn is_running(&self) -> bool {
+        !self.judged.lock().unwrap().running.is_empty()
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.judged.lock().unwrap().seen
+    }
+
+    /// Every violation, when the run is over and every repair must have ended.
+    pub fn finish(&self) -> Vec<Violation> {
+        let judged = self.judged.lock().unwrap();
+        let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
+        let mut found: Vec<Violation> =
+            judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
+        for (revision, index) in &judged.acknowledged {
+            if !judged.steps_known(*index, *revision) {
+                found.push(violation(Id::I9, format!("entry {index} of revision {revision} was lost")));
+            }
+        }
+        for item in judged.queue.entries.values().filter(|item| !item.value.is_finished()) {
+            let entry = &item.value;
+            found.push(violation(
+                Id::I12,
+                format!(
+                    "peace ends with entry {} for {} in {:?} {:?}, step {}",
+                    entry.index, entry.address, entry.status, entry.step_status, entry.step
+                ),
+            ));
+        }
+        found
+    }
+
+    /// A command is about to act. Gives its place among those that run.
+    async fn begins(&self, client: &mut Client, permit: &Permit, program: &str, address: &str) -> Acting {
+        let options = GetOptions::new().with_prefix();
+        let answer = client.get(PREFIX, Some(options)).await.unwrap();
+        let entries: BTreeMap<String, Entry> =
+            answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
+        let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
+        let leader = entries
+            .iter()
+            .filter(|(key, _)| key.starts_with(keys::LEADER))
+            .map(|(_, entry)| entry.create_revision)
+            .min();
+        let revision = answer.header().unwrap().revision();
+        let mut judged = self.judged.lock().unwrap();
+        let mut found = Vec::new();
+        judged.seen.commands += 1;
+        let epoch = permit.epoch();
+        let excused = judged.deposed.is_some_and(|at| self.history.now() < at + SESSION_TTL);
+        if leader != Some(epoch) && !excused {
+            found.push(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")));
+        }
+        if let Some(other) = judged.running.first() {
+            found.push(violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
+        }
+        found.extend(judged.announced(&queue, epoch, program, address));
+        for violation in found {
+            self.history.note("repairs", &violation.to_string());
+            judged.found.push((-revision, violation));
+        }
+        judged.running.push(address.to_owned());
+        Acting { judge: self.clone(), address: address.to_owned(), ended: false }
+    }
+}
+
+impl Judged {
+    fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let (mut touched, mut clustered) = (false, false);
+        // A transition may write a part of what it is about as it was; all of it is a write for nothing.
+        let is_ours = |key: &str| OURS.iter().any(|prefix| key.starts_with(prefix));
+        let same = |(key, after): &(String, Option<Entry>)| {
+            self.entries.get(key).map(|entry| &entry.value) == after.as_ref().map(|entry| &entry.value)
+        };
+        if changes.iter().all(|change| is_ours(&change.0) && same(change)) {
+            let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
+            found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
+        }
+        let newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
+        for (key, entry) in changes {
+            clustered |= key == keys::CLUSTER;
+            let before = self.entries.get(&key);
+            let is_entry = key.starts_with(keys::REPAIRS);
+            touched |= is_entry || key.starts_with(keys::RECORDS) || key.starts_with(keys::REPAIR_KEPT);
+            let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
+            match (before, &entry) {
+                (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
+                    found.push(violation(Id::I9, format!("{key} goes and nobody asked for it")));
+                }
+                (None, Some(_)) if key.starts_with(keys::RECORDS) => {
+                    let id = key.strip_prefix(keys::RECORDS).and_then(|id| i64::from_str_radix(id, 16).ok());
+                    if id != Some(newest + 1) {
+                        found.push(violation(Id::I10, format!("{key} follows record {newest}")));
+                    }
+                }
+                _ => {}
+            }
+            match entry {
+                Some(entry) => self.entries.insert(key, entry),
+                None => self.entries.remove(&key),
+            };
+        }
+        if clustered {
+            self.cluster = self
+                .entries
+                .get(keys::CLUSTER)
+                .and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
+        }
+        if touched {
+            let after = RepairQueue::decode(&self.entries, Some(&self.queue), &mut Vec::new());
+            let cluster = self.cluster.as_ref();
+            let before: BTreeSet<String> =
+                states(&self.queue, cluster).into_iter().map(|violation| violation.what).collect();
+            found.extend(
+                states(&after, cluster).into_iter().filter(|violation| !before.contains(&violation.what)),
+            );
+            for (index, item) in &after.entries {
+                let was = self.queue.entries.get(index).map(|item| &item.value.status);
+                if was != Some(&item.value.status) && !self.users.contains(&revision) {
+                    self.seen.succeeded += u64::from(item.value.status == RepairStatus::Succeeded);
+                    self.seen.failed += u64::from(item.value.status == RepairStatus::Failed);
+                }
+            }
+            for (id, item) in &self.queue.records.unfinished {
+                let gone = !after.records.unfinished.contains_key(id);
+                let unknown = gone
+                    && self.entries.get(&keys::record(*id)).is_some_and(|entry| {
+                        String::from_utf8_lossy(&entry.value).contains("outcome unknown")
+                    });
+                self.seen.unknown += u64::from(unknown && item.value.operation == "repair-execute");
+            }
+            self.queue = after;
+        }
+        found
+    }
+
+    /// Whether the store showed an entry that a user was told is there.
+    fn steps_known(&self, index: i64, revision: i64) -> bool {
+        let next = self.queue.write_index.map_or(0, |(next, _)| next);
+        let is_there = self.queue.entries.get(&index).is_some_and(|item| item.created == revision);
+        // One that went was deleted, which is judged where it goes.
+        index < next && (is_there || !self.queue.entries.contains_key(&index))
+    }
+
+    /// That a command was announced, and was not run before.
+    fn announced(&mut self, queue: &RepairQueue, epoch: i64, program: &str, address: &str) -> Vec<Violation> {
+        let about = |what: &str| violation(Id::I7, format!("{program} {address} in epoch {epoch}: {what}"));
+        let (Some((record, item)), 1) =
+            (queue.records.unfinished.first_key_value(), queue.records.unfinished.len())
+        else {
+            let count = queue.records.unfinished.len();
+            return vec![violation(Id::I10, format!("{program} {address} begins with {count} records"))];
+        };
+        let mut found = Vec::new();
+        if !item.value.targets.iter().any(|target| target == address) {
+            found.push(about(&format!("record {record} is of {:?}", item.value.targets)));
+        }
+        let (of, count) = self.runs.entry(*record).or_insert((epoch, 0));
+        *count += 1;
+        self.seen.retried += u64::from(*count > 1);
+        if *of != epoch {
+            found.push(about(&format!("record {record} was run in epoch {of} already")));
+        }
+        if *count > ATTEMPTS {
+            found.push(about(&format!("record {record} is run {count} times")));
+        }
+        let step = queue.kept.values().find_map(|kept| {
+            let kept = &kept.value;
+            match &kept.started {
+                Some(started) if program == RESET && started.record == *record => {
+                    Some((kept.entry, started.step))
+                }
+                _ if program != RESET && kept.finishing == Some(*record) => Some((kept.entry, SUCCESS_STEP)),
+                _ => None,
+            }
+        });
+        match step {
+            Some(step) => {
+                let first = *self.steps.entry(step).or_insert(*record);
+                if first != *record {
+                    found.push(about(&format!("step {step:?} was run by record {first} already")));
+                }
+            }
+            None => found.push(about("nothing is kept of it")),
+        }
+        found
+    }
+}
+
+/// What is wrong with a queue by itself.
+fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+    let mut found = one_repair_a_machine(queue);
+    found.extend(one_api_server(queue, cluster));
+    found.extend(records(queue));
+    found
+}
+
+/// A command that runs.
+struct Acting {
+    judge: RepairJudge,
+    address: String,
+    ended: bool,
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let mut judged = self.judge.judged.lock().unwrap();
+        if let Some(at) = judged.running.iter().position(|address| *address == self.address) {
+            judged.running.remove(at);
+        }
+        judged.seen.cut_off += u64::from(!self.ended);
+    }
+}
+
+/// A host of an instance whose every command that acts is judged.
+pub struct JudgedHost {
+    pub host: SimulatedHost,
+    pub judge: RepairJudge,
+    pub client: Client,
+}
+
+#[async_trait]
+impl Host for JudgedHost {
+    async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
+        let acts = command.words.first().is_some_and(|program| program != HEALTH_CHECK);
+        if !acts {
+            return self.host.run(permit, command).await;
+        }
+        permit.check(tokio::time::Instant::now())?;
+        let (program, address) = (command.words[0].clone(), command.words.last().cloned().unwrap());
+        let mut acting = self.judge.begins(&mut self.client.clone(), permit, &program, &address).await;
+        let result = self.host.run(permit, command).await;
+        acting.ended = true;
+        result
+    }
+}
