@@ -9,7 +9,7 @@ use madako_messages::actors::CommitError;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::limits;
 use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{
     Campaign, CampaignOptions, Condition, Entry, Epoch, Outcome, Snapshot, Store, StoreError, Transaction,
@@ -162,6 +162,10 @@ impl Objects for FakeStore {
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
         unreachable!("the scheduler follows everything")
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+        None
     }
 
     fn faults(&self) -> Vec<Fault> {

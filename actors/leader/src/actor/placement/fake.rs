@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{
     Campaign, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, Store,
@@ -217,6 +217,10 @@ impl Objects for FakeObjects {
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
         (1, Vec::new())
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+        None
     }
 
     fn faults(&self) -> Vec<Fault> {

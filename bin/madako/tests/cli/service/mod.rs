@@ -17,3 +17,4 @@ mod removal;
 mod security;
 mod site;
 mod stage;
+mod stopping;

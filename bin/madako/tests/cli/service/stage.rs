@@ -91,6 +91,11 @@ impl Serve {
         Self { child, http, log, _files: files }
     }
 
+    /// Where it serves HTTP.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.http
+    }
+
     pub(crate) fn signal(&self, which: Signal) {
         signal(&self.child, which);
     }
