@@ -449,12 +449,7 @@ fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitErro
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }
-    let keys = failed
-        .iter()
-        .map(|condition| match condition {
-            Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.clone(),
-        })
-        .collect();
+    let keys = failed.iter().map(|condition| condition.compared().to_owned()).collect();
     CommitError::Conflict { keys }
 }
 

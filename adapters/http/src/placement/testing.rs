@@ -231,6 +231,10 @@ impl Objects for MemoryObjects {
             Condition::Unchanged { key, revision } => {
                 inside.keys.get(key).map_or(0, |entry| entry.modified) == *revision
             }
+            Condition::NoneSince { prefix, revision } => {
+                let mut below = inside.keys.iter().filter(|(key, _)| key.starts_with(prefix));
+                below.all(|(_, entry)| entry.modified <= *revision)
+            }
         };
         let failed: Vec<_> =
             transaction.conditions.iter().filter(|condition| !holds(condition)).cloned().collect();

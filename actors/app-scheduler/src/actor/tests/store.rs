@@ -103,6 +103,10 @@ impl Inner {
             Condition::Unchanged { key, revision } => {
                 self.entries.get(key).map_or(0, |entry| entry.mod_revision) != *revision
             }
+            Condition::NoneSince { prefix, revision } => self
+                .entries
+                .iter()
+                .any(|(key, entry)| key.starts_with(prefix) && entry.mod_revision > *revision),
             Condition::Created { .. } => panic!("placement compares what changed last"),
         });
         let failed: Vec<Condition> = failed.cloned().collect();

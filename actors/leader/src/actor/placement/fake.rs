@@ -116,6 +116,11 @@ impl Store for FakeStore {
                     let entry = keys.entries.get(&format!("{}{key}", self.prefix));
                     entry.map_or(0, |entry| entry.mod_revision) == *revision
                 }
+                Condition::NoneSince { prefix, revision } => {
+                    let below = format!("{}{prefix}", self.prefix);
+                    let mut entries = keys.entries.iter().filter(|(key, _)| key.starts_with(&below));
+                    entries.all(|(_, entry)| entry.mod_revision <= *revision)
+                }
             };
             if !holds {
                 failed.push(condition);
