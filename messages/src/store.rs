@@ -77,6 +77,24 @@ pub enum Condition {
         /// Mod revision.
         revision: i64,
     },
+    /// No key below the prefix was written after this revision. What was deleted since does not count.
+    NoneSince {
+        /// Relative prefix.
+        prefix: String,
+        /// Mod revision.
+        revision: i64,
+    },
+}
+
+impl Condition {
+    /// The key, or the prefix, that is compared.
+    #[must_use]
+    pub fn compared(&self) -> &str {
+        match self {
+            Self::Created { key, .. } | Self::Unchanged { key, .. } => key,
+            Self::NoneSince { prefix, .. } => prefix,
+        }
+    }
 }
 
 /// What a transaction writes.

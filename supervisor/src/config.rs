@@ -37,7 +37,7 @@ use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
-pub use placement::{Api, Authentication, Metrics, Placement};
+pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
 /// Where CKE's programs look for the file.

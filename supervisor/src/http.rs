@@ -99,9 +99,10 @@ pub(crate) fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Rou
     }
 }
 
-/// A child that serves.
-pub(crate) fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
-    ChildSpec::actor(instance, id, move || (Http, served.clone()))
+/// A child that serves until the instance is being stopped.
+pub(crate) fn child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
+    let closing = view.closing.clone();
+    ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }
 
 /// The actor.
@@ -110,6 +111,8 @@ struct Http;
 /// The server's task, and what ends it in order.
 struct Serving {
     shutdown: watch::Sender<bool>,
+    /// Whether the instance is being stopped: then the server is to end.
+    stopped: watch::Receiver<bool>,
     done: Option<tokio::sync::oneshot::Receiver<()>>,
     _task: Task,
 }
@@ -121,20 +124,31 @@ struct Ended;
 impl Actor for Http {
     type Msg = Ended;
     type State = Serving;
-    type Arguments = Served;
+    type Arguments = (Served, watch::Receiver<bool>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Ended>,
-        Served { bound, router, limits, tls }: Served,
+        (Served { bound, router, limits, tls }, mut closing): (Served, watch::Receiver<bool>),
     ) -> Result<Serving, ActorProcessingErr> {
         let listener = bound.listener().await?;
         let (shutdown, mut asked) = watch::channel(false);
+        let stopped = closing.clone();
         let (ended, done) = tokio::sync::oneshot::channel();
         let task = Task::start(async move {
             let stop = async move {
-                // An error means that the actor is gone.
-                let _ = asked.wait_for(|asked| *asked).await;
+                let closed = async {
+                    // An instance that was dropped and not stopped goes on.
+                    if closing.wait_for(|closing| *closing).await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = closed => {}
+                    // An error means that the actor is gone.
+                    _ = asked.wait_for(|asked| *asked) => {}
+                }
             };
             match tls {
                 None => serve(listener, router, limits, nobody, stop).await,
@@ -147,15 +161,18 @@ impl Actor for Http {
             let _ = ended.send(());
             let _ = myself.cast(Ended);
         });
-        Ok(Serving { shutdown, done: Some(done), _task: task })
+        Ok(Serving { shutdown, stopped, done: Some(done), _task: task })
     }
 
     async fn handle(
         &self,
         _: ActorRef<Ended>,
         Ended: Ended,
-        _: &mut Serving,
+        serving: &mut Serving,
     ) -> Result<(), ActorProcessingErr> {
+        if *serving.stopped.borrow() {
+            return Ok(());
+        }
         Err("the HTTP server ended".into())
     }
 

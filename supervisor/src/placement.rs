@@ -24,7 +24,7 @@ use madako_store::{EtcdStore, Sealing};
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
-use crate::config::{Api, Placement};
+use crate::config::{Api, Placement, Strategy};
 use crate::http::{Bound, Served};
 use crate::instance::{PlacementPorts, SCHEDULER};
 use crate::tree::actor_name;
@@ -183,22 +183,20 @@ fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> 
     api.refused_on(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
 }
 
-/// In Krake's order: tokens, the one user, certificates.
+/// As in Krake: the strategy that counts, then certificates.
 fn authenticators(api: &Api, tls: bool, transport: &Arc<dyn HttpTransport>) -> Vec<Arc<dyn Authenticator>> {
     let mut all: Vec<Arc<dyn Authenticator>> = Vec::new();
-    let strategies = &api.authentication;
-    if let Some(endpoint) = &strategies.keystone {
-        all.push(Arc::new(Keystone { transport: Arc::clone(transport), endpoint: endpoint.clone() }));
-    }
-    if let Some((endpoint, realm)) = &strategies.keycloak {
-        all.push(Arc::new(Keycloak {
+    match api.authentication.strategy() {
+        None => {}
+        Some(Strategy::Static(name)) => all.push(Arc::new(StaticUser(name.to_owned()))),
+        Some(Strategy::Keystone(endpoint)) => {
+            all.push(Arc::new(Keystone { transport: Arc::clone(transport), endpoint: endpoint.to_owned() }))
+        }
+        Some(Strategy::Keycloak(endpoint, realm)) => all.push(Arc::new(Keycloak {
             transport: Arc::clone(transport),
-            endpoint: endpoint.clone(),
-            realm: realm.clone(),
-        }));
-    }
-    if let Some(name) = &strategies.fixed {
-        all.push(Arc::new(StaticUser(name.clone())));
+            endpoint: endpoint.to_owned(),
+            realm: realm.to_owned(),
+        })),
     }
     if tls {
         all.push(Arc::new(ByCertificate));

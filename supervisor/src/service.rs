@@ -255,8 +255,8 @@ impl Service {
                 api.map_or((None, None, None), |api| (api.shared, api.shared_tls, api.own));
             let limits = if shared.is_some() { Limits::PLACEMENT } else { Limits::DEFAULT };
             let pages = Served { bound, router: http::pages(settings, view, shared), limits, tls };
-            let mut children = vec![http::child(&id, http::HTTP, pages)];
-            children.extend(own.map(|own| http::child(&id, http::PLACEMENT_API, own)));
+            let mut children = vec![http::child(&id, http::HTTP, pages, view)];
+            children.extend(own.map(|own| http::child(&id, http::PLACEMENT_API, own, view)));
             children
         };
         let instance =

@@ -2,7 +2,8 @@
 //!
 //! Guarantees: what belongs together is in one transaction; each write compares the revision that it was decided on,
 //! and each binding that of its cluster and of the cloud that the cluster inherits from, so that what was judged
-//! is what is committed (invariant I11).
+//! is what is committed (invariant I11). What stands on all applications (that a cluster is not used) is a transaction of
+//! its own and the first, before this pass changes any: it is refused if one was written since.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use madako_messages::actors::{BindingEvidence, Mutation};
 use madako_messages::keys;
 use madako_messages::placement::decision::Decision;
-use madako_messages::placement::kind::ObjectKey;
+use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::limits::{MOST_BYTES, MOST_CONDITIONS, MOST_OPERATIONS};
 use madako_messages::store::{Condition, Write};
 use time::OffsetDateTime;
@@ -32,6 +33,8 @@ pub(crate) struct Batch {
     pub(crate) conditions: BTreeMap<ObjectKey, i64>,
     /// Resources that are written; `None`: deleted.
     pub(crate) objects: BTreeMap<ObjectKey, Option<Bytes>>,
+    /// No application may have been written after this revision.
+    pub(crate) applications: Option<i64>,
     /// What is kept of moves must still have this revision; 0: nothing may be kept.
     pub(crate) moves_revision: Option<i64>,
     /// What is kept below the prefix, by relative keys; `None`: deleted.
@@ -53,7 +56,8 @@ impl Batch {
     /// Whether there is room for so much more. Room for the count of moves is left.
     fn takes(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
-            || (self.conditions.len() + conditions < MOST_CONDITIONS
+            || (self.applications.is_none()
+                && self.conditions.len() + conditions < MOST_CONDITIONS
                 && self.objects.len() + self.kept.len() + writes < MOST_OPERATIONS
                 && self.bytes + bytes <= PREFERRED_BYTES)
     }
@@ -73,6 +77,10 @@ impl Batch {
             let key = format!("{prefix}{}", keys::PLACEMENT_MOVES);
             Condition::Unchanged { key, revision }
         });
+        let applications = self.applications.map(|revision| {
+            let prefix = Kind::Application.prefix().to_owned();
+            Condition::NoneSince { prefix, revision }
+        });
         let objects = self.objects.iter().map(|(key, value)| (key.etcd_key(), value));
         let kept = self.kept.iter().map(|(key, value)| (format!("{prefix}{key}"), value));
         let writes = objects.chain(kept).map(|(key, value)| match value {
@@ -81,7 +89,7 @@ impl Batch {
         });
         Mutation::Placement {
             what: "placement",
-            conditions: conditions.chain(moves).collect(),
+            conditions: conditions.chain(moves).chain(applications).collect(),
             writes: writes.collect(),
             evidence,
         }
@@ -109,7 +117,14 @@ pub(crate) fn batches(
     gone: &[ObjectKey],
 ) -> Result<Vec<Batch>, serde_json::Error> {
     let mut all: Vec<Batch> = Vec::new();
-    for unit in units {
+    let (on_all, others): (Vec<&Unit>, Vec<&Unit>) =
+        units.iter().partition(|unit| unit.applications.is_some());
+    for unit in on_all {
+        // One cluster each: what is refused holds up no other.
+        all.push(Batch::default());
+        add(&mut all, unit)?;
+    }
+    for unit in others {
         add(&mut all, unit)?;
     }
     for kept in kept {
@@ -157,6 +172,7 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
     batch.bytes += bytes;
     batch.conditions.extend(unit.writes.iter().map(|write| (write.key.clone(), write.revision)));
     batch.conditions.extend(unit.basis.iter().cloned());
+    batch.applications = unit.applications;
     batch.objects.extend(objects.into_iter().map(|(key, value)| (key.clone(), value)));
     batch.kept.extend(decision.map(|(key, value)| (key, Some(value))));
     batch.decisions.extend(unit.decision.clone());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use madako_messages::placement::decision::Decision;
 use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::Application;
 use madako_messages::placement::object_value::{Object, Resource};
 use madako_messages::placement::objects::Stored;
 
@@ -31,6 +32,9 @@ pub struct Unit {
     pub writes: Vec<ObjectWrite>,
     /// Revisions of other resources that the decision stands on.
     pub basis: Vec<(ObjectKey, i64)>,
+    /// The last revision of an application that the decision stands on, where it stands on all of them: that none of
+    /// them is bound to a cluster that goes.
+    pub applications: Option<i64>,
     /// The decision on an application, to be kept with them.
     pub decision: Option<(ObjectKey, Decision)>,
     /// An application and the cluster that it is bound to by this.
@@ -73,6 +77,7 @@ struct Entry {
     revision: i64,
     object: Option<Object>,
     extra: Vec<ObjectWrite>,
+    stands_on_all: bool,
     basis: BTreeMap<ObjectKey, i64>,
     decision: Option<Decision>,
     bound_to: Option<ObjectKey>,
@@ -90,6 +95,7 @@ impl Draft {
             revision: stored.mod_revision,
             object: Some(stored.object.clone()),
             extra: Vec::new(),
+            stands_on_all: false,
             basis: BTreeMap::new(),
             decision: None,
             bound_to: None,
@@ -126,6 +132,13 @@ impl Draft {
         }
     }
 
+    /// Says that a change stands on what all applications are.
+    pub(crate) fn stand_on_all(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.0.get_mut(key) {
+            entry.stands_on_all = true;
+        }
+    }
+
     /// Keeps a decision with a change.
     pub(crate) fn decided(&mut self, key: &ObjectKey, decision: &Decision) {
         if let Some(entry) = self.0.get_mut(key) {
@@ -143,6 +156,8 @@ impl Draft {
 
     /// What is to be written: applications first, as they stand on the revisions of clusters.
     pub(crate) fn into_units(self, snapshot: &Snapshot) -> Vec<Unit> {
+        let applications = snapshot.of::<Application>();
+        let newest = applications.map(|seen| seen.stored.mod_revision).max().unwrap_or_default();
         let units = self.0.into_iter().filter_map(|(key, entry)| {
             let same = entry
                 .object
@@ -158,6 +173,7 @@ impl Draft {
                 what: entry.what,
                 writes,
                 basis: entry.basis.into_iter().collect(),
+                applications: entry.stands_on_all.then_some(newest),
                 binding: entry.bound_to.map(|to| (key.clone(), to)),
                 decision: entry.decision.map(|decision| (key, decision)),
                 moves: entry.moves,

@@ -264,6 +264,7 @@ fn unused(
                 && object.metadata().deleted.is_none()
             {
                 gc::mark_deleted(object, input.now);
+                draft.stand_on_all(key);
             }
         }
         if memory.clusters.get(key).is_some_and(ClusterMemory::is_empty) {

@@ -34,8 +34,8 @@ use crate::prepare::{Prepared, prepare};
 use crate::repair;
 use crate::transaction::transaction;
 
-/// How long giving the lease back may take when the actor stops: half of what the whole process has to end in, two
-/// seconds, whether the store answers or not. The lease ends by itself anyway.
+/// How long giving the lease back may take when the actor stops. The lease ends by itself anyway, and the service ends
+/// within 2 s of its signal, whether the store answers or not.
 const RESIGN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Pause before the start of a reign is tried again after the store failed.
@@ -204,9 +204,14 @@ impl Actor for Leader {
         state.own(Ownership::Unknown);
         show_leadership(None);
         let (done, resigned) = oneshot::channel();
-        if state.commands.send(CampaignCommand::Stop { done }).await.is_ok()
-            && tokio::time::timeout(RESIGN_DEADLINE, resigned).await.is_err()
-        {
+        let resigning = async {
+            // A campaign that has ended holds no lease any more.
+            if state.commands.send(CampaignCommand::Stop { done }).await.is_ok() {
+                // It answers, or ends.
+                let _ = resigned.await;
+            }
+        };
+        if tokio::time::timeout(RESIGN_DEADLINE, resigning).await.is_err() {
             tracing::warn!("the session lease was not given back in time; it ends by itself");
         }
         Ok(())
@@ -462,12 +467,7 @@ fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitErro
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
     }
-    let keys = failed
-        .iter()
-        .map(|condition| match condition {
-            Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.clone(),
-        })
-        .collect();
+    let keys = failed.iter().map(|condition| condition.compared().to_owned()).collect();
     CommitError::Conflict { keys }
 }
 

@@ -11,6 +11,7 @@ use madako_messages::mailbox::Letter;
 use madako_messages::placement::follow::{Followed, follow};
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
+use madako_messages::placement::ownership::Ownership;
 use madako_messages::placement::providers::{
     MAX_AGE_INTERVALS, MetricsProviders, PROVIDER_DEADLINE, Samples,
 };
@@ -18,6 +19,7 @@ use madako_messages::placement::tagged::Variants;
 use madako_messages::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
@@ -41,6 +43,8 @@ pub struct FetcherArguments {
     pub clock: Arc<dyn Clock>,
     /// Where what is known goes.
     pub observed: Publisher<Arc<MetricsObserved>>,
+    /// Who decides about placement: where it is another, nobody here needs values, and no provider is asked.
+    pub ownership: watch::Receiver<Ownership>,
 }
 
 /// MetricsFetcher.
@@ -56,6 +60,7 @@ pub struct FetcherState {
     timer: Option<Task>,
     /// Looks again when the oldest value gets too old.
     aging: Option<Task>,
+    _owned: Task,
     _follower: Task,
 }
 
@@ -101,6 +106,7 @@ impl Actor for Fetcher {
             deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
             at_once: AT_ONCE,
         };
+        let owned = Task::start(look_when_owned(given.ownership.clone(), myself.clone()));
         let follower = follow(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);
         let mut state = FetcherState {
             given,
@@ -110,6 +116,7 @@ impl Actor for Fetcher {
             published: None,
             timer: None,
             aging: None,
+            _owned: owned,
             _follower: follower,
         };
         state.set_timer(&myself);
@@ -156,7 +163,10 @@ impl FetcherState {
 
     /// Begins what is to be asked, ends what is not wanted any more, and tells what is known.
     fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, now: Moment) {
-        for fetch in self.board.start(now) {
+        let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
+        // What is due stays so: it is asked as soon as this instance decides.
+        let due = if ours { self.board.start(now) } else { Vec::new() };
+        for fetch in due {
             let id = fetch.id;
             let task = Task::start(run(Arc::clone(&self.given.providers), fetch, myself.clone()));
             self.fetches.insert(id, task);
@@ -196,6 +206,16 @@ impl FetcherState {
             }
             gauge!("madako_metrics_oldest_seconds", "kind" => kind).set(summary.oldest.as_secs_f64());
             gauge!("madako_metrics_providers_down", "kind" => kind).set(summary.down as f64);
+        }
+    }
+}
+
+/// Tells the actor to look again whenever this instance begins to decide about placement.
+async fn look_when_owned(mut ownership: watch::Receiver<Ownership>, actor: ActorRef<Letter<FetcherMessage>>) {
+    while ownership.changed().await.is_ok() {
+        let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
+        if ours && actor.cast(FetcherMessage::LookAgain.into()).is_err() {
+            return;
         }
     }
 }

@@ -50,9 +50,8 @@ impl Limits {
         header_bytes: 16 * 1024,
         request: Duration::from_secs(10),
         write_stall: Duration::from_secs(10),
-        // There may be two listeners, one after the other, and the process has two seconds to end in, of which the
-        // leader may take one.
-        drain: Duration::from_millis(400),
+        // The service ends within 2 s of its signal: this and the rest of its end have room in that.
+        drain: Duration::from_secs(1),
     };
 
     /// For the clients of placement as well: room for every watch that its settings allow, and as many others.

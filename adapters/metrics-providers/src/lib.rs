@@ -7,6 +7,7 @@
 //! - names and columns are escaped in every query language: none can change what is asked;
 //! - all names of one Prometheus or InfluxDB go in one request, up to [`prometheus::NAMES_IN_A_REQUEST`] and
 //!   [`influx::NAMES_IN_A_REQUEST`]; KSQL's interface gives one value a request, [`ksql::AT_ONCE`] at a time;
+//! - where one answer for many names is too large, each is asked for alone, so that it spoils no other;
 //! - of several series it is the first in the order of their labels that counts, and the sample's note says so;
 //! - an answer has at most [`MAX_RESPONSE_BYTES`], and all requests of a fetch share its deadline;
 //! - no token, password, path or query of an address is in an error or in `Debug`.
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::{StreamExt, stream};
 use madako_messages::placement::core::{MetricsProviderKind, StaticSpec};
 use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
 use madako_messages::ports::HttpTransport;
@@ -42,6 +44,10 @@ pub use crate::telemetry::describe_metrics;
 
 /// Longest answer that is read, in bytes: some 60,000 series of a Prometheus at 250 bytes each.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Requests for single metrics that run at the same time, after one for many had too large an answer: together they take
+/// as much memory as this many answers.
+const ALONE_AT_ONCE: usize = 4;
 
 /// Longest name that is asked for, in bytes. Names of metrics that people use have less than 100.
 pub const MAX_NAME_BYTES: usize = 1024;
@@ -155,10 +161,31 @@ async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut samples = Samples::new();
     for some in names.chunks(P::NAMES_IN_A_REQUEST) {
-        let answered = provider.ask(some, exchange).await;
-        samples.extend(answered.unwrap_or_else(|error| all_failed(some, &error)));
+        samples.extend(match provider.ask(some, exchange).await {
+            Ok(answered) => answered,
+            // One metric of very many series spoils no other.
+            Err(FetchError::TooLarge { .. }) if some.len() > 1 => one_by_one(provider, some, exchange).await,
+            Err(error) => all_failed(some, &error),
+        });
     }
     samples
+}
+
+/// Asks for each name alone, some at the same time, within what is left of the deadline.
+async fn one_by_one<P: AnswersMany, T: HttpTransport + ?Sized>(
+    provider: &P,
+    names: &[&str],
+    exchange: &Exchange<'_, T>,
+) -> Samples {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let answers = stream::iter(names)
+        .map(|name| async move {
+            let alone = [name.as_str()];
+            let answered = provider.ask(&alone, exchange).await;
+            answered.unwrap_or_else(|error| all_failed(&alone, &error))
+        })
+        .buffer_unordered(ALONE_AT_ONCE);
+    answers.collect::<Vec<_>>().await.into_iter().flatten().collect()
 }
 
 /// The answer for every name when the whole request failed.

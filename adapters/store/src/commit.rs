@@ -68,12 +68,6 @@ fn object(transaction: &Transaction) -> String {
     }
 }
 
-fn compared(condition: &Condition) -> &str {
-    match condition {
-        Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key,
-    }
-}
-
 fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
     let compares: Vec<_> = transaction
         .conditions
@@ -84,6 +78,10 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
             }
             Condition::Unchanged { key, revision } => {
                 Compare::mod_revision(namespace.absolute(key), CompareOp::Equal, *revision)
+            }
+            Condition::NoneSince { prefix, revision } => {
+                // Of what has no keys the comparison takes the revision for 0.
+                Compare::mod_revision(namespace.absolute(prefix), CompareOp::Less, revision + 1).with_prefix()
             }
         })
         .collect();
@@ -103,7 +101,15 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
         .conditions
         .iter()
         .map(|condition| {
-            TxnOp::get(namespace.absolute(compared(condition)), Some(GetOptions::new().with_keys_only()))
+            let options = GetOptions::new().with_keys_only();
+            let options = match condition {
+                Condition::Created { .. } | Condition::Unchanged { .. } => options,
+                // One that was written since is enough.
+                Condition::NoneSince { revision, .. } => {
+                    options.with_prefix().with_min_mod_revision(revision + 1).with_limit(1)
+                }
+            };
+            TxnOp::get(namespace.absolute(condition.compared()), Some(options))
         })
         .collect();
     Txn::new().when(compares).and_then(writes).or_else(reads)
@@ -124,9 +130,12 @@ fn found(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<String, (i64, i
 }
 
 fn holds(condition: &Condition, found: &BTreeMap<String, (i64, i64)>) -> bool {
-    let at = found.get(compared(condition));
+    let at = found.get(condition.compared());
     match condition {
         Condition::Created { revision, .. } => at.is_some_and(|(created, _)| created == revision),
         Condition::Unchanged { revision, .. } => at.map_or(0, |(_, changed)| *changed) == *revision,
+        Condition::NoneSince { prefix, revision } => {
+            !found.iter().any(|(key, (_, changed))| key.starts_with(prefix) && changed > revision)
+        }
     }
 }

@@ -102,13 +102,15 @@ impl Cli {
 }
 
 /// What begins with a dash and stands where a number or a time is expected is that value, and is told what is wrong with
-/// it. By itself clap calls it an unexpected argument.
+/// it. By itself clap calls it an unexpected argument. Options that take several values are left out: what follows the
+/// first may be the next option.
 fn negative_is_a_value(command: clap::Command) -> clap::Command {
     const TIMES: [&str; 2] = ["DURATION", "SECONDS"];
     let takes_dashes = |arg: clap::Arg| {
         let is_time =
             arg.get_value_names().unwrap_or_default().iter().any(|name| TIMES.contains(&name.as_str()));
-        match (arg.get_action().takes_values(), is_time) {
+        let is_one = arg.get_num_args().is_none_or(|values| values.max_values() <= 1);
+        match (arg.get_action().takes_values(), is_time && is_one) {
             (true, true) => arg.allow_hyphen_values(true),
             (true, false) => arg.allow_negative_numbers(true),
             (false, _) => arg,

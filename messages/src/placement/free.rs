@@ -84,14 +84,15 @@ impl Field for JsonObject {
             reader.wrong_secret(path, raw, "an object");
             return None;
         }
-        // What was stored is taken as it is, unless its text had to be mended.
-        if reader.is_request() || raw.get().contains(json::NOT_FINITE) {
-            // Its errors name fields and places, not values.
-            if let Err(error) = Tree::from_json(raw.get()) {
-                let expected = "an object of finite numbers and Unicode texts, each field once";
-                reader.note(path, format!("an object with an error: {error}"), expected);
-                return None;
-            }
+        if !reader.is_request() {
+            // What was stored is kept, whatever it holds.
+            return Some(Self(json::readable(raw)));
+        }
+        // Its errors name fields and places, not values.
+        if let Err(error) = Tree::from_json(raw.get()) {
+            let expected = "an object of finite numbers and Unicode texts, each field once";
+            reader.note(path, format!("an object with an error: {error}"), expected);
+            return None;
         }
         Some(Self(raw.to_owned()))
     }

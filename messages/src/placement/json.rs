@@ -16,8 +16,10 @@ use serde_json::value::RawValue;
 /// reader gives up near 1,000, and ours of free parts at 127.
 pub const MAX_DEPTH: usize = 100;
 
-/// What a number that is none becomes, so that whoever reads it can name its field.
-pub(crate) const NOT_FINITE: &str = "1e999";
+/// What Python takes for numbers and JSON does not, and what becomes of it, so that whoever reads it can name its field
+/// and what it was. These are numbers that no type holds, and that nobody writes in this way.
+const NOT_FINITE: [(&str, &str); 3] =
+    [("NaN", "1e99901"), ("Infinity", "1e99902"), ("-Infinity", "-1e99902")];
 
 /// The value as Krake stores it.
 ///
@@ -96,7 +98,8 @@ pub fn readable(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The text with Python's spacing and nothing else between values, so that it is one line. What Python takes
-/// for a number and JSON does not (`NaN`, `Infinity`) becomes [`NOT_FINITE`].
+/// for a number and JSON does not (`NaN`, `Infinity`) becomes one of
+/// [`NOT_FINITE`].
 pub(crate) fn normalized(text: &str) -> Result<String, TooDeep> {
     let mut written = String::with_capacity(text.len() + text.len() / 8);
     let mut depth = 0usize;
@@ -133,10 +136,9 @@ pub(crate) fn normalized(text: &str) -> Result<String, TooDeep> {
             _ => {
                 let end = rest.find(|c| " \t\n\r\"{}[],:".contains(c)).unwrap_or(rest.len());
                 keep_apart(&mut written, gap, false);
-                written.push_str(match &rest[..end] {
-                    "NaN" | "Infinity" | "-Infinity" => NOT_FINITE,
-                    token => token,
-                });
+                let token = &rest[..end];
+                let known = NOT_FINITE.iter().find(|(name, _)| *name == token);
+                written.push_str(known.map_or(token, |(_, number)| number));
                 end
             }
         };
@@ -146,6 +148,46 @@ pub(crate) fn normalized(text: &str) -> Result<String, TooDeep> {
         rest = &rest[taken..];
     }
     Ok(written)
+}
+
+/// What was sent in place of a number that [`normalized`] put there.
+pub(crate) fn not_finite(number: &str) -> Option<&'static str> {
+    NOT_FINITE.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
+}
+
+/// A value that every reader of JSON can hold: where a number is none (`NaN`) or greater than any float, it has `null`,
+/// as JavaScript writes them.
+pub(crate) fn readable(raw: &RawValue) -> Box<RawValue> {
+    let text = raw.get();
+    let mut written = None;
+    let (mut place, mut copied) = (0, 0);
+    while let Some(first) = text.as_bytes().get(place) {
+        let rest = &text[place..];
+        let end = match first {
+            b'"' => string_end(rest),
+            b'-' | b'0'..=b'9' => rest.find(|c: char| !"+-.0123456789Ee".contains(c)).unwrap_or(rest.len()),
+            _ => 1,
+        };
+        if *first != b'"' && is_beyond_floats(&rest[..end]) {
+            let written = written.get_or_insert_with(String::new);
+            written.push_str(&text[copied..place]);
+            written.push_str("null");
+            copied = place + end;
+        }
+        place += end;
+    }
+    match written {
+        None => raw.to_owned(),
+        Some(written) => RawValue::from_string(written + &text[copied..])
+            .expect("JSON with null in place of numbers is JSON"),
+    }
+}
+
+/// Whether a token is a number that no float comes near to.
+fn is_beyond_floats(token: &str) -> bool {
+    /// Digits that every float has room for.
+    const SURELY: usize = 300;
+    (token.len() > SURELY || token.contains(['e', 'E'])) && token.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
 /// Keeps two tokens apart that only a gap separated: what was no JSON must not become some.
@@ -260,7 +302,7 @@ mod tests {
             ("tr ue", "tr ue"),
             ("\"a\" \"b\"", "\"a\" \"b\""),
             ("{} {}", "{} {}"),
-            ("[NaN,-Infinity , Infinity]", "[1e999, 1e999, 1e999]"),
+            ("[NaN,-Infinity , Infinity]", "[1e99901, -1e99902, 1e99902]"),
             ("\"NaN\"", "\"NaN\""),
             ("\"open", "\"open"),
             ("", ""),
@@ -269,6 +311,24 @@ mod tests {
         }
         assert!(normalized(&"[".repeat(MAX_DEPTH)).is_ok());
         assert_eq!(normalized(&"[".repeat(MAX_DEPTH + 1)), Err(TooDeep));
+    }
+
+    #[test]
+    fn what_no_reader_holds_is_null_and_the_rest_stays() {
+        let digits = format!("1{}", "0".repeat(400));
+        for (text, expected) in [
+            ("1e999", "null"),
+            ("[-1e400, 1e308, 1E+309]", "[null, 1e308, null]"),
+            (
+                r#"{"1e999": "1e999\"", "b": {"é": [1e99901]}, "c": 1.0}"#,
+                r#"{"1e999": "1e999\"", "b": {"é": [null]}, "c": 1.0}"#,
+            ),
+            (&digits, "null"),
+            (&digits[..300], &digits[..300]),
+            ("[true, null, 5e-999]", "[true, null, 5e-999]"),
+        ] {
+            assert_eq!(readable(serde_json::from_str(text).unwrap()).get(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -36,6 +36,15 @@ pub struct Stored {
     pub wire: Bytes,
 }
 
+/// A value that stands at a resource's key and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Revision of its last change.
+    pub mod_revision: i64,
+    /// What is wrong with it, without values.
+    pub why: String,
+}
+
 /// One change of one resource.
 #[derive(Debug, Clone)]
 pub struct Change {
@@ -104,6 +113,9 @@ pub trait Objects: Send + Sync + 'static {
 
     /// All resources of a kind in the view, and the revision that they are of. Ordered by their keys in etcd.
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>);
+
+    /// What the view has in place of a resource that cannot be read.
+    fn unread(&self, key: &ObjectKey) -> Option<Unread>;
 
     /// Values of the view that cannot be read.
     fn faults(&self) -> Vec<Fault>;

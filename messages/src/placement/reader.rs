@@ -11,6 +11,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::json;
 use super::schema::{Access, Schema, Shape};
 use crate::go::{FieldName, RawJson, UnknownFields};
 use crate::input::Problems;
@@ -236,7 +237,7 @@ impl<'a> Members<'a> {
     pub(crate) fn rest(self) -> Rest {
         let mut rest = UnknownFields::default();
         for (name, raw) in self.0 {
-            rest.push(name.into_owned(), RawJson::from(raw.to_owned()));
+            rest.push(name.into_owned(), RawJson::from(json::readable(raw)));
         }
         Rest(rest)
     }
@@ -317,7 +318,13 @@ fn shown(raw: &RawValue) -> String {
         Some(b'{' | b'[') => kind(raw),
         Some(b'-' | b'0'..=b'9') => {
             let number = raw.get();
-            if number.len() <= 40 { format!("the number {number}") } else { "a long number".to_owned() }
+            if let Some(none) = json::not_finite(number) {
+                none.to_owned()
+            } else if number.len() <= 40 {
+                format!("the number {number}")
+            } else {
+                "a long number".to_owned()
+            }
         }
         Some(b'"') => match serde_json::from_str::<String>(raw.get()) {
             Ok(text) => shown_text(&text),

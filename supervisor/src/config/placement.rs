@@ -73,6 +73,55 @@ pub struct Authentication {
     pub fixed: Option<String>,
 }
 
+/// How users are known, beside their certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy<'a> {
+    /// Everybody is this one.
+    Static(&'a str),
+    /// By tokens of the Keystone at this endpoint.
+    Keystone(&'a str),
+    /// By tokens of the Keycloak at this endpoint, of this realm.
+    Keycloak(&'a str, &'a str),
+}
+
+impl Strategy<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Static(_) => "static",
+            Self::Keystone(_) => "keystone",
+            Self::Keycloak(..) => "keycloak",
+        }
+    }
+}
+
+impl Authentication {
+    /// Those that are on, in Krake's order.
+    fn on(&self) -> impl Iterator<Item = Strategy<'_>> {
+        let keycloak = self.keycloak.as_ref().map(|(endpoint, realm)| Strategy::Keycloak(endpoint, realm));
+        let keystone = self.keystone.as_deref().map(Strategy::Keystone);
+        self.fixed.as_deref().map(Strategy::Static).into_iter().chain(keystone).chain(keycloak)
+    }
+
+    /// The one that counts: as in Krake, the first.
+    #[must_use]
+    pub fn strategy(&self) -> Option<Strategy<'_>> {
+        self.on().next()
+    }
+
+    /// Says which are on without effect.
+    fn without_effect(&self) -> Option<String> {
+        let counts = self.strategy()?.name();
+        let off: Vec<&str> = self.on().skip(1).map(Strategy::name).collect();
+        (!off.is_empty()).then(|| {
+            format!(
+                "`placement.api.authentication.strategy`: beside `{counts}` no effect has {}: \
+                 as in Krake, the first of static, keystone and keycloak counts",
+                off.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            )
+        })
+    }
+}
+
 /// How metrics are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metrics {
@@ -204,7 +253,7 @@ fn read_api(
         docs.finish(problems);
     }
     if let Some(authentication) = api.section("authentication", problems) {
-        read_authentication(authentication, &mut read, problems);
+        read_authentication(authentication, &mut read, problems, warnings);
     }
     if let Some(mode) = api.filled("authorization", problems) {
         match mode.as_str() {
@@ -255,7 +304,12 @@ fn read_tls(
     (Some(tls), secret)
 }
 
-fn read_authentication(mut authentication: Fields, api: &mut Api, problems: &mut Problems) {
+fn read_authentication(
+    mut authentication: Fields,
+    api: &mut Api,
+    problems: &mut Problems,
+    warnings: &mut Vec<String>,
+) {
     api.settings.allow_anonymous = authentication.flag("allow_anonymous", problems).unwrap_or(false);
     let dashed = authentication.filled("cors-origin", problems);
     let origin = authentication.filled("cors_origin", problems);
@@ -288,6 +342,7 @@ fn read_authentication(mut authentication: Fields, api: &mut Api, problems: &mut
             fixed.finish(problems);
         }
         strategy.finish(problems);
+        warnings.extend(api.authentication.without_effect());
     }
     authentication.finish(problems);
 }

@@ -12,10 +12,12 @@ use madako_messages::placement::decision::{ExplainError, Outcome as Decided};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
 use madako_messages::placement::limits;
+use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::object_value::Resource as _;
 use madako_messages::placement::objects::Gap;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::store::{StoreError, StoreErrorKind, Write};
+use tokio::time::Instant;
 
 use self::store::PREFIX;
 use self::world::World;
@@ -124,6 +126,35 @@ async fn a_cluster_that_goes_offline_before_the_commit_gets_nothing() {
     };
     world.until("degraded", degraded).await;
     assert_eq!(world.bound("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_cluster_that_is_bound_to_before_its_deletion_is_committed_stays() {
+    let world = World::start(SchedulerConfig::default()).await;
+    let mut made = cluster("made");
+    made.spec.auto_generated = true;
+    world.put(made);
+    // What is remembered of it is kept.
+    world.wait(1).await;
+    let begun = Instant::now();
+    world.store.lock().before = Some(Box::new(|inner| {
+        let mut bound = application("a");
+        let to = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some(NAMESPACE), "made"));
+        bound.metadata.owners.push(to.clone());
+        bound.status.scheduled_to = Some(to);
+        inner.put(&bound.into_object());
+    }));
+    world.until("it is to be deleted", |world| world.get::<Application>("a").is_some()).await;
+    assert!(begun.elapsed() > Duration::from_secs(590), "after its retention");
+    world.wait(60).await;
+    assert!(world.get::<Cluster>("made").unwrap().metadata.deleted.is_none());
+    assert!(world.get::<Application>("a").unwrap().metadata.deleted.is_none());
+    // When it is not used any more, it goes.
+    let key = ObjectKey::new(Kind::Application, Some(NAMESPACE), "a").etcd_key();
+    world.store.lock().write(&[Write::Delete { key }]);
+    let gone =
+        |world: &World| world.get::<Cluster>("made").is_none_or(|cluster| cluster.metadata.deleted.is_some());
+    world.until("gone", gone).await;
 }
 
 #[tokio::test(start_paused = true)]

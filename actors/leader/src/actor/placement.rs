@@ -85,11 +85,11 @@ pub(crate) fn transaction(
     let mut conditions = vec![fence(prefix, epoch), owned];
     conditions.extend(given.iter().cloned());
     for judged in judged_by(evidence) {
-        match conditions.iter().find(|condition| compared(condition) == compared(&judged)) {
+        match conditions.iter().find(|condition| condition.compared() == judged.compared()) {
             None => conditions.push(judged),
             Some(known) if *known == judged => {}
             // Two of its parts were decided on two revisions of one resource.
-            Some(_) => return Err(CommitError::Conflict { keys: vec![compared(&judged).to_owned()] }),
+            Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared().to_owned()] }),
         }
     }
     for (what, count) in [("comparisons", conditions.len()), ("writes", writes.len())] {
@@ -104,12 +104,6 @@ pub(crate) fn transaction(
 fn written(write: &Write) -> &str {
     match write {
         Write::Put { key, .. } | Write::Delete { key } => key,
-    }
-}
-
-fn compared(condition: &Condition) -> &str {
-    match condition {
-        Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key,
     }
 }
 

@@ -14,7 +14,8 @@ use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::metadata::ReasonCode;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
+use madako_messages::placement::ownership::Ownership;
 use madako_messages::placement::providers::{
     FetchError, MetricsProviders, PROVIDER_DEADLINE, Sample, Samples,
 };
@@ -24,7 +25,7 @@ use madako_messages::store::{Outcome, StoreError, Transaction};
 use ractor::{Actor, ActorRef};
 use time::OffsetDateTime;
 use time::macros::datetime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::tests::store::{Store, cluster, global, metric, prometheus, reference};
@@ -93,6 +94,10 @@ impl Objects for FakeObjects {
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
         unreachable!("the fetcher follows everything")
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+        None
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -177,10 +182,16 @@ struct World {
     providers: Arc<FakeProviders>,
     observed: Subscriber<Arc<MetricsObserved>>,
     actor: ActorRef<Letter<FetcherMessage>>,
+    ownership: watch::Sender<Ownership>,
 }
 
 impl World {
     async fn start(objects: Vec<Object>) -> Self {
+        Self::start_as(Ownership::Ours { revision: 1 }, objects).await
+    }
+
+    async fn start_as(owner: Ownership, objects: Vec<Object>) -> Self {
+        let (ownership, owned) = watch::channel(owner);
         let store = Arc::new(FakeObjects::default());
         for object in objects {
             store.put(object);
@@ -193,9 +204,10 @@ impl World {
             providers: Arc::clone(&providers) as Arc<dyn MetricsProviders>,
             clock: Arc::new(PausedClock(Instant::now())),
             observed: publisher,
+            ownership: owned,
         };
         let (actor, _) = Actor::spawn(None, Fetcher, given).await.unwrap();
-        Self { objects: store, providers, observed, actor }
+        Self { objects: store, providers, observed, actor, ownership }
     }
 
     /// Waits for an observation.
@@ -233,6 +245,30 @@ fn one(name: &str) -> Vec<Object> {
         metric(&global(name), name, name, 0.0, 10.0),
         cluster("n", name, &[reference(name, false)]),
     ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_provider_is_asked_where_another_decides_and_all_are_as_soon_as_this_one_does() {
+    let theirs = Ownership::Theirs { prefix: "/b/".into() };
+    let mut world = World::start_as(theirs.clone(), one("p")).await;
+    let key = global("p");
+    // It follows what is stored, and rounds come and go.
+    world.until(|observed| observed.metrics.contains_key(&key)).await;
+    tokio::time::advance(INTERVAL * 3).await;
+    world.objects.put(cluster("n", "other", &[reference("p", false)]));
+    tokio::task::yield_now().await;
+    assert!(world.providers.asked().is_empty());
+    let begun = Instant::now();
+    world.ownership.send_replace(Ownership::Ours { revision: 5 });
+    world.until_value("p", Some(1.0)).await;
+    assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
+    // And not any more.
+    world.ownership.send_replace(theirs);
+    let asked = world.providers.asked().len();
+    let before = Instant::now();
+    world.until(|observed| observed.metrics[&key].value.is_none()).await;
+    assert!(before.elapsed() >= INTERVAL * 2);
+    assert_eq!(world.providers.asked().len(), asked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //!
 //! Streams stand in the descriptions only: a program that tries out every parameter would wait for their end.
 
+mod rules;
 mod types;
 
 use axum::http::Method;
@@ -9,11 +10,15 @@ use madako_messages::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
 use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
+use super::explain::MOST_ASSUMPTIONS;
 use super::route::{EXPLAIN, Target, parts};
 
 /// Requirements on labels, as [`super::selector`] reads them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
     (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*)?$";
+
+/// A metric and the number that it is taken to have.
+const ASSUMED: &str = "^[^\n\r]*[^=\n\r]=[+-]?([0-9]{1,15}([.][0-9]{0,15})?|[.][0-9]{1,15})$";
 
 /// The document.
 pub(super) fn document(version: &str) -> Value {
@@ -44,7 +49,7 @@ pub(super) fn document(version: &str) -> Value {
     for &kind in Kind::ALL {
         for (path, target) in targets(kind) {
             let mut item = Map::new();
-            let parameters = path_parameters(&path);
+            let parameters = path_parameters(&path, &target);
             if !parameters.is_empty() {
                 item.insert("parameters".to_owned(), parameters.into());
             }
@@ -95,14 +100,21 @@ fn targets(kind: Kind) -> Vec<(String, Target)> {
     targets
 }
 
-fn path_parameters(path: &str) -> Vec<Value> {
+/// Parameters of the path. That a list's namespace is none of a resource's is no error: there is nothing in it.
+fn path_parameters(path: &str, target: &Target) -> Vec<Value> {
+    let schema = match target {
+        Target::Collection { .. } => json!({"type": "string", "minLength": 1}),
+        _ => name_schema(),
+    };
     ["namespace", "name"]
         .into_iter()
         .filter(|name| path.contains(&format!("{{{name}}}")))
-        .map(|name| {
-            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "pattern": NAME}})
-        })
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": schema}))
         .collect()
+}
+
+fn name_schema() -> Value {
+    json!({"type": "string", "pattern": NAME})
 }
 
 fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
@@ -142,7 +154,15 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
         operation.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
     }
     match target {
-        Target::Collection { .. } if *method == Method::POST => statuses.push(409),
+        Target::Collection { namespace, .. } if *method == Method::POST => {
+            statuses.extend([409, 412]);
+            if namespace.is_some() {
+                // What is created there bears its name.
+                let schema = name_schema();
+                parameters
+                    .push(json!({"name": "namespace", "in": "path", "required": true, "schema": schema}));
+            }
+        }
         Target::Collection { .. } => {
             statuses.push(422);
             parameters.extend(list_parameters());
@@ -152,16 +172,17 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
             description.push(text);
             description.push("`continue` takes `metadata.continue` of a list before, which had a `limit`.");
         }
-        _ => statuses.push(404),
+        // 409: what is stored there cannot be read.
+        _ => statuses.extend([404, 409, 412]),
     }
     if matches!(target, Target::Object(_) | Target::Part(..)) && *method != Method::GET {
-        statuses.extend([400, 409, 412, 422]);
+        statuses.extend([400, 422]);
         description.push("With `If-Match` only the version is changed that `ETag` named.");
     }
     if *method == Method::DELETE {
         parameters.push(json!({
             "name": "force", "in": "query", "schema": {"type": "string"},
-            "description": "`True` takes an application or a cluster away at once.",
+            "description": "`True` takes an application or a cluster away at once, and what is stored and cannot be read.",
         }));
     }
     if part.is_none() && *method != Method::GET && super::query::states(kind).is_some() {
@@ -182,14 +203,18 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
         });
     }
     responses.insert("200".to_owned(), success);
+    if *method == Method::DELETE {
+        let gone = json!({"description": "What could not be read is gone."});
+        responses.insert("204".to_owned(), gone);
+    }
     operation.insert("responses".to_owned(), responses.into());
     operation.into()
 }
 
 /// Ours: what the scheduler says about an application.
 fn explanation() -> Value {
-    let parameter = |name: &str, text: &str| {
-        let texts = json!({"type": "array", "items": {"type": "string"}});
+    let parameter = |name: &str, item: Value, text: &str| {
+        let texts = json!({"type": "array", "items": item, "maxItems": MOST_ASSUMPTIONS / 2});
         json!({"name": name, "in": "query", "schema": texts, "description": text})
     };
     let mut responses = problems(&[401, 403, 404, 422, 503]);
@@ -200,8 +225,8 @@ fn explanation() -> Value {
         "tags": [Kind::Application.api().name()],
         "summary": "Why an application is where it is, and what would have changed it",
         "parameters": [
-            parameter("with", "A metric and the value that it is taken to have, such as `load=0.5`."),
-            parameter("without", "A cluster that is left out."),
+            parameter("with", json!({"type": "string", "pattern": ASSUMED}), "A metric and the value that it is taken to have, such as `load=0.5`."),
+            parameter("without", json!({"type": "string"}), "A cluster that is left out."),
         ],
         "responses": responses,
     })

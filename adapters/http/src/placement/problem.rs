@@ -117,11 +117,12 @@ impl Problem {
     }
 
     /// The resource is not the one that the request wants to change.
-    pub(super) fn precondition(current: i64) -> Self {
-        Self::new(
-            StatusCode::PRECONDITION_FAILED,
-            format!("412: Precondition Failed: the resource is at \"{current}\""),
-        )
+    pub(super) fn precondition(current: Option<i64>) -> Self {
+        let is = match current {
+            Some(current) => format!("is at \"{current}\""),
+            None => "does not exist".to_owned(),
+        };
+        Self::new(StatusCode::PRECONDITION_FAILED, format!("412: Precondition Failed: the resource {is}"))
     }
 
     /// A body with wrong fields.
@@ -164,10 +165,12 @@ impl Problem {
         Self::new(status, format!("{}: {kind}", status.as_u16())).retry_later(status)
     }
 
-    /// A resource whose stored value cannot be read.
+    /// A resource whose stored value cannot be read. It is there, so that it is neither absent nor to be created.
     pub(super) fn unreadable(key: &ObjectKey, why: &str) -> Self {
-        let detail = format!("{key} is stored, but its value cannot be read: {why}");
-        Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
+        let detail = format!(
+            "409: {key} is stored, but its value cannot be read: {why}; a DELETE with `?force=True` takes it away"
+        );
+        Self::new(StatusCode::CONFLICT, detail)
     }
 
     /// The store is being replaced while somebody wants to follow its changes.

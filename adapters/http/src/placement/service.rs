@@ -242,6 +242,7 @@ impl Turn {
         self.authorize_one(&key, None, Verb::Get).await?;
         self.fresh().await?;
         let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
+        Expected::read(&self.parts.headers).holds(Some(stored.mod_revision))?;
         Ok(object_answer(stored.wire.clone(), Some(stored.mod_revision)))
     }
 
@@ -257,6 +258,12 @@ impl Turn {
         let awaited = self.query.blocking(kind)?;
         let uid = self.service.api.uids.draw();
         let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
+        let expected = Expected::read(&self.parts.headers);
+        if expected != Expected::Any {
+            // Somebody wants it to be there already: then it cannot be created either.
+            self.fresh().await?;
+            expected.holds(self.service.revision(&object.key()))?;
+        }
         let awaited = self.expect(awaited).await?;
         let written = self.service.create(object).await?;
         self.finish(written, awaited).await
@@ -270,7 +277,12 @@ impl Turn {
 
     async fn delete(mut self, key: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Delete).await?;
-        let change = change::delete(self.query.force());
+        let force = self.query.force();
+        if force && self.service.discard(&key, &Expected::read(&self.parts.headers)).await? {
+            // Nobody could read it: there is nothing to show.
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        let change = change::delete(force);
         self.write(key, change).await
     }
 

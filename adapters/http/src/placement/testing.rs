@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{Condition, Outcome, StoreError, Transaction, Write};
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ struct Inside {
     /// What the store has and the view does not show yet.
     unseen: Vec<(i64, String, Option<Entry>)>,
     view: BTreeMap<ObjectKey, Arc<Stored>>,
-    faults: BTreeMap<String, String>,
+    faults: BTreeMap<String, Unread>,
     viewed: i64,
     changes: Vec<Arc<Change>>,
     /// Changes up to here are not kept any longer.
@@ -75,6 +75,11 @@ impl MemoryObjects {
         let revision = inside.revision;
         inside.keys.remove(key);
         inside.unseen.push((revision, key.to_owned(), None));
+    }
+
+    /// Whether something is stored, readable or not.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.inside().keys.contains_key(key)
     }
 
     /// What is stored.
@@ -130,7 +135,8 @@ impl MemoryObjects {
                         }))
                     }
                     Err(error) => {
-                        inside.faults.insert(path.clone(), error.to_string());
+                        let unread = Unread { mod_revision: entry.modified, why: error.to_string() };
+                        inside.faults.insert(path.clone(), unread);
                         None
                     }
                 }
@@ -176,9 +182,14 @@ impl Objects for MemoryObjects {
         (inside.viewed, selected)
     }
 
+    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+        self.inside().faults.get(&key.etcd_key()).cloned()
+    }
+
     fn faults(&self) -> Vec<Fault> {
         let inside = self.inside();
-        inside.faults.iter().map(|(key, why)| Fault { key: key.clone(), why: why.clone() }).collect()
+        let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
+        inside.faults.iter().map(fault).collect()
     }
 
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
@@ -219,6 +230,10 @@ impl Objects for MemoryObjects {
             }
             Condition::Unchanged { key, revision } => {
                 inside.keys.get(key).map_or(0, |entry| entry.modified) == *revision
+            }
+            Condition::NoneSince { prefix, revision } => {
+                let mut below = inside.keys.iter().filter(|(key, _)| key.starts_with(prefix));
+                below.all(|(_, entry)| entry.modified <= *revision)
             }
         };
         let failed: Vec<_> =

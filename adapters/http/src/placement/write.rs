@@ -16,8 +16,10 @@ use super::service::Service;
 /// The version that a client wants to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Any.
+    /// Any, or none.
     Any,
+    /// Any that is there (`*`).
+    Existing,
     /// One of these.
     Tags(Vec<String>),
 }
@@ -32,7 +34,7 @@ impl Expected {
             given = true;
             for tag in value.to_str().unwrap_or_default().split(',').map(str::trim) {
                 if tag == "*" {
-                    return Self::Any;
+                    return Self::Existing;
                 }
                 let bare = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
                 tags.extend(bare.map(str::to_owned));
@@ -41,9 +43,18 @@ impl Expected {
         if given { Self::Tags(tags) } else { Self::Any }
     }
 
+    /// Refuses what is not the version that a client names; `None`: there is none.
+    pub(super) fn holds(&self, revision: Option<i64>) -> Result<(), Problem> {
+        match revision {
+            _ if *self == Self::Any => Ok(()),
+            Some(revision) if self.matches(revision) => Ok(()),
+            revision => Err(Problem::precondition(revision)),
+        }
+    }
+
     fn matches(&self, revision: i64) -> bool {
         match self {
-            Self::Any => true,
+            Self::Any | Self::Existing => true,
             Self::Tags(tags) => tags.contains(&revision.to_string()),
         }
     }
@@ -103,7 +114,13 @@ impl Service {
                 tracing::debug!(%key, uid = object.metadata().uid, "created");
                 Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object), value) })
             }
-            None => Err(Problem::exists(&key)),
+            None => {
+                self.fresh().await?;
+                Err(match self.api.objects.unread(&key) {
+                    Some(unread) => Problem::unreadable(&key, &unread.why),
+                    None => Problem::exists(&key),
+                })
+            }
         }
     }
 
@@ -127,10 +144,8 @@ impl Service {
         // Whoever named a version has to learn that it is not the one that is there.
         self.fresh().await?;
         match self.api.objects.get(key) {
-            Some(stored) if !expected.matches(stored.mod_revision) => {
-                Err(Problem::precondition(stored.mod_revision))
-            }
-            _ => Err(Problem::conflict()),
+            Some(stored) => expected.holds(Some(stored.mod_revision)).and(Err(Problem::conflict())),
+            None => Err(Problem::conflict()),
         }
     }
 
@@ -142,9 +157,7 @@ impl Service {
         change: &Change,
     ) -> Result<Option<Written>, Problem> {
         let stored = self.api.objects.get(key).ok_or_else(|| self.absent(key))?;
-        if !expected.matches(stored.mod_revision) {
-            return Err(Problem::precondition(stored.mod_revision));
-        }
+        expected.holds(Some(stored.mod_revision))?;
         let path = key.etcd_key();
         let (object, gone) = match change(&stored.object, &self.now())? {
             Effect::Keep => {
@@ -183,11 +196,34 @@ impl Service {
 
     /// Why a resource cannot be had. What is stored and cannot be read is no resource, but it is there.
     pub(super) fn absent(&self, key: &ObjectKey) -> Problem {
-        let path = key.etcd_key();
-        match self.api.objects.faults().into_iter().find(|fault| fault.key == path) {
-            Some(fault) => Problem::unreadable(key, &fault.why),
+        match self.api.objects.unread(key) {
+            Some(unread) => Problem::unreadable(key, &unread.why),
             None => Problem::absent(key),
         }
+    }
+
+    /// The revision of what stands at a key, whether it can be read or not.
+    pub(super) fn revision(&self, key: &ObjectKey) -> Option<i64> {
+        let objects = &self.api.objects;
+        let readable = objects.get(key).map(|stored| stored.mod_revision);
+        readable.or_else(|| objects.unread(key).map(|unread| unread.mod_revision))
+    }
+
+    /// Deletes what stands at a resource's key and cannot be read. `false`: nothing such is there.
+    pub(super) async fn discard(&self, key: &ObjectKey, expected: &Expected) -> Result<bool, Problem> {
+        for _ in 0..=self.api.settings.retry_transactions {
+            self.fresh().await?;
+            let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
+            expected.holds(Some(unread.mod_revision))?;
+            let path = key.etcd_key();
+            let conditions = vec![Condition::Unchanged { key: path.clone(), revision: unread.mod_revision }];
+            let transaction = Transaction { conditions, writes: vec![Write::Delete { key: path }] };
+            if self.commit(transaction).await?.is_some() {
+                tracing::warn!(%key, why = unread.why, "deleted by force what could not be read");
+                return Ok(true);
+            }
+        }
+        Err(Problem::conflict())
     }
 }
 

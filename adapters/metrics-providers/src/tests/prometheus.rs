@@ -66,6 +66,26 @@ async fn more_names_than_fit_take_more_requests() {
 }
 
 #[tokio::test]
+async fn one_metric_of_very_many_series_spoils_no_other() {
+    let fake = Fake::start(|asked| {
+        let query = asked.parameter("query").unwrap();
+        if query.contains("many") {
+            Reply::Promise
+        } else {
+            let name = if query.contains("one") { "one" } else { "two" };
+            vector(&[(name, &[], json!("1"))])
+        }
+    })
+    .await;
+    let samples = fetch(&prometheus_at(&fake.url), &["many", "one", "two"]).await;
+    assert!(matches!(samples["many"], Err(FetchError::TooLarge { .. })), "{samples:?}");
+    assert_eq!((&samples["one"], &samples["two"]), (&value(1.0), &value(1.0)));
+    assert_eq!(fake.asked().len(), 4, "all together, and then each alone");
+    fetch(&prometheus_at(&fake.url), &["many"]).await;
+    assert_eq!(fake.asked().len(), 5, "there is nothing to ask for otherwise");
+}
+
+#[tokio::test]
 async fn a_server_below_a_path_is_asked_there() {
     let fake = Fake::start(|_| vector(&[("a", &[], json!("1"))])).await;
     for path in ["/prom", "/prom/", "/prom/?tenant=1#x"] {

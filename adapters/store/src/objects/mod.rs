@@ -35,7 +35,7 @@ use async_trait::async_trait;
 use madako_messages::feed::Task;
 use madako_messages::latest::{self, Publisher, Subscriber};
 use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{Outcome, StoreError, Transaction};
 use tokio::time::Instant;
@@ -168,6 +168,10 @@ impl Objects for CachedObjects {
         };
         let view = self.shared.read();
         (view.revision(), view.below(&prefix))
+    }
+
+    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+        self.shared.read().unread(&key.etcd_key())
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::{Change, Gap, Stored};
+use madako_messages::placement::objects::{Change, Gap, Stored, Unread};
 use madako_messages::state::Fault;
 
 use super::ring::Ring;
@@ -22,13 +22,6 @@ pub(super) struct Step {
     pub(super) key: String,
     /// Its new mod revision and value; `None`: it was deleted.
     pub(super) value: Option<(i64, Read)>,
-}
-
-/// A value that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Unread {
-    mod_revision: i64,
-    why: String,
 }
 
 /// Everything of placement's at one revision. Keys are ordered as etcd orders them: by their bytes.
@@ -80,6 +73,10 @@ impl View {
     pub(super) fn below(&self, prefix: &str) -> Vec<Arc<Stored>> {
         let from = self.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, stored)| Arc::clone(stored)).collect()
+    }
+
+    pub(super) fn unread(&self, key: &str) -> Option<Unread> {
+        self.faults.get(key).cloned()
     }
 
     pub(super) fn faults(&self) -> Vec<Fault> {

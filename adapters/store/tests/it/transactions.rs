@@ -20,6 +20,27 @@ fn unchanged(key: &str, revision: i64) -> Condition {
 }
 
 #[tokio::test]
+async fn what_was_written_below_a_prefix_since_a_revision_refuses_a_transaction() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let store = etcd.store("/cke/");
+    let none_since = |prefix: &str, revision| Condition::NoneSince { prefix: prefix.into(), revision };
+    let first = write_if(&store, vec![none_since("a/", 0)], vec![put("a/1", "1"), put("b", "1")]).await;
+    let second = write_if(&store, vec![none_since("a/", first)], vec![put("a/2", "1"), put("a0", "1")]).await;
+    let third =
+        write_if(&store, vec![none_since("a/", second), none_since("c", 0)], vec![put("b", "2")]).await;
+    let transaction = Transaction {
+        conditions: vec![none_since("a/", first), none_since("b", second), none_since("a/", third)],
+        writes: vec![put("a/3", "1")],
+    };
+    let failed = vec![none_since("a/", first), none_since("b", second)];
+    assert_eq!(store.commit(transaction).await.unwrap(), Outcome::Refused { failed });
+    // What is gone is no reason.
+    let gone = vec![Write::Delete { key: "b".into() }];
+    write_if(&store, vec![], gone).await;
+    write_if(&store, vec![none_since("b", first)], vec![put("c", "1")]).await;
+}
+
+#[tokio::test]
 async fn a_transaction_is_all_or_nothing_and_a_refusal_names_what_did_not_hold() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");

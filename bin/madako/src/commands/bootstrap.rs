@@ -305,10 +305,9 @@ fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Fail
 fn there_already(failed: &[Condition]) -> Failure {
     let names: Vec<_> = failed
         .iter()
-        .map(|condition| match condition {
-            Condition::Unchanged { key, .. } | Condition::Created { key, .. } => {
-                ObjectKey::from_etcd_key(key).map_or_else(|| key.clone(), |key| key.to_string())
-            }
+        .map(|condition| {
+            let key = condition.compared();
+            ObjectKey::from_etcd_key(key).map_or_else(|| key.to_owned(), |key| key.to_string())
         })
         .collect();
     Failure::failed(format_args!(

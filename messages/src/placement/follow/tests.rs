@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::placement::kind::{Kind, ObjectKey};
-use crate::placement::objects::{Follower, Selection};
+use crate::placement::objects::{Follower, Selection, Unread};
 use crate::state::Fault;
 use crate::store::{Outcome, StoreError, Transaction};
 
@@ -52,6 +52,10 @@ impl Objects for FakeObjects {
     }
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
+        unreachable!("only what changes is followed")
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
         unreachable!("only what changes is followed")
     }
 

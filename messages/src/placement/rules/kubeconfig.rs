@@ -19,7 +19,7 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
     };
     let contexts = one_of(&config, "contexts", path, problems);
     let clusters = one_of(&config, "clusters", path, problems);
-    one_of(&config, "users", path, problems);
+    let users = one_of(&config, "users", path, problems);
     let current = config.get("current-context").filter(|value| is_set(value));
     let Some(current) = current else {
         problems.add(path.field("current-context"), "", "the name of the context");
@@ -32,7 +32,15 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
     }
     let path_here = path_here.item(0);
     let path_here = path_here.field("context");
-    let cluster = context.get("context").and_then(|context| context.get("cluster"));
+    let named = |what: &str| context.get("context").and_then(|context| context.get(what));
+    if let (Some(user), Some(entry)) = (named("user").filter(|value| is_set(value)), users)
+        && entry.get("name") == Some(user)
+        && !is_there(entry.get("user"))
+    {
+        let path = path.field("users");
+        problems.add(path.item(0).field("user"), "", "who the user is (it may be empty)");
+    }
+    let cluster = named("cluster");
     let Some(cluster) = cluster.filter(|value| is_set(value)) else {
         problems.add(path_here.field("cluster"), "", "the name of the cluster");
         return;
@@ -40,11 +48,16 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
     let Some(entry) = clusters else { return };
     if entry.get("name") != Some(cluster) {
         problems.add(path_here.field("cluster"), "another name", "the name of the cluster");
-    } else if !entry.get("cluster").is_some_and(is_set) {
+    } else if !is_there(entry.get("cluster")) {
         let path = path.field("clusters");
         let path = path.item(0);
-        problems.add(path.field("cluster"), "", "how to reach the cluster");
+        problems.add(path.field("cluster"), "", "how to reach the cluster (it may be empty)");
     }
+}
+
+/// Whether there is something, if only an empty one.
+fn is_there(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| !value.is_null())
 }
 
 /// The only entry of a list of named ones.

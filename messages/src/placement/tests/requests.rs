@@ -192,6 +192,34 @@ fn what_a_resource_is_made_of_has_to_fit_together() {
 }
 
 #[test]
+fn a_kubeconfig_says_who_its_user_and_what_its_cluster_is_if_only_with_nothing() {
+    let sent = |path: &str, value: Value| {
+        let mut config = super::documents::kubeconfig();
+        *config.pointer_mut(path).unwrap() = value;
+        with(Kind::Cluster, &[("/spec/kubeconfig", config)])
+    };
+    for (path, value, field) in [
+        ("/users/0", json!({"name": "me"}), "spec.kubeconfig.users[0].user"),
+        ("/users/0/user", json!(null), "spec.kubeconfig.users[0].user"),
+        ("/clusters/0", json!({"name": "here"}), "spec.kubeconfig.clusters[0].cluster"),
+        ("/clusters/0/cluster", json!(null), "spec.kubeconfig.clusters[0].cluster"),
+    ] {
+        let error = refused(Kind::Cluster, &sent(path, value.clone()).to_string());
+        let fields: Vec<&str> = error.problems.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, [field], "{path}: {value}");
+    }
+    for (path, value) in [
+        ("/users/0/user", json!({})),
+        ("/clusters/0/cluster", json!({})),
+        // Nobody asks for this one.
+        ("/users/0", json!({"name": "another"})),
+        ("/contexts/0/context", json!({"cluster": "here"})),
+    ] {
+        request(Kind::Cluster, &sent(path, value)).unwrap();
+    }
+}
+
+#[test]
 fn what_may_be_secret_is_in_no_error() {
     let hidden = json!("hunter2");
     for (kind, pointer) in [
@@ -296,6 +324,9 @@ fn numbers_that_are_none_are_refused_wherever_they_stand() {
     for none in ["NaN", "Infinity", "-Infinity", "1e999", "-1E+400"] {
         let error = refused(Kind::Cluster, &text.replace("123456", none));
         assert_eq!(error.problems[0].field, "spec.metrics[0].weight");
+        // What was sent is named, and nothing else.
+        let named = if none.contains('1') { format!("the number {none}") } else { none.to_owned() };
+        assert_eq!(error.problems[0].got, named);
         let error = refused(Kind::Cluster, &text.replace("654321", none));
         assert_eq!(error.problems[0].field, "spec.kubeconfig");
     }

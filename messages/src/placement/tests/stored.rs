@@ -45,6 +45,19 @@ fn what_no_request_could_bring_is_read_where_it_is_stored() {
 }
 
 #[test]
+fn numbers_that_nobody_can_hold_are_null_in_what_is_not_ours() {
+    let mut document: Value = serde_json::from_str(&stored(Kind::Application)).unwrap();
+    document["spec"]["manifest"] = json!([{"a": 4_711, "b": "NaN 1e999"}]);
+    document["unknown"] = json!({"c": [4_711]});
+    for none in ["NaN", "-Infinity", "1e400"] {
+        let text = read(Kind::Application, &document.to_string().replace("4711", none)).to_json();
+        let kept: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(kept["spec"]["manifest"], json!([{"a": null, "b": "NaN 1e999"}]));
+        assert_eq!(kept["unknown"], json!({"c": [null]}));
+    }
+}
+
+#[test]
 fn null_is_the_default_where_it_is_no_value() {
     let mut document: Value = serde_json::from_str(&stored(Kind::Application)).unwrap();
     let whole = read(Kind::Application, &document.to_string());

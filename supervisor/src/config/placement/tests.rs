@@ -95,6 +95,34 @@ fn files_of_krake_are_taken_as_they_are() {
 }
 
 #[test]
+fn of_several_strategies_the_first_of_krakes_order_counts_and_a_warning_names_the_others() {
+    let keystone = Strategy::Keystone("http://localhost:5000/v3");
+    let keycloak = Strategy::Keycloak("http://localhost:9080", "krake");
+    for (on, counts, told) in [
+        (&["static"][..], Strategy::Static("system"), None),
+        (&["keystone"], keystone, None),
+        (&["keycloak"], keycloak, None),
+        (&["keystone", "static"], Strategy::Static("system"), Some("`static` no effect has `keystone`:")),
+        (&["keycloak", "keystone"], keystone, Some("`keystone` no effect has `keycloak`:")),
+        (
+            &["keycloak", "keystone", "static"],
+            Strategy::Static("system"),
+            Some("`static` no effect has `keystone`, `keycloak`:"),
+        ),
+    ] {
+        let strategy: Vec<String> = on.iter().map(|name| format!("{name}: {{enabled: true}}")).collect();
+        let strategy = strategy.join(", ");
+        let config =
+            parse(&format!("placement: {{api: {{authentication: {{strategy: {{{strategy}}}}}}}}}")).unwrap();
+        assert_eq!(config.placement.unwrap().api.authentication.strategy(), Some(counts), "{on:?}");
+        let of_strategies = |warning: &&String| warning.contains("authentication.strategy");
+        let warnings: Vec<&String> = config.warnings.iter().filter(of_strategies).collect();
+        assert_eq!(warnings.len(), usize::from(told.is_some()), "{on:?}: {warnings:?}");
+        assert!(told.is_none_or(|told| warnings[0].contains(told)), "{on:?}: {warnings:?}");
+    }
+}
+
+#[test]
 fn a_host_or_a_port_makes_a_listener_of_its_own() {
     for (api, listen) in
         [("host: 127.0.0.1", "127.0.0.1:8080"), ("port: 9000", "0.0.0.0:9000"), ("host: '::1'", "[::1]:8080")]

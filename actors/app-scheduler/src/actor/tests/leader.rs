@@ -6,7 +6,7 @@ use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_messages::invariants::{PlacementChange, placed_where_allowed};
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::kind::ObjectKey;
-use madako_messages::store::{Condition, Outcome, Transaction};
+use madako_messages::store::{Outcome, Transaction};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::store::FakeStore;
@@ -57,12 +57,7 @@ impl Actor for FakeLeader {
             match inner.commit(Transaction { conditions, writes }) {
                 Outcome::Committed { revision } => Ok(Committed { revision }),
                 Outcome::Refused { failed } => Err(CommitError::Conflict {
-                    keys: failed
-                        .into_iter()
-                        .map(|condition| match condition {
-                            Condition::Unchanged { key, .. } | Condition::Created { key, .. } => key,
-                        })
-                        .collect(),
+                    keys: failed.into_iter().map(|condition| condition.compared().to_owned()).collect(),
                 }),
             }
         } else {

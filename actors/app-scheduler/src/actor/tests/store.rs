@@ -9,7 +9,7 @@ use madako_messages::actors::CommitError;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::limits;
 use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{
     Campaign, CampaignOptions, Condition, Entry, Epoch, Outcome, Snapshot, Store, StoreError, Transaction,
@@ -103,6 +103,10 @@ impl Inner {
             Condition::Unchanged { key, revision } => {
                 self.entries.get(key).map_or(0, |entry| entry.mod_revision) != *revision
             }
+            Condition::NoneSince { prefix, revision } => self
+                .entries
+                .iter()
+                .any(|(key, entry)| key.starts_with(prefix) && entry.mod_revision > *revision),
             Condition::Created { .. } => panic!("placement compares what changed last"),
         });
         let failed: Vec<Condition> = failed.cloned().collect();
@@ -162,6 +166,10 @@ impl Objects for FakeStore {
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
         unreachable!("the scheduler follows everything")
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+        None
     }
 
     fn faults(&self) -> Vec<Fault> {

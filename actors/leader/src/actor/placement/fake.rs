@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored};
+use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
 use madako_messages::store::{
     Campaign, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, Store,
@@ -116,6 +116,11 @@ impl Store for FakeStore {
                     let entry = keys.entries.get(&format!("{}{key}", self.prefix));
                     entry.map_or(0, |entry| entry.mod_revision) == *revision
                 }
+                Condition::NoneSince { prefix, revision } => {
+                    let below = format!("{}{prefix}", self.prefix);
+                    let mut entries = keys.entries.iter().filter(|(key, _)| key.starts_with(&below));
+                    entries.all(|(_, entry)| entry.mod_revision <= *revision)
+                }
             };
             if !holds {
                 failed.push(condition);
@@ -217,6 +222,10 @@ impl Objects for FakeObjects {
 
     fn list(&self, _: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
         (1, Vec::new())
+    }
+
+    fn unread(&self, _: &ObjectKey) -> Option<Unread> {
+        None
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -9,6 +9,8 @@ use madako_messages::placement::openstack::MagnumClusterBinding;
 use madako_messages::placement::schema::{Access, FieldSchema, Schema, Shape};
 use serde_json::{Map, Value, json};
 
+use super::rules;
+
 /// Names of resources and namespaces.
 pub(super) const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
 /// Values of labels, and their keys.
@@ -77,7 +79,11 @@ impl Types {
         for name in schema.tolerated {
             properties.insert((*name).to_owned(), json!({"description": "Passed over."}));
         }
-        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+        let mut described = json!({
+            "type": "object", "required": required, "properties": properties, "additionalProperties": false,
+        });
+        rules::add(schema.name, &mut described);
+        described
     }
 
     fn field(&mut self, field: &'static FieldSchema, side: Side) -> Value {

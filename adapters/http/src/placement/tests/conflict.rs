@@ -64,6 +64,33 @@ async fn a_client_may_name_the_version_that_it_changes() {
 }
 
 #[tokio::test]
+async fn a_client_may_name_the_version_that_it_reads_or_believes_to_be_there() {
+    let world = world();
+    let (path, value) = world.created(Kind::Application, "echo").await;
+    let collection = collection(Kind::Application, "testing");
+    let other = example(Kind::Application, "other");
+    let current = world.ask("GET", &path).await.header("etag").to_owned();
+    let send = async |method: &str, path: &str, tag: &str, body: &Value| {
+        let mut request = request(method, path, body.to_string());
+        request.headers_mut().insert("if-match", tag.parse().unwrap());
+        world.send(request).await
+    };
+    for (tag, status) in [("*", 200), (current.as_str(), 200), ("\"1\"", 412), ("W/\"1\"", 412)] {
+        send("GET", &path, tag, &Value::Null).await.with(status);
+    }
+    // What is to be created is not there, whatever its version.
+    for tag in ["*", current.as_str()] {
+        let refused = send("POST", &collection, tag, &other).await.with(412).json();
+        assert!(refused["detail"].as_str().unwrap().contains("does not exist"), "{refused}");
+    }
+    assert!(!world.objects.holds(&stored(Kind::Application, "other")));
+    for (tag, status) in [("*", 409), (current.as_str(), 409), ("\"1\"", 412)] {
+        send("POST", &collection, tag, &example(Kind::Application, "echo")).await.with(status);
+    }
+    assert_eq!(world.objects.value(&stored(Kind::Application, "echo")).unwrap(), value);
+}
+
+#[tokio::test]
 async fn a_store_that_does_not_answer_is_said() {
     use madako_messages::store::{StoreError, StoreErrorKind};
     let world = world();

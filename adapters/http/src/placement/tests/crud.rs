@@ -369,9 +369,81 @@ async fn one_bad_value_fails_no_list_and_is_reported() {
     world.objects.put("/core/roles/bad", "{\"metadata\": 1}");
     let list = world.ask("GET", "/core/roles").await.with(200).json();
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
-    let bad = world.ask("GET", "/core/roles/bad").await.with(404).json();
-    assert!(bad["detail"].as_str().unwrap().contains("cannot be read"), "{bad}");
     world.say("POST", "/core/roles", &example(Kind::Role, "bad")).await.with(409);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_said_in_the_same_way_everywhere_and_goes_by_force() {
+    let world = world();
+    let application = stored(Kind::Application, "bad");
+    let paths = ["/core/roles/bad", "/kubernetes/namespaces/testing/applications/bad"];
+    for (kind, key, path) in
+        [(Kind::Role, "/core/roles/bad", paths[0]), (Kind::Application, application.as_str(), paths[1])]
+    {
+        let revision = world.objects.put(key, "{\"metadata\": 1}");
+        let collection = path.rsplit_once('/').unwrap().0;
+        let body = example(kind, "bad");
+        for (method, path, body) in [
+            ("GET", path, &Value::Null),
+            ("PUT", path, &body),
+            ("DELETE", path, &Value::Null),
+            ("POST", collection, &body),
+        ] {
+            let bad = world.say(method, path, body).await.with(409).json();
+            let detail = bad["detail"].as_str().unwrap();
+            let named = format!("{} ", kind.name());
+            assert!(
+                ["cannot be read", "metadata", "force=True", &named].iter().all(|part| detail.contains(part)),
+                "{method}: {detail}"
+            );
+            assert_eq!(bad["title"], Value::Null);
+        }
+        let by_force = format!("{path}?force=True");
+        let mut stale = request("DELETE", &by_force, Body::empty());
+        stale.headers_mut().insert("if-match", format!("\"{}\"", revision - 1).parse().unwrap());
+        world.send(stale).await.with(412);
+        assert!(world.objects.holds(key));
+        let gone = world.ask("DELETE", &by_force).await.with(204);
+        assert!(gone.body.is_empty() && !world.objects.holds(key));
+        world.ask("DELETE", &by_force).await.with(404);
+        world.ask("GET", path).await.with(404);
+        world.say("POST", collection, &body).await.with(200);
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_meanwhile_does_not_go_by_force() {
+    let world = world();
+    let key = stored(Kind::Role, "r");
+    world.objects.put(&key, "{");
+    // Somebody mends it: then it is deleted as any other, and shown.
+    world.objects.rival(|objects| {
+        let value = json!({"metadata": {
+            "name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
+            "finalizers": ["mine"],
+        }, "rules": []});
+        objects.put(&stored(Kind::Role, "r"), &value.to_string());
+    });
+    let answer = world.ask("DELETE", "/core/roles/r?force=True").await.with(200).json();
+    assert_eq!(answer["metadata"]["name"], "r");
+}
+
+#[tokio::test]
+async fn a_manifest_with_numbers_that_are_none_is_shown_updated_and_deleted() {
+    let world = world();
+    let (path, _) = world.created(Kind::Application, "echo").await;
+    let key = stored(Kind::Application, "echo");
+    let mut value = world.objects.value(&key).unwrap();
+    value["spec"]["manifest"][0]["metadata"]["annotations"] = json!({"a": "THERE"});
+    for none in ["NaN", "-Infinity", "1e400"] {
+        world.objects.put(&key, &value.to_string().replace("\"THERE\"", none));
+        let mut shown = world.ask("GET", &path).await.with(200).json();
+        assert_eq!(shown["spec"]["manifest"][0]["metadata"]["annotations"], json!({"a": null}), "{none}");
+        shown["metadata"]["labels"] = json!({"a": none.replace('-', "")});
+        world.say("PUT", &path, &shown).await.with(200);
+        world.objects.value(&key).unwrap();
+    }
+    world.ask("DELETE", &path).await.with(200);
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ fn what_cannot_be_read_is_a_fault_until_it_can_and_is_told_as_gone() {
     let (new, news) = view.advance(3, vec![spoil("a", 3)]);
     assert_eq!((new.len(), news, names(&view)), (1, true, vec!["b".to_owned()]));
     assert_eq!(view.faults(), [Fault { key: "/core/roles/a".into(), why: "spoilt".into() }]);
+    assert_eq!(view.unread("/core/roles/a").map(|unread| unread.why), Some("spoilt".to_owned()));
+    assert_eq!(view.unread("/core/roles/b"), None);
     let (new, news) = view.advance(4, vec![spoil("a", 4)]);
     assert_eq!((new.len(), news), (1, false), "told once a change, and nothing changed for followers");
     assert!(!view.advance(5, vec![delete("a", 5)]).1);

@@ -14,6 +14,8 @@ use crate::output::warn;
 
 /// Seconds that an application has for its shutdown hook if nothing is said (krakectl's).
 const SHUTDOWN_SECONDS: i64 = 60;
+/// What may be done with an application that did not shut down in time.
+const STRATEGIES: [&str; 2] = ["give_up", "delete"];
 /// What loses work when it is moved without a shutdown hook (krakectl's list).
 const HARD_TO_MOVE: [&str; 3] = ["CronJob", "Job", "StatefulSet"];
 
@@ -197,6 +199,12 @@ fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
             whole(0, "SECONDS")?.unwrap_or(SHUTDOWN_SECONDS).into(),
         );
         if let Some(strategy) = values.get(1) {
+            if !STRATEGIES.contains(&strategy.as_str()) {
+                return Err(Failure::bad_input(format_args!(
+                    "--hook-shutdown: got {strategy:?} as STRATEGY, expected {}",
+                    STRATEGIES.join(" or ")
+                )));
+            }
             fields.insert("shutdown_failure_strategy".to_owned(), strategy.as_str().into());
         }
         if let Some(retries) = whole(2, "RETRIES")? {

@@ -133,6 +133,26 @@ fn what_is_created_is_what_krakectl_creates_with_the_same_words() {
 }
 
 #[test]
+fn what_follows_the_values_of_the_shutdown_hook_is_its_own() {
+    let files = files();
+    for (options, seconds, strategy, hooks) in [
+        ("-f @/app.yaml --hook-shutdown 5 -o json", 5, None, json!(["shutdown"])),
+        ("--hook-shutdown 5 -f @/app.yaml", 5, None, json!(["shutdown"])),
+        ("--hook-shutdown -f @/app.yaml", 60, None, json!(["shutdown"])),
+        ("--hook-shutdown 5 give_up -f @/app.yaml", 5, Some("give_up"), json!(["shutdown"])),
+        ("--hook-shutdown 5 delete 2 -f @/app.yaml", 5, Some("delete"), json!(["shutdown"])),
+        ("--hook-shutdown 5 --hook-complete -f @/app.yaml", 5, None, json!(["complete", "shutdown"])),
+    ] {
+        let line = format!("kube app create it {options}").replace('@', files.path().to_str().unwrap());
+        let (_, document) = created(&line).unwrap();
+        let spec = &document["spec"];
+        assert_eq!(spec["shutdown_grace_time"], json!(seconds), "{options}");
+        assert_eq!(spec["shutdown_failure_strategy"].as_str(), strategy, "{options}");
+        assert_eq!(spec["hooks"], hooks, "{options}");
+    }
+}
+
+#[test]
 fn an_update_changes_what_is_given_and_nothing_else() {
     let application = json!({
         "metadata": {"name": "it", "labels": {"a": "b", "c": "d"}},
@@ -259,6 +279,10 @@ fn what_does_not_fit_together_is_refused_before_anything_is_sent() {
         ("kube app create it -f @/none.yaml", "cannot be read"),
         ("kube app create it -f @/app.yaml -l a", "--label: got \"a\", expected KEY=VALUE"),
         ("kube app create it -f @/app.yaml --hook-shutdown soon", "SECONDS must be a whole number"),
+        (
+            "kube app create it -f @/app.yaml --hook-shutdown 5 giveup",
+            "got \"giveup\" as STRATEGY, expected give_up or delete",
+        ),
         ("kube app create .. -f @/app.yaml", "NAME must be the name"),
         (
             "kube cluster create it -f @/tosca.yaml --metric heat nan",

@@ -94,6 +94,10 @@ impl RealEtcd {
         timeout(PATIENCE, self.process.wait()).await.expect("etcd ends").unwrap();
     }
 
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(&self.process, which);
+    }
+
     /// Starts it again, at the same address, on the same data.
     pub(crate) async fn start_again(&mut self) {
         let program = installed().expect("it was there before");

@@ -18,3 +18,4 @@ mod removal;
 mod security;
 mod site;
 mod stage;
+mod stopping;

@@ -92,7 +92,7 @@ impl Serve {
     }
 
     /// Where it serves HTTP.
-    pub(crate) fn http(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.http
     }
 

@@ -75,5 +75,5 @@ async fn until_decides(service: &Serve) {
 
 /// The API that a service serves.
 fn api(service: &Serve) -> Api {
-    Api::at(service.http())
+    Api::at(service.address())
 }

@@ -1,0 +1,119 @@
+//! Rules across the fields of a request, as far as a schema can say them. That names in a kubeconfig fit together, it
+//! cannot.
+
+use serde_json::{Value, json};
+
+/// Adds to the description of a request's type what its fields have to be together.
+pub(super) fn add(name: &str, described: &mut Value) {
+    match name {
+        "ApplicationSpec" => {
+            described["properties"]["tosca"] = json!({"anyOf": [
+                {"type": "string", "pattern": "^$|[.]ya?ml$"}, nothing(), template(),
+            ]});
+            let address = json!({"type": "string", "pattern": CSAR});
+            described["properties"]["csar"] = json!({"anyOf": [address, {"type": "null"}]});
+            described["anyOf"] = json!([
+                with("manifest", &json!({"type": "array", "minItems": 1})),
+                with("tosca", &json!({"anyOf": [{"type": "string", "minLength": 1}, something()]})),
+                with("csar", &address),
+            ]);
+        }
+        "ClusterSpec" => {
+            described["properties"]["kubeconfig"] = json!({"anyOf": [nothing(), kubeconfig()]});
+            let output = with("kubeconfig", &json!({}));
+            let outputs = with("topology_template", &with("outputs", &output));
+            described["properties"]["tosca"] =
+                json!({"anyOf": [nothing(), {"allOf": [template(), outputs]}]});
+            described["anyOf"] = json!([with("kubeconfig", &something()), with("tosca", &something())]);
+        }
+        "ImSpec" => {
+            let text = json!({"type": "string"});
+            let user = json!({
+                "type": "object", "required": ["username", "password"],
+                "properties": {"username": text, "password": text},
+            });
+            described["anyOf"] = json!([with("token", &text), user]);
+        }
+        "GlobalCloud" => {
+            // What is everybody's refers to nothing of one namespace.
+            let global = json!({"type": "object", "properties": {"namespaced": {"const": false}}});
+            let content = json!({"type": "object", "properties": {
+                "infrastructure_provider": global, "metrics": {"type": "array", "items": global},
+            }});
+            let spec = described["properties"]["spec"].take();
+            described["properties"]["spec"] =
+                json!({"allOf": [spec, {"type": "object", "properties": {"openstack": content}}]});
+        }
+        _ => {}
+    }
+}
+
+/// Addresses of CSAR archives.
+const CSAR: &str = "[.](csar|zip)$";
+
+/// An object with a member.
+fn with(name: &str, member: &Value) -> Value {
+    json!({"type": "object", "required": [name], "properties": {name: member}})
+}
+
+fn nothing() -> Value {
+    json!({"type": "object", "maxProperties": 0})
+}
+
+fn something() -> Value {
+    json!({"type": "object", "minProperties": 1})
+}
+
+/// A TOSCA template.
+fn template() -> Value {
+    with("tosca_definitions_version", &json!({"type": "string"}))
+}
+
+fn kubeconfig() -> Value {
+    let list = |required: &[&str]| {
+        let item = json!({"type": "object", "required": required});
+        json!({"type": "array", "minItems": 1, "maxItems": 1, "items": item})
+    };
+    json!({
+        "type": "object",
+        "required": ["current-context", "contexts", "clusters", "users"],
+        "properties": {
+            "contexts": list(&["name", "context"]), "clusters": list(&["name", "cluster"]), "users": list(&["name"]),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document;
+    use super::*;
+
+    #[test]
+    fn what_has_to_be_together_is_in_the_types_of_requests_only() {
+        let document = document("1");
+        let types = &document["components"]["schemas"];
+        for name in ["ApplicationSpec", "ClusterSpec", "ImSpec"] {
+            assert!(types[format!("{name}Request")]["anyOf"].is_array(), "{name}");
+            assert!(types[name]["type"].is_string() && types[name]["anyOf"].is_null(), "{name}");
+        }
+        let global = &types["GlobalCloudRequest"]["properties"]["spec"]["allOf"];
+        let provider =
+            "/1/properties/openstack/properties/infrastructure_provider/properties/namespaced/const";
+        assert_eq!(global.pointer(provider), Some(&json!(false)));
+        assert!(types["CloudRequest"]["properties"]["spec"]["allOf"].is_null());
+    }
+
+    #[test]
+    fn names_have_a_pattern_where_another_name_is_refused() {
+        let document = document("1");
+        let list = "/kubernetes/namespaces/{namespace}/applications";
+        let pattern = |path: &str, rest: &str| {
+            let parameters = document["paths"][path].pointer(rest).unwrap().as_array().unwrap();
+            let namespace = parameters.iter().find(|parameter| parameter["name"] == "namespace");
+            namespace.is_some_and(|namespace| namespace["schema"]["pattern"].is_string())
+        };
+        assert!(!pattern(list, "/parameters") && pattern(list, "/post/parameters"));
+        assert!(!pattern(list, "/get/parameters"));
+        assert!(pattern(&format!("{list}/{{name}}"), "/parameters"));
+    }
+}
