@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::campaign::{self, Tenures};
-use crate::commit::commit;
+use crate::commit::{commit, commit_together};
 use crate::config::{ConfigError, StoreConfig};
 use crate::lines::{BoxedStream, Lines, Target};
 use crate::list::{What, list, revision};
@@ -105,6 +105,14 @@ impl EtcdStore {
     /// The revision that the store has now.
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
         Ok(revision(&self.lines).await?)
+    }
+
+    /// Several transactions in one request; see [`commit_together`].
+    pub(crate) async fn commit_together(
+        &self,
+        transactions: Vec<Transaction>,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        commit_together(&self.lines, &self.namespace, transactions).await
     }
 
     /// The deadline of a request.

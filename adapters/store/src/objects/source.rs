@@ -21,6 +21,9 @@ pub(super) trait Source: Send + Sync + 'static {
     /// One transaction.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
+    /// Several transactions in one request, each by its own conditions. No two touch the same key.
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError>;
+
     /// How long a reader waits at most.
     fn deadline(&self) -> Duration;
 }
@@ -37,6 +40,10 @@ impl Source for EtcdStore {
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         madako_messages::store::Store::commit(self, transaction).await
+    }
+
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
+        Self::commit_together(self, transactions).await
     }
 
     fn deadline(&self) -> Duration {

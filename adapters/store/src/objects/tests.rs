@@ -40,6 +40,10 @@ impl Source for Script {
         Ok(Outcome::Committed { revision: 1 })
     }
 
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
+        Ok(vec![Outcome::Committed { revision: 1 }; transactions.len()])
+    }
+
     fn deadline(&self) -> Duration {
         DEADLINE
     }
