@@ -83,6 +83,8 @@ async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
         connection.expect(&request("POST", &path, &body)).await?;
     }
     stage.explain(settled.await?.context("not every application was found to have to wait"))?;
+    // The one from before may have been idle for too long.
+    let mut connection = stage.connect().await?;
     let bound = Bound::follow(&stage).await?;
     // All clusters at once, as another writer may do.
     let mut store = Client::connect([&stage.endpoint], None).await?;

@@ -49,6 +49,7 @@ pub(super) fn cluster(number: usize) -> Value {
                 "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
                 "users": [{"name": "u", "user": {}}]},
+            "constraints": {"cloud": {}},
             "metrics": metrics,
         },
     })
@@ -78,7 +79,7 @@ pub(super) fn metrics() -> Vec<(&'static str, Value)> {
         let name = metric_name(number);
         json!({
             "api": "core", "kind": "GlobalMetric", "metadata": {"name": name},
-            "spec": {"min": 0, "max": 1, "provider": {"name": "table", "metric": name}},
+            "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "table", "metric": name}},
         })
     };
     std::iter::once(("/core/globalmetricsproviders", provider))
