@@ -24,6 +24,7 @@ use madako_cluster_planner::{Planner, PlannerArguments};
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_messages::actors::LeaderMessage;
 use madako_messages::event::{Event, EventSink};
+use madako_messages::host::Host;
 use madako_messages::latest::{self, Subscriber};
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::objects::Objects;
@@ -79,6 +80,8 @@ pub struct Ports {
     pub events: Arc<dyn EventSink>,
     /// What deciding about placement needs; `None`: this instance decides nothing about it.
     pub placement: Option<PlacementPorts>,
+    /// Runs commands on the instance's host; `None`: this instance runs none, and says so where one is due.
+    pub host: Option<Arc<dyn Host>>,
 }
 
 /// What deciding about placement needs.

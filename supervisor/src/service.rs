@@ -12,6 +12,7 @@ use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, Se
 use madako_http::{BindError, Limits};
 use madako_messages::event::EventSink;
 use madako_messages::feed::Task;
+use madako_messages::host::Host;
 use madako_messages::placement::explainer::Explainer;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::{Clock, HttpTransport};
@@ -41,6 +42,8 @@ pub struct ServiceOptions {
     pub journal: Journal,
     /// Placement; without it there is neither API nor scheduler.
     pub placement: Option<Placement>,
+    /// Runs commands on the instance's host; `None`: it runs none.
+    pub host: Option<Arc<dyn Host>>,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -203,6 +206,7 @@ impl Service {
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
+            host: options.host,
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();

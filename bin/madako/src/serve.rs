@@ -29,6 +29,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         version: VERSION,
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
+        host: None,
     };
     let service = Service::start(&options.config, service_options)
         .await

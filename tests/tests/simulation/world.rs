@@ -244,6 +244,7 @@ impl World {
                 bomb: bomb.clone(),
             }),
             placement,
+            host: None,
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.

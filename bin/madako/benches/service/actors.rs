@@ -121,6 +121,7 @@ impl Running {
             clock: Arc::new(SystemClock),
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
             placement: None,
+            host: None,
         };
         let options = InstanceOptions {
             id: format!("bench-{number}"),

@@ -118,6 +118,7 @@ async fn watch(seed: u64, length: Duration) -> Seen {
         clock,
         events: Arc::new(journal) as Arc<dyn EventSink>,
         placement: Some(placement),
+        host: None,
     };
     // Names of actors are one namespace a process.
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);

@@ -100,6 +100,7 @@ impl World {
             version: crate::VERSION,
             journal,
             placement: Some(placement_on(options.http)),
+            host: None,
         };
         let service = Service::on_embedded(store, &clients, service_options).await?;
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);

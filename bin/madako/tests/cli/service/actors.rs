@@ -114,6 +114,7 @@ async fn start(site: &Site) -> (Service, Events) {
         version: "test",
         journal,
         placement: None,
+        host: None,
     };
     (Service::start(&config, options).await.unwrap(), events)
 }
