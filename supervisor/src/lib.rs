@@ -13,6 +13,7 @@ pub mod tree;
 pub fn describe_metrics() {
     madako_app_scheduler::describe_metrics();
     madako_cluster_planner::describe_metrics();
+    madako_host::describe_metrics();
     madako_http::describe_metrics();
     madako_leader::describe_metrics();
     madako_messages::mailbox::describe_metrics();

@@ -32,6 +32,10 @@ use crate::log::{CkeLog, LogFile, Severity};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
+    // Before anything else: then this process is no service and no command of an operator, but watches over one.
+    if let Some(code) = madako_host::entry(std::env::args_os()) {
+        return code;
+    }
     let Cli { global, command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return cli::tell(&error),

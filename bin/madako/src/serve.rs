@@ -1,6 +1,9 @@
 //! `madako serve`: runs the service until a signal ends it.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
+use madako_host::CommandsOnHost;
 use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceOptions};
@@ -8,6 +11,10 @@ use madako_supervisor::service::{Service, ServiceOptions};
 use crate::failure::Failure;
 use crate::serve_args::ServeOptions;
 use crate::{VERSION, host, recorder, signals};
+
+/// Which part of the session lease's time to live the service may stand still before its commands are killed. The lease is
+/// kept alive three times in that time, so at least two parts are left of it when the service stops.
+const SILENCE_SHARE: u32 = 3;
 
 /// Runs the service. A clean end gives leadership back.
 pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
@@ -29,7 +36,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         version: VERSION,
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
-        host: None,
+        host: Some(Arc::new(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE))),
     };
     let service = Service::start(&options.config, service_options)
         .await

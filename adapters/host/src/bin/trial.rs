@@ -1,0 +1,35 @@
+//! Plays the service for the tests of this crate: its own watcher, and a caller that can be killed.
+//!
+//! `madako-host-trial run DEADLINE_MS SILENCE_MS WORD...` runs a command and writes what became of it as JSON-like debug text.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use madako_host::CommandsOnHost;
+use madako_messages::host::{Host as _, HostCommand};
+use madako_messages::permit::Permit;
+use tokio::time::Instant;
+
+fn main() -> ExitCode {
+    if let Some(code) = madako_host::entry(std::env::args_os()) {
+        return code;
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [word, deadline, silence, command @ ..] = words.as_slice() else { return ExitCode::FAILURE };
+    let (Ok(deadline), Ok(silence), "run") = (deadline.parse(), silence.parse(), word.as_str()) else {
+        return ExitCode::FAILURE;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return ExitCode::FAILURE };
+    let host = CommandsOnHost::new(Duration::from_millis(silence));
+    let command = HostCommand { words: command.to_vec(), deadline: Duration::from_millis(deadline) };
+    let told = runtime.block_on(async {
+        let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
+        format!("{:?}\n", host.run(&permit, command).await)
+    });
+    match std::io::stdout().write_all(told.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

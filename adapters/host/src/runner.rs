@@ -1,0 +1,217 @@
+//! The service's side: starts a watcher for each command, tells it that the service lives, and hears how it ended.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_messages::permit::{Permit, PermitEnded};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::time::{self, Instant};
+
+use crate::environment;
+use crate::protocol::{
+    End, Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, Report, THIS_PROGRAM, WATCH, monotonic,
+};
+use crate::telemetry::Running;
+
+/// How long a watcher may stay silent after a command's deadline and [`KILL_PATIENCE`] before it counts as lost: time to
+/// read what is left of the outputs, on a busy host.
+const REPORT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the watcher's last words are waited for once it has ended.
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Greatest length of a watcher's last words that is kept, in bytes.
+const MAX_COMPLAINT: u64 = 1024;
+
+/// How many signs of life fit into the time without one after which a watcher kills.
+const SIGNS_IN_SILENCE: u32 = 4;
+
+/// Runs commands on this host.
+#[derive(Debug, Clone)]
+pub struct CommandsOnHost {
+    program: PathBuf,
+    silence: Duration,
+}
+
+impl CommandsOnHost {
+    /// With this program as the watcher.
+    ///
+    /// `silence` is for how long the service may stand still before its commands are killed: a host that is
+    /// paused or out of memory loses leadership without noticing. It must be less than what is left of the session lease
+    /// at the worst moment, two thirds of its time to live.
+    #[must_use]
+    pub fn new(silence: Duration) -> Self {
+        Self::watched_by(THIS_PROGRAM, silence)
+    }
+
+    /// With another program as the watcher, which must give its command line to [`entry`](crate::entry).
+    #[must_use]
+    pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
+        Self { program: program.into(), silence }
+    }
+
+    async fn watch(&self, permit: &Permit, command: &HostCommand) -> Result<HostOutcome, HostError> {
+        let name = command.words.first().cloned().unwrap_or_default();
+        let not_started = |why: String| HostError::NotStarted { program: name.clone(), why };
+        if command.words.is_empty() {
+            return Err(not_started("no command was given".to_owned()));
+        }
+        let left = permit.until().saturating_duration_since(Instant::now());
+        let order = Order {
+            words: command.words.clone(),
+            deadline_ms: milliseconds(command.deadline),
+            silence_ms: milliseconds(self.silence),
+            begin_before: monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let mut order = serde_json::to_vec(&order).map_err(|error| not_started(error.to_string()))?;
+        order.push(b'\n');
+        if order.len() > MAX_ORDER {
+            return Err(not_started(format!("it is longer than {MAX_ORDER} bytes")));
+        }
+        let mut watcher = Command::new(&self.program);
+        watcher.arg(WATCH).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(own_name) = std::env::args_os().next() {
+            watcher.arg0(own_name);
+        }
+        for (variable, _) in std::env::vars_os().filter(|(name, _)| environment::is_ours(name)) {
+            watcher.env_remove(variable);
+        }
+        let mut watcher =
+            watcher.spawn().map_err(|error| not_started(format!("its watcher does not start: {error}")))?;
+        // Dropped with this future, whatever becomes of it: the closed pipe is what makes the watcher kill.
+        let (Some(orders), Some(reports), Some(complaints)) =
+            (watcher.stdin.take(), watcher.stdout.take(), watcher.stderr.take())
+        else {
+            return Err(not_started("its watcher has no pipes".to_owned()));
+        };
+        let patience = command.deadline.saturating_add(KILL_PATIENCE + REPORT_PATIENCE);
+        let talk = async {
+            tokio::select! {
+                biased;
+                heard = hear(reports) => heard,
+                never = speak(orders, order, self.silence / SIGNS_IN_SILENCE) => match never {},
+            }
+        };
+        let Ok(heard) = time::timeout(patience, talk).await else {
+            // The command dies with its watcher, what it started may not.
+            if let Err(error) = watcher.start_kill() {
+                tracing::warn!(%error, "a watcher that does not answer cannot be killed");
+            }
+            let why = format!("its watcher did not answer within {patience:?}");
+            return Err(HostError::Lost { program: name, why });
+        };
+        match heard {
+            Heard { last: Some(Report::Ended(ended)), .. } => {
+                if ended.left_running {
+                    tracing::warn!(
+                        program = name,
+                        "what the command left running was killed at its deadline"
+                    );
+                }
+                Ok(outcome(ended))
+            }
+            Heard { last: Some(Report::TooLate), .. } => {
+                Err(HostError::Permit(PermitEnded { epoch: permit.epoch() }))
+            }
+            Heard { last: Some(Report::NotStarted { why }), .. } => Err(not_started(why)),
+            Heard { last: Some(Report::Lost { why }), .. } => Err(HostError::Lost { program: name, why }),
+            Heard { last: Some(Report::Begins), fault } => {
+                let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
+                Err(HostError::Lost { program: name, why })
+            }
+            Heard { last: None, fault } => {
+                Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Host for CommandsOnHost {
+    async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
+        let now = Instant::now();
+        let running = Running::begin(now);
+        let result = match permit.check(now) {
+            Ok(()) => self.watch(permit, &command).await,
+            Err(ended) => Err(ended.into()),
+        };
+        running.end(&result);
+        result
+    }
+}
+
+/// Gives the order and then signs of life. A watcher that does not listen any more has reported or ended: [`hear`] tells.
+async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
+    let mut told = orders.write_all(&order).await;
+    while told.is_ok() {
+        time::sleep(pause).await;
+        told = orders.write_all(b"\n").await;
+    }
+    std::future::pending().await
+}
+
+/// What was heard of a watcher.
+struct Heard {
+    /// Its last report.
+    last: Option<Report>,
+    /// What is wrong with what it said.
+    fault: Option<String>,
+}
+
+/// Listens until the command's end is told, or the watcher's own.
+async fn hear(reports: ChildStdout) -> Heard {
+    let mut lines = BufReader::new(reports.take(MAX_REPORTS)).lines();
+    let mut last = None;
+    loop {
+        let fault = match lines.next_line().await {
+            Ok(Some(line)) => match serde_json::from_str(&line) {
+                Ok(Report::Begins) => {
+                    last = Some(Report::Begins);
+                    continue;
+                }
+                Ok(end) => return Heard { last: Some(end), fault: None },
+                Err(error) => Some(format!("its report is malformed: {error}")),
+            },
+            Ok(None) => None,
+            Err(error) => Some(format!("its report cannot be read: {error}")),
+        };
+        return Heard { last, fault };
+    }
+}
+
+/// Why a watcher ended, as far as it said so.
+async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
+    if let Some(fault) = fault {
+        return fault;
+    }
+    let mut words = Vec::new();
+    let mut complaints = complaints.take(MAX_COMPLAINT);
+    let read = time::timeout(COMPLAINT_PATIENCE, complaints.read_to_end(&mut words)).await;
+    match read {
+        Ok(Ok(_)) if !words.is_empty() => String::from_utf8_lossy(&words).trim_end().to_owned(),
+        _ => "it did not say why".to_owned(),
+    }
+}
+
+fn outcome(ended: Ended) -> HostOutcome {
+    HostOutcome {
+        end: match ended.end {
+            End::Exited(code) => HostEnd::Exited { code },
+            End::Signalled(signal) => HostEnd::Signalled { signal },
+            End::Deadline => HostEnd::Deadline,
+        },
+        stdout: ended.stdout,
+        stderr: ended.stderr,
+        cut: ended.cut,
+        took: Duration::from_micros(ended.took_us),
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,59 @@
+//! Metrics of commands on the host.
+
+use madako_messages::host::{HostEnd, HostError, HostOutcome};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tokio::time::Instant;
+
+const COMMANDS: &str = "madako_host_commands_total";
+const SECONDS: &str = "madako_host_command_seconds";
+const RUNNING: &str = "madako_host_commands_running";
+
+/// Registers what the metrics mean with the recorder that is installed.
+pub fn describe_metrics() {
+    describe_counter!(
+        COMMANDS,
+        Unit::Count,
+        "Commands on the host by outcome: ok, exit-code, signal, deadline, permit, not-started, lost, or dropped."
+    );
+    describe_histogram!(SECONDS, Unit::Seconds, "Time that commands on the host took.");
+    describe_gauge!(RUNNING, Unit::Count, "Commands that run on the host now.");
+}
+
+/// A command that runs. One that is dropped before its end was not waited for: leadership was lost, or its actor failed.
+pub(crate) struct Running {
+    since: Instant,
+    outcome: &'static str,
+}
+
+impl Running {
+    pub(crate) fn begin(since: Instant) -> Self {
+        gauge!(RUNNING).increment(1.0);
+        Self { since, outcome: "dropped" }
+    }
+
+    pub(crate) fn end(mut self, result: &Result<HostOutcome, HostError>) {
+        self.outcome = outcome(result);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        gauge!(RUNNING).decrement(1.0);
+        counter!(COMMANDS, "outcome" => self.outcome).increment(1);
+        histogram!(SECONDS).record(self.since.elapsed());
+    }
+}
+
+fn outcome(result: &Result<HostOutcome, HostError>) -> &'static str {
+    match result {
+        Ok(outcome) => match outcome.end {
+            HostEnd::Exited { code: 0 } => "ok",
+            HostEnd::Exited { .. } => "exit-code",
+            HostEnd::Signalled { .. } => "signal",
+            HostEnd::Deadline => "deadline",
+        },
+        Err(HostError::Permit(_)) => "permit",
+        Err(HostError::NotStarted { .. }) => "not-started",
+        Err(HostError::Lost { .. }) => "lost",
+    }
+}

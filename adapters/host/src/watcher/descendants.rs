@@ -1,0 +1,190 @@
+//! Finding and killing every descendant of this process, by `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use tokio::time::Instant;
+
+/// Greatest length of a process's line in `/proc`, in bytes: its name (at most 64, escaped) and 51 numbers.
+const MAX_STAT: u64 = 2048;
+
+/// Pause between two looks while new descendants appear: whoever forks must not have time for it.
+const EAGER: Duration = Duration::from_micros(200);
+
+/// Longest pause between two looks, for descendants that are killed and do not end.
+const PATIENT: Duration = Duration::from_millis(200);
+
+/// Most processes that are named when they do not end.
+const MAX_NAMED: usize = 5;
+
+/// A process, as `/proc` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Process {
+    parent: i32,
+    name: String,
+}
+
+/// A hunt for descendants that goes on until there is none.
+pub(super) struct Hunt {
+    since: Instant,
+    /// Who was seen at the last look, and why it could not be killed.
+    seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
+    pause: Duration,
+}
+
+impl Hunt {
+    pub(super) fn begin() -> Self {
+        Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER }
+    }
+
+    /// When it began.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// How long to wait for the next look, unless a child ends before.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Kills every descendant that there is now. Those that are being born meanwhile are found by the next look.
+    pub(super) fn kill(&mut self) {
+        let processes = processes();
+        let descendants = descendants(own_id(), &processes);
+        let mut seen = BTreeMap::new();
+        for id in &descendants {
+            let refused = kill(*id, &descendants).err();
+            let name = processes.get(id).map(|process| process.name.clone()).unwrap_or_default();
+            seen.insert(*id, (name, refused));
+        }
+        let is_new = seen.keys().any(|id| !self.seen.contains_key(id));
+        self.pause = if is_new { EAGER } else { (self.pause * 2).min(PATIENT) };
+        self.seen = seen;
+    }
+
+    /// Who was there at the last look.
+    pub(super) fn what_is_left(&self) -> String {
+        let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
+            None => format!("{name} ({id})"),
+            Some(refused) => format!("{name} ({id}: {refused})"),
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        format!("{} of its processes cannot be killed: {named}", self.seen.len())
+    }
+}
+
+/// Whether `/proc` shows processes at all.
+pub(super) fn check() -> io::Result<()> {
+    match process(own_id()) {
+        Some(_) => Ok(()),
+        None => Err(io::Error::other("/proc does not show this process")),
+    }
+}
+
+fn own_id() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+/// Kills one of `descendants`, and nobody who got its number after it ended.
+fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
+    let Some(pid) = Pid::from_raw(id) else { return Ok(()) };
+    let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => handle,
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // The handle stays with this process, whoever it is: it is a descendant if its parent still is one.
+    let is_descendant = process(id)
+        .is_some_and(|process| process.parent == own_id() || descendants.contains(&process.parent));
+    if !is_descendant {
+        return Ok(());
+    }
+    match pidfd_send_signal(&handle, Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        killed => killed,
+    }
+}
+
+/// Everybody below `root`.
+fn descendants(root: i32, processes: &BTreeMap<i32, Process>) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for (id, process) in processes {
+        children.entry(process.parent).or_default().push(*id);
+    }
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![root];
+    while let Some(parent) = waiting.pop() {
+        for child in children.get(&parent).into_iter().flatten() {
+            // Numbers that were given anew while `/proc` was read can make a circle.
+            if *child != root && found.insert(*child) {
+                waiting.push(*child);
+            }
+        }
+    }
+    found
+}
+
+/// Every process that can be seen.
+fn processes() -> BTreeMap<i32, Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter_map(|id| Some((id, process(id)?))).collect()
+}
+
+/// A process, or none if it has ended.
+fn process(id: i32) -> Option<Process> {
+    let mut stat = Vec::new();
+    File::open(format!("/proc/{id}/stat")).ok()?.take(MAX_STAT).read_to_end(&mut stat).ok()?;
+    parse(&String::from_utf8_lossy(&stat))
+}
+
+/// Reads `ID (NAME) STATE PARENT ...`. The name may contain anything, closing parentheses too.
+fn parse(stat: &str) -> Option<Process> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(Process { parent, name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_name() {
+        for (line, expected) in [
+            ("12 (sh) S 7 12 12 0 -1", Some((7, "sh"))),
+            ("12 (a) S 1 (b) R 7 12 12", Some((7, "a) S 1 (b"))),
+            ("12 (tmux: server) S 1 9", Some((1, "tmux: server"))),
+            ("12 (sh) S", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(parent, name)| Process { parent, name: name.to_owned() });
+            assert_eq!(parse(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_others_are_not() {
+        let processes = |parents: &[(i32, i32)]| {
+            parents
+                .iter()
+                .map(|(id, parent)| (*id, Process { parent: *parent, name: String::new() }))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let tree = processes(&[(1, 0), (5, 1), (6, 5), (7, 6), (8, 5), (9, 1), (10, 9)]);
+        assert_eq!(descendants(5, &tree), BTreeSet::from([6, 7, 8]));
+        assert_eq!(descendants(7, &tree), BTreeSet::new());
+        // A look that took so long that numbers were given anew.
+        assert_eq!(descendants(5, &processes(&[(5, 6), (6, 5)])), BTreeSet::from([6]));
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        check().unwrap();
+        assert!(processes().contains_key(&own_id()));
+    }
+}

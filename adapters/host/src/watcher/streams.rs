@@ -1,0 +1,127 @@
+//! What comes from a command, read to its end and kept in bounds.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use madako_messages::host::MAX_OUTPUT;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+
+use crate::protocol::StartFailure;
+
+/// Bytes that are read at a time: what a pipe holds.
+const BUFFER: usize = 64 * 1024;
+
+/// A command's outputs, and what is wrong with its start.
+pub(super) struct Streams {
+    failure: Stream,
+    stdout: Stream,
+    stderr: Stream,
+}
+
+impl Streams {
+    pub(super) fn new(failure: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
+        let stream =
+            |pipe| Ok::<_, io::Error>(Stream { from: Some(receiver(pipe)?), kept: Vec::new(), cut: false });
+        Ok(Self { failure: stream(failure)?, stdout: stream(stdout)?, stderr: stream(stderr)? })
+    }
+
+    /// Reads all there is. May be dropped at any moment and called again.
+    pub(super) async fn read_to_end(&mut self) {
+        tokio::join!(self.failure.read_to_end(), self.stdout.read_to_end(), self.stderr.read_to_end());
+    }
+
+    /// Whether all was read.
+    pub(super) fn ended(&self) -> bool {
+        [&self.failure, &self.stdout, &self.stderr].iter().all(|stream| stream.from.is_none())
+    }
+
+    /// What went wrong with the start, if something did.
+    pub(super) fn failure(&self) -> Option<StartFailure> {
+        if self.failure.kept.is_empty() {
+            return None;
+        }
+        let failure = serde_json::from_slice(&self.failure.kept);
+        Some(failure.unwrap_or_else(|error| StartFailure::Failed(format!("its start failed: {error}"))))
+    }
+
+    /// Both outputs, and whether they were cut.
+    pub(super) fn texts(&self) -> [(String, bool); 2] {
+        [&self.stdout, &self.stderr].map(|stream| text(&stream.kept, stream.cut))
+    }
+}
+
+struct Stream {
+    /// `None` after its end.
+    from: Option<pipe::Receiver>,
+    kept: Vec<u8>,
+    cut: bool,
+}
+
+impl Stream {
+    async fn read_to_end(&mut self) {
+        let Some(from) = &mut self.from else { return };
+        let mut buffer = vec![0; BUFFER];
+        // What cannot be read any more has ended, as far as this process can tell.
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let room = (MAX_OUTPUT - self.kept.len()).min(length);
+            self.kept.extend_from_slice(&buffer[..room]);
+            self.cut |= room < length;
+        }
+        self.from = None;
+    }
+}
+
+/// The reading end of a pipe.
+pub(super) fn receiver(pipe: OwnedFd) -> io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd(pipe)
+}
+
+/// The text of an output, at most [`MAX_OUTPUT`] bytes, and whether something is missing. What is no UTF-8 is replaced, except
+/// for a character that was cut off at the end.
+fn text(kept: &[u8], mut cut: bool) -> (String, bool) {
+    let mut text = String::with_capacity(kept.len());
+    let mut chunks = kept.utf8_chunks().peekable();
+    while let Some(chunk) = chunks.next() {
+        for character in chunk.valid().chars() {
+            cut |= !push(&mut text, character);
+        }
+        let is_cut_off = cut && chunks.peek().is_none();
+        if !chunk.invalid().is_empty() && !is_cut_off {
+            cut |= !push(&mut text, char::REPLACEMENT_CHARACTER);
+        }
+    }
+    (text, cut)
+}
+
+/// Whether there was room.
+fn push(text: &mut String, character: char) -> bool {
+    let fits = text.len() + character.len_utf8() <= MAX_OUTPUT;
+    if fits {
+        text.push(character);
+    }
+    fits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_within_bounds_and_whole_characters() {
+        let full = "x".repeat(MAX_OUTPUT - 1);
+        for (kept, cut, expected) in [
+            (b"true\n".to_vec(), false, ("true\n".to_owned(), false)),
+            (b"a\xffb".to_vec(), false, ("a\u{fffd}b".to_owned(), false)),
+            // Half of a character at the end: of a text that ends there, and of one that was cut there.
+            (b"a\xc3".to_vec(), false, ("a\u{fffd}".to_owned(), false)),
+            (b"a\xc3".to_vec(), true, ("a".to_owned(), true)),
+            // A replacement is longer than what it stands for.
+            ([full.as_bytes(), b"\xff"].concat(), false, (full.clone(), true)),
+        ] {
+            assert_eq!(text(&kept, cut), expected, "{:?}", String::from_utf8_lossy(&kept));
+        }
+        let (replaced, cut) = text(&[0xff; MAX_OUTPUT], true);
+        assert!(replaced.len() <= MAX_OUTPUT && cut);
+    }
+}

@@ -1,0 +1,144 @@
+//! That everything a command started ends: at the deadline, and with the service.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use madako_host::CommandsOnHost;
+use madako_messages::host::{Host as _, HostCommand, HostEnd, HostError};
+use rustix::process::{Signal, kill_process};
+
+use crate::{LONG, TRIAL, Trial, id, permit};
+
+/// A deadline that passes while the command runs.
+const SHORT: Duration = Duration::from_millis(700);
+
+/// Writes `began` and never ends.
+const ENDLESS: &str = "touch $TRIAL/began; sleep 1000";
+
+/// Forks away twice, each time into a session of its own.
+const AWAY: &str = "setsid sh -c 'setsid sh -c \"touch \\$TRIAL/began; sleep 1000\" & exit 0' & exit 0";
+
+#[tokio::test]
+async fn at_the_deadline_a_command_is_killed() {
+    for script in [
+        "sleep 1000",
+        "trap '' TERM INT HUP QUIT; while :; do sleep 1000; done",
+        "sleep 1000 | sleep 1000 | sleep 1000",
+        "exec >&- 2>&- <&-; sleep 1000",
+        "kill -STOP $$",
+        "yes",
+        "(sleep 1000; true) & wait",
+    ] {
+        let trial = Trial::new();
+        let outcome = trial.run(script, SHORT).await.unwrap();
+        assert_eq!(outcome.end, HostEnd::Deadline, "{script}");
+        assert!(outcome.took >= SHORT, "{script}: {:?}", outcome.took);
+        assert_eq!(trial.processes(), 0, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_printed_before_the_deadline_is_told() {
+    let outcome = Trial::new().run("echo first; echo second >&2; sleep 1000", SHORT).await.unwrap();
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("first\n", "second\n"));
+}
+
+#[tokio::test]
+async fn what_forked_away_is_killed_at_the_deadline_and_the_command_keeps_its_own_end() {
+    let trial = Trial::new();
+    let outcome = trial.run(AWAY, Duration::from_secs(3)).await.unwrap();
+    assert_eq!(outcome.end, HostEnd::Exited { code: 0 });
+    assert!(trial.path("began").exists());
+    assert_eq!(trial.processes(), 0);
+}
+
+#[tokio::test]
+async fn a_tree_that_grows_is_killed() {
+    let trial = Trial::new();
+    // 2^8 processes below each other, half of them in sessions of their own.
+    let script = r#"
+        grow() {
+            [ "$1" -gt 0 ] || exec sleep 1000
+            grow $(($1 - 1)) &
+            grow $(($1 - 1)) &
+            touch $TRIAL/began
+            sleep 1000
+        }
+        grow 7"#;
+    let outcome = trial.run(script, SHORT).await.unwrap();
+    assert_eq!(outcome.end, HostEnd::Deadline);
+    assert!(trial.path("began").exists());
+    assert_eq!(trial.processes(), 0);
+}
+
+#[tokio::test]
+async fn a_chain_of_processes_that_each_start_the_next_and_end_is_killed() {
+    let trial = Trial::new();
+    // Left alone it would go on for a minute.
+    let script = r#"
+        next() { if [ "$1" -gt 0 ]; then next $(($1 - 1)) & fi; exit 0; }
+        next 100000"#;
+    let outcome = trial.run(script, SHORT).await.unwrap();
+    assert_eq!(outcome.end, HostEnd::Exited { code: 0 });
+    assert!(outcome.took >= SHORT, "it was still going on: {outcome:?}");
+    assert_eq!(trial.processes(), 0);
+}
+
+#[tokio::test]
+async fn dropping_the_future_kills() {
+    for script in [ENDLESS, AWAY] {
+        let trial = Trial::new();
+        let host = CommandsOnHost::watched_by(TRIAL, LONG);
+        let permit = permit();
+        let run = host.run(&permit, HostCommand { words: trial.words(script), deadline: LONG });
+        tokio::select! {
+            biased;
+            outcome = run => panic!("{script}: {outcome:?}"),
+            () = trial.file_is_there("began") => {}
+        }
+        trial.nothing_is_left().await;
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_service_kills_however_it_ends() {
+    for (script, signal) in [(ENDLESS, Signal::KILL), (AWAY, Signal::KILL), (ENDLESS, Signal::TERM)] {
+        let trial = Trial::new();
+        let mut service = trial.service(script, LONG, LONG).spawn().unwrap();
+        trial.file_is_there("began").await;
+        kill_process(id(&service), signal).unwrap();
+        service.wait().unwrap();
+        trial.nothing_is_left().await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_stands_still_loses_its_commands() {
+    let trial = Trial::new();
+    let mut service = trial.service(ENDLESS, LONG, Duration::from_secs(2)).spawn().unwrap();
+    trial.file_is_there("began").await;
+    kill_process(id(&service), Signal::STOP).unwrap();
+    trial.nothing_is_left().await;
+    kill_process(id(&service), Signal::CONT).unwrap();
+    let mut told = String::new();
+    service.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    service.wait().unwrap();
+    assert!(told.contains("Lost") && told.contains("no sign of life"), "{told}");
+}
+
+#[tokio::test]
+async fn a_service_that_goes_on_keeps_its_commands() {
+    let trial = Trial::new();
+    // Several times the silence that is allowed.
+    let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();
+    let told = String::from_utf8(service.stdout).unwrap();
+    assert!(told.contains("done") && told.contains("code: 0"), "{told}");
+}
+
+#[tokio::test]
+async fn a_watcher_that_is_killed_takes_its_command_along() {
+    let trial = Trial::new();
+    let error = trial.run("kill -9 $PPID; exec sleep 1000", LONG).await.unwrap_err();
+    assert!(matches!(error, HostError::Lost { .. }), "{error:?}");
+    trial.nothing_is_left().await;
+}

@@ -1,0 +1,111 @@
+//! The port on real processes: ways to end, outputs, and what is left of a command when it is over.
+//!
+//! Every command here carries a mark in its environment, which whatever it starts inherits; that nothing of it runs any
+//! more is told by `/proc`. Needs `sh`, coreutils and `setsid`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+mod edges;
+mod ends;
+mod killed;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use madako_host::CommandsOnHost;
+use madako_messages::host::{Host as _, HostCommand, HostError, HostOutcome};
+use madako_messages::permit::Permit;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// The program that is watcher and caller.
+const TRIAL: &str = env!("CARGO_BIN_EXE_madako-host-trial");
+
+/// Longer than any test takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// How long a state is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A place for one command's traces.
+struct Trial {
+    directory: TempDir,
+}
+
+impl Trial {
+    fn new() -> Self {
+        Self { directory: TempDir::new().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What the command has in its environment.
+    fn mark(&self) -> String {
+        format!("TRIAL={}", self.directory.path().display())
+    }
+
+    /// A script that can name files below `$TRIAL`.
+    fn words(&self, script: &str) -> Vec<String> {
+        ["env", &self.mark(), "sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    async fn run(&self, script: &str, deadline: Duration) -> Result<HostOutcome, HostError> {
+        run(self.words(script), deadline).await
+    }
+
+    /// The service in a process of its own.
+    fn service(&self, script: &str, deadline: Duration, silence: Duration) -> Command {
+        let mut service = Command::new(TRIAL);
+        service.arg("run").args([deadline, silence].map(|time| time.as_millis().to_string()));
+        service.args(self.words(script)).stdout(Stdio::piped());
+        service
+    }
+
+    /// How many processes of the command there are.
+    fn processes(&self) -> usize {
+        let mark = self.mark();
+        let ids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        ids.filter(|process| has_variable(process, &mark)).count()
+    }
+
+    async fn nothing_is_left(&self) {
+        until("nothing of the command runs", || self.processes() == 0).await;
+    }
+
+    async fn file_is_there(&self, name: &str) {
+        let path = self.path(name);
+        until("the file is there", || path.exists()).await;
+    }
+}
+
+fn has_variable(process: &Path, variable: &str) -> bool {
+    // A process that ends meanwhile, or one that is ending, has none.
+    let environment = fs::read(process.join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+}
+
+async fn run(words: Vec<String>, deadline: Duration) -> Result<HostOutcome, HostError> {
+    CommandsOnHost::watched_by(TRIAL, LONG).run(&permit(), HostCommand { words, deadline }).await
+}
+
+fn permit() -> Permit {
+    Permit::give(7, Instant::now() + LONG)
+}
+
+/// Waits for a state.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The id of a child, for signals.
+fn id(child: &Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_child(child)
+}
