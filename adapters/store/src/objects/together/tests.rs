@@ -11,7 +11,6 @@ use super::*;
 use crate::watch::{Interest, Seen};
 
 /// A store that notes what was sent, and answers when it is told to.
-#[derive(Default)]
 struct Noting {
     /// Keys of each request.
     sent: Locked<Vec<Vec<String>>>,
@@ -23,7 +22,7 @@ struct Noting {
 
 impl Noting {
     fn poisoned(poison: Option<&'static str>, answers: usize) -> Arc<Self> {
-        Arc::new(Self { goes_on: tokio::sync::Semaphore::new(answers), poison, ..Self::default() })
+        Arc::new(Self { sent: Locked::default(), goes_on: tokio::sync::Semaphore::new(answers), poison })
     }
 
     fn sent(&self) -> Vec<Vec<String>> {
