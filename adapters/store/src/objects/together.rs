@@ -117,8 +117,9 @@ fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
         let small = conditions.len().max(writes.len()) <= MOST_OPERATIONS
             && size <= MOST_BYTES
             && conditions.iter().all(|condition| matches!(condition, Condition::Unchanged { .. }));
-        let fits = taken.len() < MOST_TOGETHER && bytes + size <= MOST_BYTES && keys.is_disjoint(&own);
-        if !taken.is_empty() && !(small && fits) {
+        let joins =
+            small && taken.len() < MOST_TOGETHER && bytes + size <= MOST_BYTES && keys.is_disjoint(&own);
+        if !(taken.is_empty() || joins) {
             break;
         }
         bytes += size;
