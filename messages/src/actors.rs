@@ -18,9 +18,10 @@ use crate::mailbox::Addressed;
 use crate::observation::Observation;
 use crate::placement::decision::{ExplainError, Explanation, WhatIf};
 use crate::placement::fit::Compared;
+use crate::placement::follow::Followed;
 use crate::placement::kind::ObjectKey;
 use crate::placement::metrics::MetricsObserved;
-use crate::placement::objects::{Change, Stored};
+use crate::placement::objects::Stored;
 use crate::placement::ownership::Ownership;
 use crate::placement::providers::Samples;
 use crate::plan::Plan;
@@ -239,17 +240,8 @@ impl Addressed for PlannerMessage {
 /// Messages of the fetcher of metrics.
 #[derive(Debug)]
 pub enum FetcherMessage {
-    /// Everything that is stored for placement, instead of what was known before.
-    Listed {
-        /// The store's revision.
-        revision: i64,
-        /// The resources.
-        objects: Vec<Arc<Stored>>,
-        /// Dropped when it is done.
-        handled: Handled,
-    },
-    /// What changed since.
-    Changed(Vec<Arc<Change>>, Handled),
+    /// Placement's resources were listed, or changed.
+    Followed(Followed, Handled),
     /// Time for the next round.
     Tick,
     /// A fetch ended.
@@ -272,17 +264,8 @@ impl Addressed for FetcherMessage {
 pub enum SchedulerMessage {
     /// What was kept of placement was read from the store.
     Remembered(Snapshot),
-    /// Everything that is stored for placement, instead of what was known before.
-    Listed {
-        /// The store's revision.
-        revision: i64,
-        /// The resources.
-        objects: Vec<Arc<Stored>>,
-        /// Dropped when it is done.
-        handled: Handled,
-    },
-    /// What changed since.
-    Changed(Vec<Arc<Change>>, Handled),
+    /// Placement's resources were listed, or changed.
+    Followed(Followed, Handled),
     /// What is known of metrics.
     Metrics(Arc<MetricsObserved>, Handled),
     /// Time to decide: changes were collected, a time came, a commit may be tried again.

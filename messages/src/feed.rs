@@ -1,8 +1,10 @@
-//! Latest-wins feeds into an actor's mailbox.
+//! What comes into an actor's mailbox by itself: the newest value of something, or a message after a while.
 //!
 //! Guarantees: at most one message of a feed is in the mailbox at any time; the receiver always gets
-//! the newest value next; a value that is replaced before it was handled is never seen. The feed ends
-//! with its handle or with the actor.
+//! the newest value next; a value that is replaced before it was handled is never seen. A feed, and a message that
+//! has not come yet, end with their handle or with the actor.
+
+use std::time::Duration;
 
 use ractor::ActorRef;
 use tokio::sync::oneshot;
@@ -52,12 +54,28 @@ where
     Task::start(async move {
         loop {
             let value = values.next().await;
-            let (mark, done) = handled();
-            if actor.cast(wrap(value, mark).into()).is_err() {
-                return;
-            }
-            // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
+            let Some(done) = bring(&actor, |mark| wrap(value, mark)) else { return };
             let _ = done.await;
         }
     })
+}
+
+/// Tells an actor something after a while, unless the task is dropped before.
+pub fn later<M: Addressed + Send + 'static>(actor: ActorRef<Letter<M>>, pause: Duration, message: M) -> Task {
+    Task::start(async move {
+        tokio::time::sleep(pause).await;
+        // The actor is gone: nobody is left to tell.
+        let _ = actor.cast(message.into());
+    })
+}
+
+/// Sends a message of a feed, and gives what ends, with an error as nothing is ever sent, when the mark is dropped: the
+/// message was handled, or the actor is gone and the next message says so. `None`: it is gone already.
+pub(crate) fn bring<M: Addressed + Send + 'static>(
+    actor: &ActorRef<Letter<M>>,
+    message: impl FnOnce(Handled) -> M,
+) -> Option<oneshot::Receiver<()>> {
+    let (mark, done) = handled();
+    actor.cast(message(mark).into()).ok()?;
+    Some(done)
 }

@@ -150,7 +150,7 @@ fn observed(case: &Case, round: usize) -> MetricsObserved {
             let key = MetricKey { namespace: None, name: format!("metric-{number}") };
             let state = MetricState {
                 metric_revision: i64::MAX,
-                provider_revision: 1,
+                provider_revision: i64::MAX,
                 value: Some(value),
                 reason: None,
                 undefined: false,

@@ -4,7 +4,6 @@
 //! A pass is made over one snapshot, and the next one only when the transactions of the last have ended and the snapshot
 //! shows what they wrote: nothing is decided twice.
 
-mod follow;
 mod kept;
 pub(crate) mod telemetry;
 #[cfg(test)]
@@ -16,17 +15,18 @@ use std::time::Duration;
 
 use madako_messages::actors::{BindingEvidence, CommitError, Committed, SchedulerMessage};
 use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward};
+use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
 use madako_messages::keys;
 use madako_messages::latest::Subscriber;
 use madako_messages::mailbox::Letter;
 use madako_messages::placement::decision::{Decision, ExplainError, Explanation, WhatIf};
+use madako_messages::placement::follow::{Followed, follow};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::Cluster;
 use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
-use madako_messages::placement::objects::Objects;
+use madako_messages::placement::objects::{Gap, Objects};
 use madako_messages::placement::ownership;
 use madako_messages::placement::ownership::Ownership;
 use madako_messages::ports::Clock;
@@ -36,7 +36,6 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::follow::{after, follow};
 use self::kept::{Remembered, remembered};
 use crate::batch::{Batch, batches, count_moves};
 use crate::config::SchedulerConfig;
@@ -152,7 +151,7 @@ impl Actor for Scheduler {
         given: SchedulerArguments,
     ) -> Result<SchedulerState, ActorProcessingErr> {
         let feeds = [
-            Task::start(follow(Arc::clone(&given.objects), myself.clone())),
+            follow(Arc::clone(&given.objects), myself.clone(), SchedulerMessage::Followed),
             forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
             Task::start(look_when_owned(given.ownership.clone(), myself.clone())),
         ];
@@ -189,15 +188,8 @@ impl Actor for Scheduler {
                 state.remember(&kept);
                 None
             }
-            SchedulerMessage::Listed { revision, objects, handled } => {
-                state.snapshot = Some(Snapshot::new(revision, objects));
-                state.change(&myself);
-                Some(handled)
-            }
-            SchedulerMessage::Changed(changes, handled) => {
-                if let Some(snapshot) = &mut state.snapshot {
-                    snapshot.apply(&changes);
-                }
+            SchedulerMessage::Followed(followed, handled) => {
+                state.followed(&myself, followed);
                 state.change(&myself);
                 Some(handled)
             }
@@ -226,13 +218,32 @@ impl Actor for Scheduler {
 }
 
 impl SchedulerState {
+    fn followed(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, followed: Followed) {
+        match (followed, &mut self.snapshot) {
+            (Followed::Listed { revision, objects, after }, _) => {
+                if let Some(gap) = &after {
+                    tracing::info!(%gap, "the scheduler lists resources again");
+                }
+                if matches!(after, Some(Gap::Relisted { .. })) {
+                    // It may be another store, which knows neither what was written nor what was remembered.
+                    self.written = 0;
+                    self.read(myself);
+                }
+                self.snapshot = Some(Snapshot::new(revision, objects));
+            }
+            (Followed::Changed(changes), Some(snapshot)) => snapshot.apply(&changes),
+            // A list comes first.
+            (Followed::Changed(_), None) => {}
+        }
+    }
+
     /// Something changed: it is decided on at once, or when changes were collected for long enough.
     fn change(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
         let debounce = self.given.config.debounce;
         if debounce.is_zero() {
             self.changed = true;
         } else if self.debounce.is_none() {
-            self.debounce = Some(after(myself.clone(), debounce));
+            self.debounce = Some(later(myself.clone(), debounce, SchedulerMessage::Look));
         }
     }
 
@@ -282,7 +293,7 @@ impl SchedulerState {
         }
         if let Some((until, timer)) = self.rests.as_mut().filter(|(until, _)| *until > Instant::now()) {
             let rest = until.duration_since(Instant::now());
-            timer.get_or_insert_with(|| after(myself.clone(), rest));
+            timer.get_or_insert_with(|| later(myself.clone(), rest, SchedulerMessage::Look));
             return Ok(());
         }
         self.changed = false;
@@ -320,7 +331,7 @@ impl SchedulerState {
     fn wake(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
         self.timer = decided.again.map(|again| {
             let pause = Duration::try_from(again - now).unwrap_or_default().min(LONGEST_SLEEP);
-            after(myself.clone(), pause)
+            later(myself.clone(), pause, SchedulerMessage::Look)
         });
     }
 
@@ -338,8 +349,13 @@ impl SchedulerState {
         }
         let mutation = batch.mutation(&self.given.prefix, self.evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
+        let outdated = self.outdated(&batch);
         let task = Task::start(async move {
-            let result = commit(&leader, epoch, mutation).await;
+            let result = if outdated.is_empty() {
+                commit(&leader, epoch, mutation).await
+            } else {
+                Err(CommitError::Conflict { keys: outdated })
+            };
             // The actor is gone: its successor reads what became of it.
             let _ = actor.cast(SchedulerMessage::Written { number, result }.into());
         });
@@ -347,8 +363,16 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// What the bindings of a transaction are judged by. The snapshot may be newer than the one that was decided on; then
-    /// the transaction is refused by the revisions that it compares.
+    /// What a transaction compares and has changed since it was decided: the store would refuse it, and it cannot be
+    /// judged by what came since, by which a binding may be one that was never allowed.
+    fn outdated(&self, batch: &Batch) -> Vec<String> {
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let now = |key: &ObjectKey| snapshot.get(key).map_or(0, |stored| stored.mod_revision);
+        let outdated = batch.conditions.iter().filter(|(key, revision)| now(key) != **revision);
+        outdated.map(|(key, _)| key.etcd_key()).collect()
+    }
+
+    /// What the bindings of a transaction are judged by: what they were decided on, unless it is outdated.
     fn evidence(&self, batch: &Batch, metrics: Option<&Arc<MetricsObserved>>) -> Vec<BindingEvidence> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let found = batch.bindings.iter().filter_map(|(application, cluster)| {
@@ -412,7 +436,7 @@ impl SchedulerState {
             None if failed => {
                 let pause = self.retry.map_or(RETRY_FIRST, |pause| (pause * 2).min(RETRY_MOST));
                 self.retry = Some(pause);
-                self.timer = Some(after(myself.clone(), pause));
+                self.timer = Some(later(myself.clone(), pause, SchedulerMessage::Look));
             }
             None => self.retry = None,
         }

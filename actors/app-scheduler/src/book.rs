@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::core::{GlobalMetric, Metric};
+use madako_messages::placement::core::{GlobalMetric, Metric, MetricSpec};
 use madako_messages::placement::fit::OfferedMetric;
-use madako_messages::placement::metadata::{Reason, ReasonCode};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::metadata::Reason;
 use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Value};
+use madako_messages::placement::objects::Stored;
 use time::OffsetDateTime;
 
 use crate::config::{SchedulerConfig, later};
 use crate::memory::Memory;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Seen, Snapshot};
 
 /// What is known of a metric, for a decision.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +28,38 @@ pub(crate) enum Known {
     Failing(Option<Reason>),
 }
 
+/// Revisions of the definitions that a value comes by; 0: there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Definition {
+    /// The metric's.
+    pub(crate) metric: i64,
+    /// Its provider's.
+    pub(crate) provider: i64,
+}
+
+impl Definition {
+    /// As a snapshot has it.
+    pub(crate) fn of(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
+        let namespace = metric.key.namespace.as_deref();
+        let kind = if namespace.is_some() { Kind::MetricsProvider } else { Kind::GlobalMetricsProvider };
+        let provider = ObjectKey::new(kind, namespace, spec.provider.name.as_str());
+        let provider = snapshot.get(&provider).map_or(0, |stored| stored.mod_revision);
+        Self { metric: metric.mod_revision, provider }
+    }
+
+    /// Whether an answer is by this definition, or by one that is newer than the snapshot of a revision.
+    fn answered_by(self, state: &MetricState, snapshot: i64) -> bool {
+        let current = |defined: i64, answered: i64| answered == defined || answered > snapshot.max(defined);
+        current(self.metric, state.metric_revision) && current(self.provider, state.provider_revision)
+    }
+}
+
 /// Everything that is known of metrics.
 pub(crate) struct Book<'a> {
     states: &'a BTreeMap<MetricKey, MetricState>,
-    /// Revision of each definition.
-    definitions: BTreeMap<MetricKey, i64>,
+    definitions: BTreeMap<MetricKey, Definition>,
+    /// Revision of the snapshot that they are of.
+    revision: i64,
     config: &'a SchedulerConfig,
     now: OffsetDateTime,
     waited: &'a BTreeMap<MetricKey, OffsetDateTime>,
@@ -48,15 +77,16 @@ impl<'a> Book<'a> {
         memory: &'a Memory,
         now: OffsetDateTime,
     ) -> Self {
-        let global = snapshot.of::<GlobalMetric>().map(|seen| seen.stored);
-        let namespaced = snapshot.of::<Metric>().map(|seen| seen.stored);
-        let definitions = global.chain(namespaced).map(|stored| {
+        let global = snapshot.of::<GlobalMetric>().map(|Seen { stored, value }| (stored, &value.spec));
+        let namespaced = snapshot.of::<Metric>().map(|Seen { stored, value }| (stored, &value.spec));
+        let definitions = global.chain(namespaced).map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
-            (key, stored.mod_revision)
+            (key, Definition::of(snapshot, stored, spec))
         });
         Self {
             states: observed.map_or(&NOTHING, |observed| &observed.metrics),
             definitions: definitions.collect(),
+            revision: snapshot.revision(),
             config,
             now,
             waited: &memory.waiting,
@@ -71,17 +101,11 @@ impl<'a> Book<'a> {
 
     /// What is known of a metric that something has.
     pub(crate) fn look(&mut self, metric: &OfferedMetric<'_>) -> Known {
-        if metric.reference.namespaced && metric.key.namespace.is_none() {
-            return Known::Failing(Some(Reason::new(
-                ReasonCode::InvalidMetric,
-                format!(
-                    "The metric {} is one of a namespace, and what refers to it has none",
-                    metric.reference.name
-                ),
-            )));
+        if let Some(reason) = metric.invalid() {
+            return Known::Failing(Some(reason));
         }
-        let defined = self.definitions.get(&metric.key).copied().unwrap_or(0);
-        let fetched = metric.state.filter(|state| state.metric_revision >= defined);
+        let defined = self.definitions.get(&metric.key).copied().unwrap_or_default();
+        let fetched = metric.state.filter(|state| defined.answered_by(state, self.revision));
         match fetched.map(|state| (state.value, state.reason.as_ref(), state.undefined)) {
             Some((Some(value), _, false)) => Known::Value(value),
             Some((_, Some(reason), _)) => Known::Failing(Some(reason.clone())),

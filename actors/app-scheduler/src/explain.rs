@@ -16,12 +16,12 @@ use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserve
 use madako_messages::placement::object_value::Object;
 use time::OffsetDateTime;
 
-use crate::book::{Book, Known};
+use crate::book::{Book, Definition, Known};
 use crate::config::Candidates;
 use crate::gc;
 use crate::pass::{PassInput, Scopes, pass};
 use crate::scope::{Class, Scope};
-use crate::snapshot::Snapshot;
+use crate::snapshot::Seen;
 use crate::target::{Takes, Target};
 
 /// Explains the decision on an application. `last`: the decision on it that was kept.
@@ -169,17 +169,18 @@ fn with(
     let nothing = MetricsObserved { revision: 0, at: input.now, metrics: BTreeMap::new() };
     let mut observed = input.metrics.cloned().unwrap_or(nothing);
     for (name, raw) in &what_if.with {
-        let mut found = false;
-        for namespace in [application.namespace.clone(), None] {
-            let key = MetricKey { namespace, name: name.clone() };
-            let Some((revision, spec)) = definition(input.snapshot, &key) else { continue };
-            found = true;
+        let meant = meant(input, application, name);
+        if meant.is_empty() {
+            let (metric, application) = (name.clone(), application.clone());
+            return Err(ExplainError::UnknownMetric { metric, application });
+        }
+        for (key, defined, spec) in meant {
             let value = value(name, spec, *raw, input.now)?;
             let known = observed.metrics.remove(&key);
             let trust = known.map_or(Trust { since: input.now, range: None, turns: 0 }, |state| state.trust);
             let state = MetricState {
-                metric_revision: revision,
-                provider_revision: 0,
+                metric_revision: defined.metric,
+                provider_revision: defined.provider,
                 value: Some(value),
                 reason: None,
                 undefined: false,
@@ -188,22 +189,30 @@ fn with(
             };
             observed.metrics.insert(key, state);
         }
-        if !found {
-            let (metric, application) = (name.clone(), application.clone());
-            return Err(ExplainError::UnknownMetric { metric, application });
-        }
     }
     Ok(Some(observed))
 }
 
-fn definition<'a>(snapshot: &'a Snapshot, key: &MetricKey) -> Option<(i64, &'a MetricSpec)> {
-    let kind = if key.namespace.is_some() { Kind::Metric } else { Kind::GlobalMetric };
-    let key = ObjectKey::new(kind, key.namespace.as_deref(), key.name.as_str());
-    if kind == Kind::Metric {
-        snapshot.seen::<Metric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
-    } else {
-        snapshot.seen::<GlobalMetric>(&key).map(|seen| (seen.stored.mod_revision, &seen.value.spec))
-    }
+/// The metrics that clusters may have by a name, as a constraint on it would mean them: the global one, and those of the
+/// namespaces whose clusters are candidates. `<namespace>/<name>` is one of them alone, as candidates show it.
+fn meant<'a>(
+    input: &PassInput<'a>,
+    application: &ObjectKey,
+    name: &str,
+) -> Vec<(MetricKey, Definition, &'a MetricSpec)> {
+    let all = input.config.candidates == Candidates::All;
+    let snapshot = input.snapshot;
+    let global = snapshot.of::<GlobalMetric>().map(|Seen { stored, value }| (stored, &value.spec));
+    let namespaced = snapshot.of::<Metric>().map(|Seen { stored, value }| (stored, &value.spec));
+    let namespaced = namespaced.filter(|(stored, _)| all || stored.key.namespace == application.namespace);
+    global
+        .chain(namespaced)
+        .map(|(stored, spec)| {
+            let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
+            (key, Definition::of(snapshot, stored, spec), spec)
+        })
+        .filter(|(key, _, _)| key.name == name || key.to_string() == name)
+        .collect()
 }
 
 #[expect(

@@ -39,10 +39,14 @@ pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, unti
         let Some(verdict) = verdicts.get_mut(at) else { continue };
         let Outcome::Moved { from, to, why } = &verdict.decision.outcome else { continue };
         let (on, to, why) = (from.clone(), to.clone(), why.clone());
-        // It still waits for the cluster that was created for it, until it may go there.
-        let well = matches!(why, Move::Better);
+        verdict.act = if why.forced() {
+            // Nobody may deploy it where it has to leave, such as a version of it that its cluster does not take.
+            Act::Nothing
+        } else {
+            // It still waits for the cluster that was created for it, until it may go there.
+            Act::Keep { well: why == Move::Better, forget: false }
+        };
         verdict.decision.outcome = Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, until } };
-        verdict.act = Act::Keep { well, forget: false };
         verdict.again = until;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::placement::core::GlobalMetric;
+use madako_messages::placement::core::{GlobalMetric, GlobalMetricsProvider, Metric};
 use madako_messages::placement::decision::{Decision, Outcome};
 use madako_messages::placement::document::from_stored;
 use madako_messages::placement::fit::{self, AnyCloud, Offer};
@@ -20,6 +20,7 @@ use madako_messages::placement::openstack::{MagnumCluster, Project};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use crate::book::Definition;
 use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
 
 /// The namespace of everything that has one.
@@ -147,10 +148,13 @@ impl World {
 
     pub(crate) fn know(&mut self, name: &str, value: Option<Value>, reason: Option<Reason>, undefined: bool) {
         let trust = Trust { since: self.now, range: None, turns: 0 };
-        let metric_revision = self.snapshot.revision();
+        let metric = ObjectKey::new(Kind::GlobalMetric, None, name);
+        let seen = self.snapshot.seen::<GlobalMetric>(&metric);
+        let defined = seen.map(|seen| Definition::of(&self.snapshot, seen.stored, &seen.value.spec));
+        let Definition { metric, provider } = defined.unwrap_or_default();
         let state = MetricState {
-            metric_revision,
-            provider_revision: 1,
+            metric_revision: metric,
+            provider_revision: provider,
             value,
             reason,
             undefined,
@@ -322,4 +326,14 @@ pub(crate) fn magnum_cluster(name: &str) -> MagnumCluster {
 pub(crate) fn metric(name: &str) -> GlobalMetric {
     read(&json!({"api": "core", "kind": "GlobalMetric", "metadata": metadata(name, None),
         "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": name}}}))
+}
+
+pub(crate) fn namespaced_metric(name: &str, namespace: &str) -> Metric {
+    read(&json!({"api": "core", "kind": "Metric", "metadata": metadata(name, Some(namespace)),
+        "spec": {"min": 0, "max": 1, "allowed_values": [], "provider": {"name": "p", "metric": name}}}))
+}
+
+pub(crate) fn provider(name: &str) -> GlobalMetricsProvider {
+    read(&json!({"api": "core", "kind": "GlobalMetricsProvider", "metadata": metadata(name, None),
+        "spec": {"type": "prometheus", "prometheus": {"url": "http://127.0.0.1"}}}))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use madako_messages::actors::{CommitError, Evidence, Mutation, PlannerMessage};
 use madako_messages::cluster::Taint;
 use madako_messages::event::{Blocked, Event, EventSink};
-use madako_messages::feed::{Task, forward};
+use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
 use madako_messages::keys;
 use madako_messages::latest::Subscriber;
@@ -313,24 +313,14 @@ impl PlannerState {
 
     fn retry_later(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
-        let actor = myself.clone();
-        let timer = Task::start(async move {
-            tokio::time::sleep(pause).await;
-            // The actor is gone: nobody is left to try.
-            let _ = actor.cast(PlannerMessage::LookAgain.into());
-        });
-        self.retry = Some((pause, timer));
+        self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::LookAgain)));
     }
 
     /// That nothing is planned any more is to be told when it begins, not when something else happens.
     fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, observation: &Observation) {
         let stale = observation.seen + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
-        let actor = myself.clone();
-        self.aging = Some(Task::start(async move {
-            tokio::time::sleep_until(stale).await;
-            // The actor is gone: nobody is left to look.
-            let _ = actor.cast(PlannerMessage::LookAgain.into());
-        }));
+        let rest = stale.saturating_duration_since(Instant::now());
+        self.aging = Some(later(myself.clone(), rest, PlannerMessage::LookAgain));
     }
 
     /// Emits an event unless the same was told last.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::FetcherMessage;
-use madako_messages::feed::{Task, handled};
+use madako_messages::feed::{Task, later};
 use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
+use madako_messages::placement::follow::{Followed, follow};
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
 use madako_messages::placement::providers::{
@@ -26,9 +27,6 @@ const DEADLINE_PERCENT: u32 = 67;
 
 /// Providers that are asked at the same time: with a deadline of 10 s, even 24 that hang are all heard in a round.
 pub const AT_ONCE: usize = 16;
-
-/// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
-const RELIST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the fetcher is given.
 #[derive(Clone)]
@@ -103,7 +101,7 @@ impl Actor for Fetcher {
             deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
             at_once: AT_ONCE,
         };
-        let follower = Task::start(follow(Arc::clone(&given.objects), myself.clone()));
+        let follower = follow(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);
         let mut state = FetcherState {
             given,
             began: Instant::now(),
@@ -126,10 +124,15 @@ impl Actor for Fetcher {
     ) -> Result<(), ActorProcessingErr> {
         let now = state.now();
         match letter.open() {
-            FetcherMessage::Listed { revision, objects, handled: _handled } => {
+            FetcherMessage::Followed(Followed::Listed { revision, objects, after }, _handled) => {
+                if let Some(gap) = after {
+                    tracing::info!(%gap, "the fetcher lists resources again");
+                }
                 state.board.list(revision, &objects, now);
             }
-            FetcherMessage::Changed(changes, _handled) => state.board.change(&changes, now),
+            FetcherMessage::Followed(Followed::Changed(changes), _handled) => {
+                state.board.change(&changes, now);
+            }
             FetcherMessage::Tick => {
                 state.set_timer(&myself);
                 state.board.round(now);
@@ -197,15 +200,6 @@ impl FetcherState {
     }
 }
 
-/// Tells the actor something after a while.
-fn later(actor: ActorRef<Letter<FetcherMessage>>, pause: Duration, message: FetcherMessage) -> Task {
-    Task::start(async move {
-        tokio::time::sleep(pause).await;
-        // The actor is gone: nobody is left to tell.
-        let _ = actor.cast(message.into());
-    })
-}
-
 /// Asks one provider, and tells the actor.
 async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Letter<FetcherMessage>>) {
     let begun = Instant::now();
@@ -218,36 +212,6 @@ async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef
     }
     // The actor is gone: nobody wants the answer.
     let _ = actor.cast(FetcherMessage::Fetched { fetch: fetch.id, samples }.into());
-}
-
-/// Brings everything that is stored, and then each change, one message at a time.
-async fn follow(objects: Arc<dyn Objects>, actor: ActorRef<Letter<FetcherMessage>>) {
-    loop {
-        let (revision, all, mut follower) = objects.follow_all();
-        let (mark, done) = handled();
-        let listed = FetcherMessage::Listed { revision, objects: all, handled: mark };
-        if actor.cast(listed.into()).is_err() {
-            return;
-        }
-        // An error is the mark being dropped: handled, or the actor is gone and the next cast says so.
-        let _ = done.await;
-        loop {
-            match follower.next().await {
-                Ok(changes) => {
-                    let (mark, done) = handled();
-                    if actor.cast(FetcherMessage::Changed(changes, mark).into()).is_err() {
-                        return;
-                    }
-                    let _ = done.await;
-                }
-                Err(gap) => {
-                    tracing::info!(%gap, "resources are listed again");
-                    break;
-                }
-            }
-        }
-        tokio::time::sleep(RELIST_PAUSE).await;
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use madako_messages::actors::{Mutation, PollerMessage};
 use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward};
+use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
 use madako_messages::guard::GuardState;
 use madako_messages::latest::{Publisher, Subscriber};
@@ -163,13 +163,7 @@ impl PollerState {
     }
 
     fn set_timer(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
-        let next = myself.clone();
-        let interval = self.given.interval;
-        self.timer = Some(Task::start(async move {
-            tokio::time::sleep(interval).await;
-            // The actor is gone: nobody is left to poll.
-            let _ = next.cast(PollerMessage::Tick.into());
-        }));
+        self.timer = Some(later(myself.clone(), self.given.interval, PollerMessage::Tick));
     }
 
     /// Starts a poll, in place of one in flight, and sets the timer for the next.

@@ -22,6 +22,7 @@ const CONNECTIONS: &str = "madako_http_connections";
 pub fn describe_metrics() {
     metrics::describe_counter!(REQUESTS, "HTTP requests answered.");
     metrics::describe_gauge!(CONNECTIONS, "Open HTTP connections.");
+    crate::placement::describe_metrics();
 }
 
 /// What a client may use up.

@@ -62,19 +62,10 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
         if response.status == 200 {
             return Ok(response.body);
         }
-        let said = if address.has_credentials() {
-            // It may repeat them in any encoding.
-            "what it said is not shown, as the address has credentials".to_owned()
-        } else {
-            // Far more than is shown, so that what is hidden is never cut.
-            let beginning = &response.body[..response.body.len().min(64 * 1024)];
-            hide(&String::from_utf8_lossy(beginning), secret)
-        };
-        Err(FetchError::Status {
-            address: address.shown.clone(),
-            status: response.status,
-            said: shorten(&said),
-        })
+        // Far more than is shown, so that what is hidden is never cut.
+        let beginning = &response.body[..response.body.len().min(64 * 1024)];
+        let said = said(address, secret, &String::from_utf8_lossy(beginning));
+        Err(FetchError::Status { address: address.shown.clone(), status: response.status, said })
     }
 }
 
@@ -87,6 +78,16 @@ fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchErro
         HttpError::Deadline { .. } => FetchError::Deadline { address, deadline },
         HttpError::TooLarge { limit, .. } => FetchError::TooLarge { address, limit },
         HttpError::Truncated { why, .. } => FetchError::CutOff { address, why },
+    }
+}
+
+/// What a server said, as an error repeats it.
+pub(crate) fn said(address: &Address, secret: &str, text: &str) -> String {
+    if address.has_credentials() {
+        // It may repeat them in any encoding.
+        "what it said is not shown, as the address has credentials".to_owned()
+    } else {
+        shorten(&hide(text, secret))
     }
 }
 

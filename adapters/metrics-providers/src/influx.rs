@@ -1,6 +1,6 @@
 //! InfluxDB 2: the last value of measurements within an hour, by a Flux query.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use madako_messages::placement::core::InfluxSpec;
 use madako_messages::placement::providers::{FetchError, Sample, Samples};
@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
-use crate::exchange::{Exchange, Request, hide, shorten};
+use crate::exchange::{Exchange, Request, hide, said as said_by};
 use crate::prometheus::note;
-use crate::{all_failed, number};
+use crate::{AnswersMany, number};
 
 /// Names that one request asks for.
 pub const NAMES_IN_A_REQUEST: usize = 100;
@@ -19,69 +19,59 @@ pub const NAMES_IN_A_REQUEST: usize = 100;
 /// Columns that are no labels of a series.
 const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
 
-pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
-    spec: &InfluxSpec,
-    names: &BTreeSet<String>,
-    exchange: &Exchange<'_, T>,
-) -> Samples {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut samples = Samples::new();
-    for some in names.chunks(NAMES_IN_A_REQUEST) {
-        samples.extend(match ask(spec, some, exchange).await {
-            Ok(found) => found,
-            Err(error) => all_failed(some, &error),
-        });
-    }
-    samples
-}
+impl AnswersMany for InfluxSpec {
+    const NAMES_IN_A_REQUEST: usize = NAMES_IN_A_REQUEST;
 
-async fn ask<T: HttpTransport + ?Sized>(
-    spec: &InfluxSpec,
-    names: &[&str],
-    exchange: &Exchange<'_, T>,
-) -> Result<Samples, FetchError> {
-    let address = Address::read(&spec.url)?;
-    let dialect = json!({
-        "header": true,
-        "delimiter": ",",
-        "annotations": ["datatype", "group", "default"],
-        "commentPrefix": "#",
-        "dateTimeFormat": "RFC3339",
-    });
-    let body = json!({ "query": query(&spec.bucket, names), "type": "flux", "dialect": dialect }).to_string();
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let token = spec.token.reveal();
-    let request = Request {
-        address: &address,
-        method: HttpMethod::Post,
-        url: address.below("api/v2/query", &[("org", spec.org.as_str())]),
-        headers: vec![
-            header("authorization", &format!("Token {token}")),
-            header("content-type", "application/json"),
-            header("accept", "application/csv"),
-        ],
-        body,
-        secret: token,
-    };
-    let body = exchange.send(request).await?;
-    let mut found: BTreeMap<&str, Found> = BTreeMap::new();
-    let read = annotated_csv::read(&body, |row| take(&row, names, &mut found));
-    match read {
-        Ok(()) => {}
-        Err(CsvError::Malformed { line, why }) => {
-            let why = format!("line {line}: {why}");
-            return Err(FetchError::Malformed { address: address.shown.clone(), why });
+    async fn ask<T: HttpTransport + ?Sized>(
+        &self,
+        names: &[&str],
+        exchange: &Exchange<'_, T>,
+    ) -> Result<Samples, FetchError> {
+        let address = Address::read(&self.url)?;
+        let dialect = json!({
+            "header": true,
+            "delimiter": ",",
+            "annotations": ["datatype", "group", "default"],
+            "commentPrefix": "#",
+            "dateTimeFormat": "RFC3339",
+        });
+        let body =
+            json!({ "query": query(&self.bucket, names), "type": "flux", "dialect": dialect }).to_string();
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let token = self.token.reveal();
+        let request = Request {
+            address: &address,
+            method: HttpMethod::Post,
+            url: address.below("api/v2/query", &[("org", self.org.as_str())]),
+            headers: vec![
+                header("authorization", &format!("Token {token}")),
+                header("content-type", "application/json"),
+                header("accept", "application/csv"),
+            ],
+            body,
+            secret: token,
+        };
+        let body = exchange.send(request).await?;
+        let mut found: BTreeMap<&str, Found> = BTreeMap::new();
+        let read = annotated_csv::read(&body, |row| take(&row, names, token, &mut found));
+        match read {
+            Ok(()) => {}
+            Err(CsvError::Malformed { line, why }) => {
+                let why = format!("line {line}: {why}");
+                return Err(FetchError::Malformed { address: address.shown.clone(), why });
+            }
+            Err(CsvError::Refused { said }) => {
+                let said = said_by(&address, token, &said);
+                return Err(FetchError::Refused { address: address.shown.clone(), said });
+            }
         }
-        Err(CsvError::Refused { said }) => {
-            let said = shorten(&hide(&said, token));
-            return Err(FetchError::Refused { address: address.shown.clone(), said });
-        }
+        let sample = |name: &&str| {
+            let missing =
+                FetchError::NotFound { expected: "a point of this measurement within the last hour" };
+            ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
+        };
+        Ok(names.iter().map(sample).collect())
     }
-    let sample = |name: &&str| {
-        let missing = FetchError::NotFound { expected: "a point of this measurement within the last hour" };
-        ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
-    };
-    Ok(names.iter().map(sample).collect())
 }
 
 /// The first series of a measurement in the order of labels, its field among them.
@@ -93,7 +83,13 @@ struct Found {
 }
 
 /// Keeps what a row says, if it is of a measurement that was asked for.
-fn take<'n>(row: &Row<'_>, names: &[&'n str], found: &mut BTreeMap<&'n str, Found>) -> Result<(), String> {
+/// Labels and values are shown to people: none repeats the token.
+fn take<'n>(
+    row: &Row<'_>,
+    names: &[&'n str],
+    token: &str,
+    found: &mut BTreeMap<&'n str, Found>,
+) -> Result<(), String> {
     let measurement = row.get("_measurement").ok_or("no column _measurement")?;
     let (value, datatype) = (row.get("_value"), row.datatype("_value"));
     let (value, datatype) = value.zip(datatype).ok_or("no column _value")?;
@@ -101,9 +97,9 @@ fn take<'n>(row: &Row<'_>, names: &[&'n str], found: &mut BTreeMap<&'n str, Foun
     let labels: BTreeMap<String, String> = row
         .columns()
         .filter(|(name, _)| !NO_LABELS.contains(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .map(|(name, value)| (hide(name, token), hide(value, token)))
         .collect();
-    let new = Found { labels, value: value.to_owned(), datatype: known(datatype), series: 1 };
+    let new = Found { labels, value: hide(value, token), datatype: known(datatype), series: 1 };
     match found.get_mut(names[at]) {
         None => {
             found.insert(names[at], new);

@@ -9,7 +9,7 @@ use madako_messages::ports::{HttpMethod, HttpTransport};
 use serde_json::{Value, json};
 
 use crate::address::Address;
-use crate::exchange::{Exchange, Request, shorten};
+use crate::exchange::{Exchange, Request, said as said_by, shorten};
 use crate::{all_failed, number};
 
 /// Requests to one server at a time.
@@ -65,7 +65,8 @@ async fn ask<T: HttpTransport + ?Sized>(
     if let Some(error) =
         parts.iter().find_map(|part| part.get("errorMessage")).filter(|error| !error.is_null())
     {
-        let said = shorten(error.get("message").and_then(Value::as_str).unwrap_or("no reason given"));
+        let said = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
+        let said = said_by(&address, "", said);
         return Err(FetchError::Refused { address: address.shown.clone(), said });
     }
     let Some(row) = parts.get(1).and_then(|part| part.get("row")) else {

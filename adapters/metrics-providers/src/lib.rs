@@ -72,8 +72,8 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
         exchange: Exchange<'_, T>,
     ) -> Samples {
         match provider {
-            MetricsProviderKind::Prometheus(spec) => prometheus::fetch(spec, names, &exchange).await,
-            MetricsProviderKind::Influx(spec) => influx::fetch(spec, names, &exchange).await,
+            MetricsProviderKind::Prometheus(spec) => in_turn(spec, names, &exchange).await,
+            MetricsProviderKind::Influx(spec) => in_turn(spec, names, &exchange).await,
             MetricsProviderKind::Kafka(spec) => ksql::fetch(spec, names, &exchange).await,
             MetricsProviderKind::Static(spec) => {
                 names.iter().map(|name| (name.clone(), listed(spec, name))).collect()
@@ -131,6 +131,34 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
         }
         samples
     }
+}
+
+/// A provider that gives many values in one answer.
+trait AnswersMany {
+    /// Names that one request asks for.
+    const NAMES_IN_A_REQUEST: usize;
+
+    /// Sends one request for so many names at most.
+    fn ask<T: HttpTransport + ?Sized>(
+        &self,
+        names: &[&str],
+        exchange: &Exchange<'_, T>,
+    ) -> impl Future<Output = Result<Samples, FetchError>> + Send;
+}
+
+/// Asks for all names, one request after the other: each may be answered at length.
+async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
+    provider: &P,
+    names: &BTreeSet<String>,
+    exchange: &Exchange<'_, T>,
+) -> Samples {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut samples = Samples::new();
+    for some in names.chunks(P::NAMES_IN_A_REQUEST) {
+        let answered = provider.ask(some, exchange).await;
+        samples.extend(answered.unwrap_or_else(|error| all_failed(some, &error)));
+    }
+    samples
 }
 
 /// The answer for every name when the whole request failed.

@@ -1,6 +1,6 @@
 //! Prometheus: the value of metrics by their exact names, in as few requests as possible.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use madako_messages::placement::core::PrometheusSpec;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::address::{Address, form};
-use crate::exchange::{Exchange, Request, shorten};
-use crate::{all_failed, number};
+use crate::exchange::{Exchange, Request, said as said_by, shorten};
+use crate::{AnswersMany, number};
 
 /// Names that one request asks for.
 pub const NAMES_IN_A_REQUEST: usize = 500;
@@ -21,52 +21,40 @@ pub const NAMES_IN_A_REQUEST: usize = 500;
 /// 8 KiB for the whole head of a request; a gateway that lets only GET pass serves all but long lists so.
 const MAX_IN_URL: usize = 4096;
 
-pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
-    spec: &PrometheusSpec,
-    names: &BTreeSet<String>,
-    exchange: &Exchange<'_, T>,
-) -> Samples {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut samples = Samples::new();
-    for some in names.chunks(NAMES_IN_A_REQUEST) {
-        samples.extend(match ask(spec, some, exchange).await {
-            Ok(found) => found,
-            Err(error) => all_failed(some, &error),
-        });
-    }
-    samples
-}
+impl AnswersMany for PrometheusSpec {
+    const NAMES_IN_A_REQUEST: usize = NAMES_IN_A_REQUEST;
 
-async fn ask<T: HttpTransport + ?Sized>(
-    spec: &PrometheusSpec,
-    names: &[&str],
-    exchange: &Exchange<'_, T>,
-) -> Result<Samples, FetchError> {
-    let address = Address::read(&spec.url)?;
-    let query = query(names);
-    let parameters = [("query", query.as_str())];
-    let encoded = form(&parameters);
-    let path = "api/v1/query";
-    let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
-    let (method, url, body) = if encoded.len() <= MAX_IN_URL {
-        (HttpMethod::Get, address.below(path, &parameters), String::new())
-    } else {
-        headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
-        (HttpMethod::Post, address.below(path, &[]), encoded)
-    };
-    let request = Request { address: &address, method, url, headers, body, secret: "" };
-    let body = exchange.send(request).await?;
-    let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
-    let answer: Answer =
-        serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
-    if answer.status != "success" {
-        let said = shorten(answer.error.as_deref().unwrap_or("no reason given"));
-        return Err(FetchError::Refused { address: address.shown.clone(), said });
+    async fn ask<T: HttpTransport + ?Sized>(
+        &self,
+        names: &[&str],
+        exchange: &Exchange<'_, T>,
+    ) -> Result<Samples, FetchError> {
+        let address = Address::read(&self.url)?;
+        let query = query(names);
+        let parameters = [("query", query.as_str())];
+        let encoded = form(&parameters);
+        let path = "api/v1/query";
+        let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
+        let (method, url, body) = if encoded.len() <= MAX_IN_URL {
+            (HttpMethod::Get, address.below(path, &parameters), String::new())
+        } else {
+            headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+            (HttpMethod::Post, address.below(path, &[]), encoded)
+        };
+        let request = Request { address: &address, method, url, headers, body, secret: "" };
+        let body = exchange.send(request).await?;
+        let malformed = |why: String| FetchError::Malformed { address: address.shown.clone(), why };
+        let answer: Answer =
+            serde_json::from_slice(&body).map_err(|error| malformed(shorten(&error.to_string())))?;
+        if answer.status != "success" {
+            let said = said_by(&address, "", answer.error.as_deref().unwrap_or("no reason given"));
+            return Err(FetchError::Refused { address: address.shown.clone(), said });
+        }
+        let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
+        let mut found = data.result.0;
+        let sample = |name: &&str| ((*name).to_owned(), found.remove(*name).map_or(MISSING, Found::sample));
+        Ok(names.iter().map(sample).collect())
     }
-    let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
-    let mut found = data.result.0;
-    let sample = |name: &&str| ((*name).to_owned(), found.remove(*name).map_or(MISSING, Found::sample));
-    Ok(names.iter().map(sample).collect())
 }
 
 const MISSING: Result<Sample, FetchError> =

@@ -3,7 +3,7 @@
 use super::choice::choice;
 use super::entries::Entries;
 use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
-use super::object::{all_default, object};
+use super::object::object;
 use super::rules;
 use super::scalar::Secret;
 use super::tagged::{Tagged, variants};
@@ -167,15 +167,13 @@ choice! {
 
 object! {
     /// The status of a cloud.
-    pub struct CloudStatus {
+    pub struct CloudStatus all_default {
         /// Its state.
         pub state: CloudState = optional(CloudState::Online);
         /// What is wrong with which metric.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
     }
 }
-
-all_default!(CloudStatus);
 
 object! {
     /// A cloud of everybody's.

@@ -17,6 +17,7 @@ pub mod document;
 pub mod entries;
 pub mod explainer;
 pub mod fit;
+pub mod follow;
 pub mod free;
 pub mod infrastructure;
 pub mod json;

@@ -6,8 +6,46 @@
 /// with a default for what is absent (for what a request may not bring: what stands there meanwhile).
 /// `as "name"` gives a name in JSON that differs, `check(rule)` a rule for what a request brings, with its
 /// [`super::schema::Rule`] if there is one. Behind the
-/// struct's name may stand `constants(...)`, `tolerated(...)` and `check(rule)`, in this order.
+/// struct's name may stand `constants(...)`, `tolerated(...)`, `check(rule)` and `all_default`, in this order; the last
+/// implements `Default`, and every field must have one.
 macro_rules! object {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident
+        $(constants($($constant:literal = $constant_value:literal),*))?
+        $(tolerated($($tolerated:literal),*))?
+        $(check($rule:path))?
+        all_default
+        {
+            $(
+                $(#[$field_meta:meta])*
+                pub $field:ident $(as $json:literal)?: $type:ty = $access:ident ($default:expr)
+                    $(, check($check:path $(, $rule_name:ident)?))?;
+            )*
+        }
+    ) => {
+        $crate::placement::object::object! {
+            $(#[$meta])*
+            pub struct $name
+            $(constants($($constant = $constant_value),*))?
+            $(tolerated($($tolerated),*))?
+            $(check($rule))?
+            {
+                $(
+                    $(#[$field_meta])*
+                    pub $field $(as $json)?: $type = $access($default)
+                        $(, check($check $(, $rule_name)?))?;
+                )*
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* rest: $crate::placement::reader::Rest::default() }
+            }
+        }
+    };
+
     (
         $(#[$meta:meta])*
         pub struct $name:ident
@@ -43,15 +81,6 @@ macro_rules! object {
                 }),*],
                 tolerated: &[$($($tolerated),*)?],
             };
-
-            /// Everything at its default; `None` if some field has none.
-            #[allow(dead_code, clippy::unnecessary_wraps, reason = "not every type has defaults for all fields")]
-            fn defaults() -> Option<Self> {
-                Some(Self {
-                    $($field: $crate::placement::object::object!(@default $type $(, $default)?)?(),)*
-                    rest: $crate::placement::reader::Rest::default(),
-                })
-            }
         }
 
         impl $crate::placement::reader::Field for $name {
@@ -158,17 +187,3 @@ macro_rules! object {
     };
 }
 pub(crate) use object;
-
-/// Implements `Default` for objects whose fields all have one.
-macro_rules! all_default {
-    ($($name:ident),* $(,)?) => {
-        $(
-            impl Default for $name {
-                fn default() -> Self {
-                    Self::defaults().expect("every field has a default")
-                }
-            }
-        )*
-    };
-}
-pub(crate) use all_default;

@@ -4,7 +4,7 @@ use super::LabelConstraint;
 use super::choice::choice;
 use super::entries::Entries;
 use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
-use super::object::{all_default, object};
+use super::object::object;
 use super::scalar::Secret;
 use super::tagged::{Tagged, variants};
 
@@ -89,7 +89,7 @@ choice! {
 
 object! {
     /// The status of a project.
-    pub struct ProjectStatus {
+    pub struct ProjectStatus all_default {
         /// Its state.
         pub state: ProjectState = optional(ProjectState::Online);
         /// What is wrong with which metric.
@@ -159,7 +159,7 @@ choice! {
 
 object! {
     /// The status of a Magnum cluster.
-    pub struct MagnumClusterStatus {
+    pub struct MagnumClusterStatus all_default {
         /// What is wrong.
         pub reason: Option<Reason> = optional(None);
         /// Its state.
@@ -182,8 +182,6 @@ object! {
         pub cluster: Option<ResourceRef> = optional(None);
     }
 }
-
-all_default!(ProjectStatus, MagnumClusterStatus);
 
 object! {
     /// A Magnum cluster.

@@ -9,30 +9,30 @@
 //!
 //! Assumes that a value which a server gave may be decided on for [`VALUES_COUNT`].
 
+mod bindings;
+mod lives;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Client, EventType, WatchOptions};
-use madako_messages::actors::BindingEvidence;
-use madako_messages::invariants::{Id, PlacementChange, Violation, placed_where_allowed};
+use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::placement::core::MetricsProviderKind;
 use madako_messages::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_messages::placement::metadata::{CASCADE_DELETION, ResourceRef};
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_messages::placement::metadata::ResourceRef;
+use madako_messages::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use madako_messages::placement::object_value::{Object, Resource as _};
 use madako_messages::placement::objects::Stored;
 use madako_messages::placement::ownership;
-use madako_messages::placement::timestamp::Timestamp;
-use madako_messages::store::{Condition, Write};
 use time::OffsetDateTime;
 
 use crate::history::History;
-use crate::world::{MAX_MOVES, METRICS_INTERVAL, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
+use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
 
 /// Written by the user together with the deletion of everything.
 pub const WIPED: &str = "/simulation/wiped";
@@ -379,212 +379,6 @@ impl Judged {
         }
         let other = Other { value, created: event.created, lease: event.lease };
         self.others.insert(event.key.clone(), other);
-    }
-
-    /// An application is written: whoever bound it might, and said why.
-    fn application(&mut self, revision: i64, stored: &Arc<Stored>, events: &[Event], now: Duration) {
-        let key = &stored.key;
-        let before = self.stored(key);
-        let former = before.as_ref().and_then(|before| scheduled_to(before));
-        let to = scheduled_to(stored);
-        if former == to {
-            self.i11(revision, stored, before.as_ref(), None, now);
-            return;
-        }
-        let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
-        let decision = format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS);
-        if !events.iter().any(|event| event.key == decision && event.value.is_some()) {
-            self.violate(
-                Id::I1,
-                revision,
-                format_args!("{key} is bound to {to:?} instead of {former:?}, and nobody says why"),
-            );
-        }
-        let Some(to) = to else {
-            self.violate(Id::I9, revision, format_args!("{key} is not bound to {former:?} any more"));
-            return;
-        };
-        self.seen.bindings += 1;
-        let Some(target) = self.stored(&to) else {
-            self.violate(Id::I11, revision, format_args!("{key} is bound to {to}, which does not exist"));
-            return;
-        };
-        self.i11(revision, stored, before.as_ref(), Some(&target), now);
-        if let (Some(former), Some(before)) = (former, before) {
-            self.moved(revision, &before, stored, &former);
-        }
-    }
-
-    /// I11, by the gate's own predicate, with the values that let most through of those that may have been decided on.
-    fn i11(
-        &mut self,
-        revision: i64,
-        stored: &Arc<Stored>,
-        before: Option<&Arc<Stored>>,
-        target: Option<&Arc<Stored>>,
-        now: Duration,
-    ) {
-        let write = Write::Put { key: stored.key.etcd_key(), value: stored.wire.clone(), lease: 0 };
-        let compared = Condition::Unchanged {
-            key: stored.key.etcd_key(),
-            revision: before.map_or(0, |before| before.mod_revision),
-        };
-        let judged_by = |judged: &Self, metrics: BTreeMap<MetricKey, MetricState>| {
-            let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
-                application: Arc::clone(before),
-                cluster: Arc::clone(target),
-                cloud: Cluster::of(&target.object).and_then(|cluster| judged.cloud(cluster)),
-                metrics: Some(Arc::new(MetricsObserved {
-                    revision,
-                    at: OffsetDateTime::UNIX_EPOCH,
-                    metrics,
-                })),
-                compared: Compared::Value,
-            });
-            let evidence: Vec<BindingEvidence> = evidence.into_iter().collect();
-            let found = placed_where_allowed(&PlacementChange {
-                conditions: std::slice::from_ref(&compared),
-                writes: std::slice::from_ref(&write),
-                evidence: &evidence,
-                stored: &|key| judged.stored(key),
-            });
-            assert!(found.changed.is_empty(), "what is judged is what is stored: {:?}", found.changed);
-            found.violations
-        };
-        let mut values = self.latest(now);
-        let mut best = judged_by(self, values.clone());
-        if !best.is_empty() && target.is_some() {
-            // A constraint is on one metric: the value that each of them likes best can be looked for by itself.
-            for (name, given) in &self.values {
-                for (_, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
-                    let mut others = values.clone();
-                    others.insert(key_of(name), state(*value));
-                    let violations = judged_by(self, others.clone());
-                    if violations.len() < best.len() {
-                        (best, values) = (violations, others);
-                    }
-                }
-            }
-        }
-        for violation in best {
-            self.violate(violation.invariant, revision, violation.what);
-        }
-    }
-
-    /// An application left a cluster.
-    fn moved(&mut self, revision: i64, before: &Stored, after: &Stored, former: &ObjectKey) {
-        self.seen.moves += 1;
-        let key = &after.key;
-        let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
-            return;
-        };
-        let Some(at) = is.status.scheduled.as_ref().map(Timestamp::instant) else {
-            self.violate(Id::I9, revision, format_args!("{key} moved at no time"));
-            return;
-        };
-        self.moves.push(at);
-        let within =
-            self.moves.iter().filter(|other| **other <= at && **other + RESCHEDULE_AFTER > at).count();
-        let part = self.most_applications * MAX_MOVES.percent / 100;
-        let most = MAX_MOVES.at_least.max(part);
-        if within as u64 > most {
-            self.violate(
-                Id::I5,
-                revision,
-                format_args!("{key} is move {within} within {RESCHEDULE_AFTER:?}; {most} are allowed"),
-            );
-        }
-        if !was.spec.constraints.migration {
-            self.violate(Id::I5, revision, format_args!("{key} moved, though it must not"));
-        }
-        let Some(left) = self.stored(former) else { return };
-        let Some(cluster) = Cluster::of(&left.object) else { return };
-        if cluster.metadata.deleted.is_some() {
-            return;
-        }
-        let unmet = self.unmet(was, &left, &BTreeMap::new()).unwrap_or_default();
-        let fits =
-            !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
-        match self.down.get(former).copied() {
-            Some(since) if since + RESCHEDULE_AFTER > at => {
-                self.violate(
-                    Id::I5,
-                    revision,
-                    format_args!("{key} left {former} at {at}, which was not online only since {since}"),
-                );
-            }
-            Some(_) => {}
-            None if cluster.status.state == ClusterState::FailingMetrics && fits => {
-                self.violate(
-                    Id::I5,
-                    revision,
-                    format_args!("{key} left {former}, of which only metrics are missing"),
-                );
-            }
-            None => {}
-        }
-    }
-
-    /// Whatever is written was asked for, and keeps what the user was told.
-    fn kept(&mut self, revision: i64, stored: &Arc<Stored>, after: &[(ObjectKey, Option<Arc<Stored>>)]) {
-        let key = &stored.key;
-        let before = self.stored(key);
-        let metadata = stored.object.metadata();
-        match &before {
-            None => {
-                let (asked, made) = self.wanted.entry(key.clone()).or_default();
-                *made += 1;
-                if *made > *asked {
-                    self.violate(Id::I9, revision, format_args!("{key} is made, and nobody asked for it"));
-                }
-            }
-            Some(before) if before.object.metadata().uid != metadata.uid => {
-                self.violate(Id::I9, revision, format_args!("{key} is replaced by another one"));
-            }
-            Some(_) => {}
-        }
-        let was_deleted = before.is_some_and(|before| before.object.metadata().deleted.is_some());
-        if metadata.deleted.is_none() || was_deleted || self.deleting.contains(key) {
-            return;
-        }
-        // It goes along with what it is bound to.
-        let goes = |owner: &ObjectKey| {
-            let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
-            let owner = now.or_else(|| self.stored(owner));
-            owner.is_some_and(|owner| owner.object.metadata().deleted.is_some())
-        };
-        let along = metadata.owners.iter().filter_map(ResourceRef::key).any(|owner| {
-            let bound = key.kind != Kind::Application || scheduled_to(stored).as_ref() == Some(&owner);
-            bound && goes(&owner)
-        });
-        if !along {
-            self.violate(Id::I9, revision, format_args!("{key} is deleted, and nobody asked for that"));
-        }
-    }
-
-    /// A resource is gone: it was deleted, and nothing depends on it.
-    fn gone(&mut self, revision: i64, key: &ObjectKey, after: &[(ObjectKey, Option<Arc<Stored>>)]) {
-        let Some(before) = self.stored(key) else { return };
-        self.seen.collected += 1;
-        let metadata = before.object.metadata();
-        let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);
-        if metadata.deleted.is_none() || !ours {
-            self.violate(Id::I9, revision, format_args!("{key} is gone, and was not deleted"));
-        }
-        let left: Vec<ObjectKey> = self
-            .objects
-            .values()
-            .filter(|other| {
-                let gone = after.iter().any(|(key, stored)| *key == other.key && stored.is_none());
-                let stored = after.iter().find(|(key, _)| *key == other.key).and_then(|(_, it)| it.as_ref());
-                let owners = &stored.unwrap_or(other).object.metadata().owners;
-                !gone && owners.iter().filter_map(ResourceRef::key).any(|owner| owner == *key)
-            })
-            .map(|other| other.key.clone())
-            .collect();
-        if let Some(left) = left.first() {
-            self.violate(Id::I9, revision, format_args!("{key} is gone before {left}, which depends on it"));
-        }
     }
 
     fn apply(&mut self, key: ObjectKey, stored: Option<Arc<Stored>>, now: Duration, wall: OffsetDateTime) {

@@ -1,6 +1,6 @@
 use madako_messages::placement::decision::Outcome;
 use madako_messages::placement::free::JsonObject;
-use madako_messages::placement::infrastructure::{CloudState, GlobalCloud};
+use madako_messages::placement::infrastructure::{CloudKind, CloudState, GlobalCloud};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
 use madako_messages::placement::metadata::{MetricRef, ReasonCode};
@@ -110,14 +110,25 @@ fn a_bound_cluster_inherits_labels_and_metrics() {
 fn a_global_cloud_cannot_have_metrics_of_a_namespace() {
     let mut world = World::new();
     let mut cloud = global_cloud("g", &[]);
-    let madako_messages::placement::infrastructure::CloudKind::Openstack(spec) = &mut cloud.spec.value;
-    spec.metrics = vec![MetricRef::new("m", 1.0, true)];
+    let refer = |cloud: &mut GlobalCloud, namespaced| {
+        let CloudKind::Openstack(spec) = &mut cloud.spec.value;
+        spec.metrics = vec![MetricRef::new("m", 1.0, namespaced)];
+    };
+    refer(&mut cloud, true);
+    // A global one of the same name is another one.
     world.metric("m", 1.0);
     world.put(cloud);
+    world.put(cluster_to_be("c"));
     world.run();
     let status = &world.get::<GlobalCloud>("g").status;
     assert_eq!(status.state, CloudState::FailingMetrics);
     assert_eq!(status.metrics_reasons.get("m").unwrap().code, ReasonCode::InvalidMetric);
+    assert_eq!(bound_cluster(&world, "c"), None);
+    world.change::<GlobalCloud>("g", |cloud| refer(cloud, false));
+    world.settle();
+    let status = &world.get::<GlobalCloud>("g").status;
+    assert_eq!((status.state, status.metrics_reasons.len()), (CloudState::Online, 0));
+    assert_eq!(bound_cluster(&world, "c"), some("GlobalCloud", "g"));
 }
 
 #[test]

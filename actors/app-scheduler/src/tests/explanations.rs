@@ -98,6 +98,28 @@ fn another_value_or_one_cluster_less_would_have_changed_it() {
 }
 
 #[test]
+fn the_metric_of_a_namespace_is_meant_by_its_name_or_with_its_namespace_where_its_clusters_are_candidates() {
+    let mut world = world();
+    let mut far = crate::testing::cluster("far");
+    far.metadata.namespace = Some("else".to_owned());
+    far.spec.metrics = vec![MetricRef::new("theirs", 1.0, true)];
+    world.put(far);
+    world.put(crate::testing::namespaced_metric("theirs", "else"));
+    for (candidates, known) in [(crate::Candidates::All, true), (crate::Candidates::Namespace, false)] {
+        world.config.candidates = candidates;
+        for name in ["theirs", "else/theirs"] {
+            let with = WhatIf { with: vec![(name.to_owned(), 1.0)], ..WhatIf::default() };
+            let told = asked(&world, &with);
+            assert_eq!(told.is_ok(), known, "{name} {candidates:?}");
+            let moves = |told: Explanation| matches!(told.decision.outcome, Outcome::Moved { to, .. } if to.name == "far");
+            assert_eq!(told.is_ok_and(moves), known, "{name} {candidates:?}");
+        }
+        let with = WhatIf { with: vec![("other/theirs".to_owned(), 1.0)], ..WhatIf::default() };
+        assert!(matches!(asked(&world, &with), Err(ExplainError::UnknownMetric { .. })));
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
     let mut world = world();
     let ask = |world: &World, metric: &str, value| {

@@ -56,6 +56,7 @@ pub use problem::{Problem, Title};
 pub use tokens::{Keycloak, Keystone};
 pub use uid::Uids;
 pub use wait::Closing;
+pub(crate) use watch::describe_metrics;
 
 /// How long an answer waits for a state that a client asked to wait for (`?blocking=`), as in Krake.
 pub const BLOCKING: Duration = Duration::from_secs(60);

@@ -15,6 +15,7 @@ use futures::stream;
 use madako_messages::placement::core::Verb;
 use madako_messages::placement::kind::Kind;
 use madako_messages::placement::objects::{Change, Follower, Gap, Stored};
+use metrics::{Gauge, describe_gauge, gauge};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -30,6 +31,13 @@ use super::{ANONYMOUS, Authorization};
 const LINES: &str = "application/x-ndjson";
 /// How often a watch is tried to begin at a revision that the store has just lost.
 const ATTEMPTS: u32 = 3;
+
+const WATCHES: &str = "madako_placement_watches";
+
+/// Describes the metric of watches to the recorder.
+pub(crate) fn describe_metrics() {
+    describe_gauge!(WATCHES, "Watches of clients that are open, by the kind of resource.");
+}
 
 /// Why a watch breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +80,7 @@ impl Turn {
         let place = self.service.stream()?;
         let follower = self.follow().await?;
         let watch = Watch {
+            _open: Open::new(selected.kind),
             selected,
             follower,
             heartbeat: heartbeat.map(beat),
@@ -123,6 +132,24 @@ struct Watch {
     service: Arc<Service>,
     user: String,
     _place: OwnedSemaphorePermit,
+    _open: Open,
+}
+
+/// Counts an open watch for as long as it lives.
+struct Open(Gauge);
+
+impl Open {
+    fn new(kind: Kind) -> Self {
+        let gauge = gauge!(WATCHES, "kind" => kind.name());
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
 }
 
 impl Watch {

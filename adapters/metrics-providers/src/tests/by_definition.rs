@@ -4,6 +4,7 @@ use madako_messages::placement::metadata::ReasonCode;
 use madako_messages::placement::providers::FetchError;
 use serde_json::json;
 
+use super::fake::{Fake, Reply};
 use super::{fetch, influx_at, kind, ksql_at, prometheus_at, value};
 
 #[tokio::test]
@@ -40,6 +41,25 @@ async fn a_token_that_no_header_can_hold_is_a_wrong_definition() {
     let error = samples["a"].as_ref().unwrap_err();
     assert!(matches!(error, FetchError::Definition { .. }), "{error}");
     assert!(!format!("{error} {error:?}").contains("pa55"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_password_in_an_address_that_a_refusal_repeats_is_not_shown() {
+    let table = "#datatype,string,string\n#group,true,true\n#default,,\n,error,reference\n,no pa55,1\n";
+    let refusals = [
+        r#"{"status": "error", "error": "no pa55"}"#,
+        table,
+        r#"[{"header": {}}, {"errorMessage": {"message": "no pa55"}}]"#,
+    ];
+    for (at, body) in refusals.into_iter().enumerate() {
+        let fake = Fake::start(move |_| Reply::Whole(200, body.to_owned())).await;
+        let url = fake.url.replace("http://", "http://user:pa55@");
+        let provider = [prometheus_at(&url), influx_at(&url), ksql_at(&url)][at].clone();
+        let samples = fetch(&provider, &["a"]).await;
+        let error = samples["a"].as_ref().unwrap_err();
+        assert!(matches!(error, FetchError::Refused { .. }), "{error}");
+        assert!(!format!("{error} {error:?}").contains("pa55"), "{error:?}");
+    }
 }
 
 #[tokio::test]

@@ -180,12 +180,25 @@ async fn a_token_that_is_refused_or_repeated_is_not_shown() {
     assert!(
         matches!(&error, FetchError::Status { status: 401, said, .. } if said == "who is Token [secret]?")
     );
-    let error = repeat(
+    let error = repeat.clone()(
         200,
         "#datatype,string,string\n#group,true,true\n#default,,\n,error,reference\n,no an0ther,1\n",
     )
     .await;
     assert!(matches!(&error, FetchError::Refused { said, .. } if said == "no [secret]"), "{error}");
+    let table = "#datatype,string,string\n#group,true,true\n#default,,\n,_measurement,_value\n,a,an0ther\n";
+    let error = repeat(200, table).await;
+    assert!(matches!(&error, FetchError::NotANumber { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_in_a_label_is_not_shown() {
+    let points = [point("a", &[("who", TOKEN)], "double", "1"), point("a", &[("who", "z")], "double", "2")];
+    let text = annotated(&points);
+    let fake = Fake::start(move |_| Reply::Whole(200, text.clone())).await;
+    let samples = fetch(&influx_at(&fake.url), &["a"]).await;
+    let note = samples["a"].as_ref().unwrap().note.as_deref().unwrap();
+    assert!(note.contains("who=\"[secret]\"") && !note.contains(TOKEN), "{note}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Cause, Compared, Lack};
 use crate::placement::infrastructure::{Cloud, CloudKind, GlobalCloud};
 use crate::placement::kubernetes::Cluster;
-use crate::placement::metadata::{Metadata, MetricRef};
+use crate::placement::metadata::{Metadata, MetricRef, Reason, ReasonCode};
 use crate::placement::metrics::{MetricKey, MetricState};
 use crate::placement::object_value::Object;
 use crate::placement::openstack::Project;
@@ -60,7 +60,7 @@ impl<'a> AnyCloud<'a> {
 /// A metric that a place has.
 #[derive(Debug, Clone)]
 pub struct OfferedMetric<'a> {
-    /// Which.
+    /// Which; without a namespace if it is [`OfferedMetric::invalid`].
     pub key: MetricKey,
     /// The reference, with its weight.
     pub reference: &'a MetricRef,
@@ -68,6 +68,20 @@ pub struct OfferedMetric<'a> {
     pub inherited: bool,
     /// What is known of it; `None`: it was never asked for.
     pub state: Option<&'a MetricState>,
+}
+
+impl OfferedMetric<'_> {
+    /// Why there can be no such metric: it would be one of a namespace, and what refers to it (such as a global cloud)
+    /// has none.
+    #[must_use]
+    pub fn invalid(&self) -> Option<Reason> {
+        let reference = self.reference;
+        (reference.namespaced && self.key.namespace.is_none()).then(|| {
+            let name = &reference.name;
+            let message = format!("The metric {name} is one of a namespace, and what refers to it has none");
+            Reason::new(ReasonCode::InvalidMetric, message)
+        })
+    }
 }
 
 /// What a place offers.
@@ -196,13 +210,16 @@ fn offered<'a>(
     inherited: bool,
     values: &'a BTreeMap<MetricKey, MetricState>,
 ) -> OfferedMetric<'a> {
-    let namespace = namespace.filter(|_| reference.namespaced).map(str::to_owned);
-    let key = MetricKey { namespace, name: reference.name.clone() };
-    let state = values.get(&key);
+    let meant = MetricKey::of(reference, namespace);
+    let state = meant.as_ref().and_then(|key| values.get(key));
+    let key = meant.unwrap_or_else(|| MetricKey { namespace: None, name: reference.name.clone() });
     OfferedMetric { key, reference, inherited, state }
 }
 
 fn number(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, Lack> {
+    if let Some(invalid) = metric.invalid() {
+        return Err(Lack::NoValue { reason: Some(Cause::from(&invalid)) });
+    }
     let state = metric.state.ok_or(Lack::NeverFetched)?;
     let value =
         state.value.ok_or_else(|| Lack::NoValue { reason: state.reason.as_ref().map(Cause::from) })?;

@@ -6,6 +6,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::placement::infrastructure::GlobalCloud;
+use crate::placement::metadata::ReasonCode;
 use crate::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use crate::placement::object_value::{Object, Resource};
 
@@ -118,6 +119,22 @@ fn each_constraint_that_drops_a_cluster_says_why() {
     assert_eq!(unmet.len(), expected.len(), "{unmet:#?}");
     for (unmet, expected) in unmet.iter().zip(expected) {
         assert!(unmet.starts_with(expected), "{unmet} is not: {expected}");
+    }
+}
+
+#[test]
+fn a_global_cloud_has_no_metric_of_a_namespace_nor_the_global_one_of_its_name() {
+    let cloud = cloud(json!({}), json!([{"name": "load", "weight": 1.0, "namespaced": true}]));
+    let values = values(&[(None, "load", 5.0), (Some("testing"), "load", 5.0)]);
+    for compared in [Compared::Value, Compared::Weighted] {
+        let offer = Offer::of_cloud(AnyCloud::Global(&cloud), &values, compared);
+        assert_eq!(offer.metrics()[0].invalid().unwrap().code, ReasonCode::InvalidMetric);
+        let unmet = judged(json!({"metrics": ["load is not 1"]}), &offer);
+        assert_eq!(unmet.len(), 1);
+        assert!(
+            unmet[0].starts_with("load is not 1: the metric has no value: INVALID_METRIC: "),
+            "{unmet:?}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::placement::choice::choice;
 use crate::placement::free::{JsonObject, Tosca};
 use crate::placement::metadata::{Metadata, Reason, ResourceRef};
-use crate::placement::object::{all_default, object};
+use crate::placement::object::object;
 use crate::placement::rules;
 use crate::placement::scalar::Secret;
 use crate::placement::timestamp::Timestamp;
@@ -11,7 +11,7 @@ use crate::placement::{LabelConstraint, MetricConstraint};
 
 object! {
     /// What a cluster must have to take an application.
-    pub struct ClusterConstraints {
+    pub struct ClusterConstraints all_default {
         /// Constraints on its labels.
         pub labels: Option<Vec<LabelConstraint>> = optional(None);
         /// Custom resources that it must have.
@@ -23,7 +23,7 @@ object! {
 
 object! {
     /// Where an application may go.
-    pub struct Constraints {
+    pub struct Constraints all_default {
         /// What its cluster must have.
         pub cluster: ClusterConstraints = required(ClusterConstraints::default());
         /// Whether it may move from one cluster to another.
@@ -105,7 +105,7 @@ choice! {
 
 object! {
     /// How many pods an application has.
-    pub struct ContainerHealth {
+    pub struct ContainerHealth all_default {
         /// Pods that there should be.
         pub desired_pods: i64 = optional(0);
         /// Pods that run.
@@ -119,7 +119,7 @@ object! {
 
 object! {
     /// The status of an application.
-    pub struct ApplicationStatus {
+    pub struct ApplicationStatus all_default {
         /// What is wrong.
         pub reason: Option<Reason> = optional(None);
         /// Its state.
@@ -168,8 +168,6 @@ object! {
         pub migration_timeout: i64 = optional(0);
     }
 }
-
-all_default!(ClusterConstraints, Constraints, ContainerHealth, ApplicationStatus);
 
 object! {
     /// An application.

@@ -4,14 +4,14 @@ use crate::placement::choice::choice;
 use crate::placement::entries::Entries;
 use crate::placement::free::{JsonObject, SecretObject};
 use crate::placement::metadata::{Metadata, MetricRef, Reason, ResourceRef};
-use crate::placement::object::{all_default, object};
+use crate::placement::object::object;
 use crate::placement::rules;
 use crate::placement::timestamp::Timestamp;
 use crate::placement::{LabelConstraint, MetricConstraint};
 
 object! {
     /// What a cloud must have to take a cluster.
-    pub struct CloudConstraints {
+    pub struct CloudConstraints all_default {
         /// Constraints on its labels.
         pub labels: Option<Vec<LabelConstraint>> = optional(None);
         /// Constraints on its metrics.
@@ -21,7 +21,7 @@ object! {
 
 object! {
     /// Where a cluster may go.
-    pub struct ClusterCloudConstraints {
+    pub struct ClusterCloudConstraints all_default {
         /// What its cloud must have.
         pub cloud: CloudConstraints = required(CloudConstraints::default());
     }
@@ -127,7 +127,7 @@ object! {
 
 object! {
     /// The status of a cluster.
-    pub struct ClusterStatus {
+    pub struct ClusterStatus all_default {
         /// What is wrong.
         pub reason: Option<Reason> = optional(None);
         /// When the controller of the cluster was triggered last.
@@ -152,8 +152,6 @@ object! {
         pub retries: i64 = optional(0);
     }
 }
-
-all_default!(CloudConstraints, ClusterCloudConstraints, ClusterStatus);
 
 object! {
     /// A Kubernetes cluster.

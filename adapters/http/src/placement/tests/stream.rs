@@ -299,3 +299,35 @@ async fn a_state_from_before_the_write_is_not_what_was_waited_for() {
     assert_eq!(updated["status"]["state"], "PENDING");
     assert_eq!(begun.elapsed(), BLOCKING);
 }
+
+#[test]
+fn open_watches_are_counted_by_kind() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let world = world();
+            let open = |kind| {
+                let path = format!("{}?watch&heartbeat=0", collection(kind, "testing"));
+                let world = &world;
+                async move { world.watch(&path).await }
+            };
+            let counted = |kind: &str| {
+                let text = recorder.handle().render();
+                let sample = format!("madako_placement_watches{{kind=\"{kind}\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(&sample).map(str::to_owned))
+            };
+            assert_eq!(counted("Application"), None);
+            let (first, second) = (open(Kind::Application).await, open(Kind::Application).await);
+            let cluster = open(Kind::Cluster).await;
+            assert_eq!(counted("Application").as_deref(), Some("2"));
+            assert_eq!(counted("Cluster").as_deref(), Some("1"));
+            drop(first);
+            assert_eq!(counted("Application").as_deref(), Some("1"));
+            drop((second, cluster));
+            assert_eq!(counted("Application").as_deref(), Some("0"));
+            assert_eq!(counted("Cluster").as_deref(), Some("0"));
+        });
+    });
+}

@@ -1,0 +1,74 @@
+//! A leader that judges by invariant I11 and commits at once.
+
+use std::sync::Arc;
+
+use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use madako_messages::invariants::{PlacementChange, placed_where_allowed};
+use madako_messages::mailbox::Letter;
+use madako_messages::placement::kind::ObjectKey;
+use madako_messages::store::{Condition, Outcome, Transaction};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::store::FakeStore;
+
+/// The epoch that it leads.
+pub(super) const EPOCH: i64 = 7;
+
+/// A leader that judges by I11 and commits at once.
+pub(super) struct FakeLeader;
+
+impl Actor for FakeLeader {
+    type Msg = Letter<LeaderMessage>;
+    type State = Arc<FakeStore>;
+    type Arguments = Arc<FakeStore>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Letter<LeaderMessage>>,
+        store: Arc<FakeStore>,
+    ) -> Result<Arc<FakeStore>, ActorProcessingErr> {
+        Ok(store)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Letter<LeaderMessage>>,
+        letter: Letter<LeaderMessage>,
+        store: &mut Arc<FakeStore>,
+    ) -> Result<(), ActorProcessingErr> {
+        let LeaderMessage::Commit { epoch, mutation, reply } = letter.open() else { panic!("not a commit") };
+        assert_eq!(epoch, EPOCH);
+        let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
+            panic!("{mutation:?}")
+        };
+        let mut inner = store.lock();
+        if let Some(before) = inner.before.take() {
+            before(&mut inner);
+        }
+        let objects = inner.objects.clone();
+        let find = move |key: &ObjectKey| objects.get(key).cloned();
+        let change =
+            PlacementChange { conditions: &conditions, writes: &writes, evidence: &evidence, stored: &find };
+        let judged = placed_where_allowed(&change);
+        assert_eq!(judged.violations, []);
+        let fails = inner.fails.pop_front();
+        let written = fails.as_ref().is_none_or(|(written, _)| *written);
+        let result = if written {
+            match inner.commit(Transaction { conditions, writes }) {
+                Outcome::Committed { revision } => Ok(Committed { revision }),
+                Outcome::Refused { failed } => Err(CommitError::Conflict {
+                    keys: failed
+                        .into_iter()
+                        .map(|condition| match condition {
+                            Condition::Unchanged { key, .. } | Condition::Created { key, .. } => key,
+                        })
+                        .collect(),
+                }),
+            }
+        } else {
+            Ok(Committed { revision: 0 })
+        };
+        let _ = reply.send(fails.map_or(result, |(_, error)| Err(error)));
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! What becomes of decisions that need metrics which cannot be had, or not yet.
+
+use madako_messages::placement::decision::{Outcome, Stay};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Cluster, ClusterState};
+use madako_messages::placement::metadata::{MetricRef, ReasonCode};
+
+use super::key;
+use crate::What;
+use crate::testing::{World, begin, metric, provider};
+
+#[test]
+fn a_metric_that_was_never_fetched_is_waited_for_but_not_for_ever() {
+    let mut world = World::new();
+    world.put(metric("new"));
+    world.cluster("measured", |cluster| cluster.spec.metrics = vec![MetricRef::new("new", 1.0, false)]);
+    world.cluster("none", |_| {});
+    world.application("a", |_| {});
+    let pass = world.run();
+    assert_eq!(pass.units, []);
+    let until = begin() + std::time::Duration::from_secs(20);
+    let waits = Outcome::WaitsForMetric { metrics: vec!["new".to_owned()], until };
+    assert_eq!((world.outcome("a"), pass.again), (waits, Some(until)));
+    world.wait(19);
+    assert_eq!(world.run().units, []);
+    let mut answered = World { snapshot: world.snapshot.clone(), ..World::new() };
+    answered.metric("new", 0.0);
+    answered.run();
+    assert_eq!(answered.bound("a"), Some("measured"));
+    world.wait(1);
+    world.run();
+    assert_eq!(world.bound("a"), Some("none"));
+    // Its state is not known to be wrong.
+    assert_eq!(world.get::<Cluster>("measured").status.state, ClusterState::Online);
+}
+
+#[test]
+fn a_changed_definition_is_waited_for_and_then_its_former_value_counts() {
+    let mut world = World::new();
+    world.scored("c", &[("m", 0.5)]);
+    world.put(metric("m"));
+    world.application("a", |_| {});
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }));
+    world.run();
+    world.wait(20);
+    world.run();
+    assert_eq!(world.bound("a"), Some("c"));
+}
+
+#[test]
+fn a_value_counts_only_if_it_is_by_the_present_definitions_of_metric_and_provider() {
+    let mut world = World::new();
+    world.put(provider("p"));
+    world.put(provider("other"));
+    world.scored("c", &[("m", 0.5)]);
+    world.application("a", |_| {});
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
+    // Another provider's change is nothing to it.
+    world.put(provider("other"));
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
+    let known = world.metrics.clone();
+    world.put(provider("p"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "its provider changed");
+    assert_eq!(world.run().units, []);
+    world.metric("m", 0.5);
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }), "it was fetched again");
+    world.remove(&ObjectKey::new(Kind::GlobalMetricsProvider, None, "p"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "its provider is gone");
+    world.metric("m", 0.5);
+    world.remove(&ObjectKey::new(Kind::GlobalMetric, None, "m"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "it is gone itself");
+    world.metrics = known;
+    world.put(provider("p"));
+    world.put(metric("m"));
+    assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "it is another one by now");
+    // An answer by what the snapshot does not show yet is as good as any.
+    let newer = world.snapshot.revision() + 1;
+    for state in world.metrics.as_mut().unwrap().metrics.values_mut() {
+        (state.metric_revision, state.provider_revision) = (newer, newer);
+    }
+    assert!(matches!(world.outcome("a"), Outcome::Bound { .. }), "its answer came before its definition");
+}
+
+#[test]
+fn a_monitoring_outage_moves_nothing_and_brings_nothing_new() {
+    let mut world = World::new();
+    world.scored("measured", &[("m", 0.5)]);
+    world.application("a", |_| {});
+    world.run();
+    world.cluster("none", |_| {});
+    world.lose("m");
+    let pass = world.run();
+    assert_eq!(pass.units.iter().map(|unit| unit.what).collect::<Vec<_>>(), [What::Metrics]);
+    let measured = world.get::<Cluster>("measured");
+    assert_eq!(measured.status.state, ClusterState::FailingMetrics);
+    let reason = measured.status.metrics_reasons.get("m").unwrap();
+    assert_eq!(reason.code, ReasonCode::UnreachableMetricsProvider);
+    world.application("b", |_| {});
+    for _ in 0..3 {
+        world.wait(1_000);
+        world.run();
+    }
+    assert_eq!((world.bound("a"), world.bound("b")), (Some("measured"), Some("none")));
+    assert_eq!(world.outcome("a"), Outcome::Stays { on: key("measured"), why: Stay::FailingMetrics });
+    world.metric("m", 0.5);
+    world.run();
+    let measured = world.get::<Cluster>("measured");
+    assert_eq!(measured.status.state, ClusterState::Online);
+    assert!(measured.status.metrics_reasons.is_empty());
+}
+
+#[test]
+fn only_online_becomes_failing_metrics() {
+    for state in ClusterState::ALL {
+        let mut world = World::new();
+        world.scored("c", &[("m", 0.5)]);
+        world.change::<Cluster>("c", |cluster| cluster.status.state = *state);
+        world.lose("m");
+        world.run();
+        let failing = [ClusterState::Online, ClusterState::FailingMetrics].contains(state);
+        let expected = if failing { ClusterState::FailingMetrics } else { *state };
+        assert_eq!(world.get::<Cluster>("c").status.state, expected);
+    }
+}

@@ -1,0 +1,286 @@
+//! When an application stays, and when it moves.
+
+use madako_messages::placement::decision::{Hold, Move, Outcome, Stay};
+use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_messages::placement::metadata::MetricRef;
+use madako_messages::placement::timestamp::Timestamp;
+
+use super::{bound_to_worse, key, wants};
+use crate::testing::{NAMESPACE, World, begin};
+use crate::{MaxMoves, Memory};
+
+#[test]
+fn who_was_bound_not_long_ago_stays_while_its_cluster_fits() {
+    let mut world = bound_to_worse();
+    assert!(matches!(world.outcome("a"), Outcome::Stays { why: Stay::Recent { .. }, .. }));
+    world.wait(59);
+    // After an update by its user, too.
+    let modified = Timestamp::new(world.now);
+    world.change::<Application>("a", |application| application.metadata.modified = modified);
+    world.run();
+    assert_eq!(world.bound("a"), Some("low"));
+    world.wait(1);
+    let pass = world.run();
+    assert_eq!(world.bound("a"), Some("high"));
+    let decision = &pass.decisions[&ObjectKey::new(Kind::Application, Some(NAMESPACE), "a")];
+    let gain = decision.gain.unwrap();
+    assert!((gain.gain - 0.7).abs() < 1e-12);
+    // (0.1 + 0.2) / 1.1 - 0.2
+    assert!((gain.stickiness - (0.3 / 1.1 - 0.2)).abs() < 1e-12);
+    assert_eq!(decision.runner_up.as_ref().unwrap().target, key("low"));
+}
+
+#[test]
+fn an_update_that_takes_the_fit_away_moves_at_once() {
+    let mut world = bound_to_worse();
+    world.cluster("high", |cluster| cluster.metadata.labels.insert("location", "DE".to_owned()));
+    world.change::<Application>("a", wants(&["location is DE"]));
+    world.run();
+    assert_eq!(world.bound("a"), Some("high"));
+}
+
+#[test]
+fn a_gain_below_the_stickiness_moves_nothing() {
+    let mut world = World::new();
+    world.scored("own", &[("own", 0.5)]);
+    world.application("a", |_| {});
+    world.run();
+    // (0.1 + 0.5) / 1.1 = 0.545...
+    world.scored("other", &[("other", 0.545)]);
+    world.wait(60);
+    world.run();
+    assert_eq!(world.bound("a"), Some("own"));
+    assert!(matches!(world.outcome("a"), Outcome::Stays { why: Stay::Best, .. }));
+    world.metric("other", 0.546);
+    world.run();
+    assert_eq!(world.bound("a"), Some("other"));
+}
+
+#[test]
+fn a_cluster_without_metrics_is_left_for_one_with() {
+    let mut world = World::new();
+    world.cluster("none", |_| {});
+    world.application("a", |_| {});
+    world.run();
+    world.scored("some", &[("s", 0.01)]);
+    world.wait(60);
+    world.run();
+    assert_eq!(world.bound("a"), Some("some"));
+}
+
+#[test]
+fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_interruption() {
+    let mut world = World::new();
+    world.scored("own", &[("own", 0.9)]);
+    world.scored("other", &[("other", 0.1)]);
+    world.application("a", |_| {});
+    world.run();
+    world.wait(1_000);
+    let state = |world: &mut World, state| world.change::<Cluster>("own", |own| own.status.state = state);
+    state(&mut world, ClusterState::Offline);
+    world.run();
+    world.wait(50);
+    let until = begin() + std::time::Duration::from_secs(1_060);
+    assert_eq!(world.pass().again, Some(until));
+    let stays = Outcome::Stays { on: key("own"), why: Stay::NotOnline { until } };
+    assert_eq!(world.outcome("a"), stays);
+    state(&mut world, ClusterState::Online);
+    world.run();
+    assert_eq!(world.memory.clusters, Memory::default().clusters);
+    state(&mut world, ClusterState::NotReady);
+    world.run();
+    world.wait(59);
+    world.run();
+    assert_eq!(world.bound("a"), Some("own"));
+    // Offline in another way is no interruption.
+    state(&mut world, ClusterState::Offline);
+    world.wait(1);
+    let pass = world.run();
+    assert_eq!(world.bound("a"), Some("other"));
+    let moved = Outcome::Moved { from: key("own"), to: key("other"), why: Move::NotOnline };
+    assert_eq!(pass.decisions.values().next().unwrap().outcome, moved);
+}
+
+#[test]
+fn since_when_a_cluster_is_not_online_is_kept_once() {
+    let mut world = World::new();
+    world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);
+    let pass = world.run();
+    assert_eq!(pass.kept.len(), 1);
+    assert_eq!(pass.kept[0].memory.unwrap().not_online_since, Some(begin()));
+    world.wait(10);
+    assert_eq!(world.run().kept, []);
+    world.remove(&key("c"));
+    assert_eq!(world.run().kept[0].memory, None);
+}
+
+#[test]
+fn who_may_not_migrate_stays_wherever_it_is() {
+    let mut world = bound_to_worse();
+    world.change::<Application>("a", |application| application.spec.constraints.migration = false);
+    world.change::<Cluster>("low", |cluster| cluster.status.state = ClusterState::Offline);
+    world.run();
+    world.wait(1_000);
+    world.run();
+    assert_eq!(world.bound("a"), Some("low"));
+    assert_eq!(world.outcome("a"), Outcome::Stays { on: key("low"), why: Stay::MigrationDisabled });
+    // Its first binding is no migration.
+    world.application("b", |application| application.spec.constraints.migration = false);
+    world.run();
+    assert_eq!(world.bound("b"), Some("high"));
+}
+
+#[test]
+fn whose_migration_failed_stays_until_its_time_is_over() {
+    let mut world = bound_to_worse();
+    world.wait(60);
+    let timeout = world.now.unix_timestamp() + 30;
+    world.change::<Application>("a", |application| application.status.migration_timeout = timeout);
+    assert!(matches!(world.outcome("a"), Outcome::Stays { why: Stay::MigrationTimeout { .. }, .. }));
+    world.wait(30);
+    world.run();
+    assert_eq!(world.bound("a"), Some("high"));
+}
+
+#[test]
+fn an_update_is_said_to_be_scheduled_once_even_if_nothing_moves() {
+    for migration in [true, false] {
+        let mut world = World::new();
+        world.cluster("c", |_| {});
+        world.application("a", |application| application.spec.constraints.migration = migration);
+        world.run();
+        let bound = world.get::<Application>("a").status.clone();
+        world.wait(100);
+        assert_eq!(world.run().units, []);
+        let modified = Timestamp::new(world.now);
+        world.change::<Application>("a", |application| application.metadata.modified = modified);
+        world.wait(1);
+        assert_eq!(world.run().units.len(), 1);
+        let status = &world.get::<Application>("a").status;
+        assert_eq!(status.kube_controller_triggered, Some(Timestamp::new(world.now)));
+        assert_eq!(status.scheduled, bound.scheduled);
+        world.wait(1);
+        assert_eq!(world.run().units, []);
+    }
+}
+
+/// A world with applications that all want to move to a better cluster.
+fn restless(count: usize) -> World {
+    let mut world = World::new();
+    world.scored("low", &[("small", 0.2)]);
+    for number in 0..count {
+        world.application(&format!("a{number:03}"), |_| {});
+    }
+    world.run();
+    world.wait(60);
+    world.scored("high", &[("great", 0.9)]);
+    world
+}
+
+fn moved(world: &World, count: usize) -> usize {
+    (0..count).filter(|number| world.bound(&format!("a{number:03}")) == Some("high")).count()
+}
+
+#[test]
+fn not_more_than_a_part_moves_within_reschedule_after() {
+    let mut world = restless(150);
+    world.run();
+    assert_eq!(moved(&world, 150), 15);
+    let held = world.pass().decisions.into_values().filter_map(|decision| match decision.outcome {
+        Outcome::Held { rule: Hold::MaxMoves { limit, until }, .. } => Some((limit, until)),
+        _ => None,
+    });
+    let held: Vec<_> = held.collect();
+    let until = Some(world.now + std::time::Duration::from_secs(60));
+    assert_eq!((held.len(), held[0]), (135, (15, until)));
+    assert_eq!(world.pass().again, until);
+    world.wait(59);
+    world.run();
+    assert_eq!(moved(&world, 150), 15);
+    // First bindings are never held back.
+    world.application("new", |_| {});
+    world.run();
+    assert_eq!(world.bound("new"), Some("high"));
+    world.wait(1);
+    world.run();
+    assert_eq!(moved(&world, 150), 30);
+}
+
+#[test]
+fn at_least_ten_may_move() {
+    let mut world = restless(12);
+    world.run();
+    assert_eq!(moved(&world, 12), 10);
+}
+
+#[test]
+fn who_has_to_leave_moves_first_and_then_who_gains_most() {
+    let mut world = restless(3);
+    world.config.max_moves = MaxMoves { percent: 0, at_least: 1 };
+    world.scored("middle", &[("medium", 0.5)]);
+    world.change::<Application>("a000", wants(&["location is DE"]));
+    world.cluster("high", |cluster| {
+        cluster.metadata.labels.insert("location", "DE".to_owned());
+        cluster.spec.metrics = vec![MetricRef::new("great", 1.0, false)];
+    });
+    // It gains less than the others.
+    world.metric("great", 0.3);
+    world.metric("medium", 0.8);
+    world.run();
+    assert_eq!(world.bound("a000"), Some("high"));
+    assert_eq!(world.bound("a001"), Some("low"));
+    world.wait(60);
+    world.scored("best", &[("best", 1.0)]);
+    world.change::<Cluster>("best", |cluster| cluster.metadata.labels.insert("only", "two".to_owned()));
+    world.change::<Application>("a001", wants(&["only not in (two)"]));
+    world.change::<Application>("a002", |_| {});
+    world.change::<Cluster>("low", |cluster| cluster.metadata.labels.insert("only", "one".to_owned()));
+    world.change::<Cluster>("middle", |cluster| cluster.metadata.labels.insert("only", "one".to_owned()));
+    world.run();
+    assert_eq!((world.bound("a001"), world.bound("a002")), (Some("low"), Some("best")));
+}
+
+#[test]
+fn a_version_that_its_cluster_does_not_take_is_not_deployed_there_while_its_move_waits() {
+    let mut world = restless(2);
+    world.config.max_moves = MaxMoves { percent: 0, at_least: 1 };
+    world.cluster("high", |cluster| {
+        cluster.metadata.labels.insert("location", "DE".to_owned());
+        cluster.spec.metrics = vec![MetricRef::new("great", 1.0, false)];
+    });
+    world.run();
+    let triggered =
+        |world: &World| world.get::<Application>("a001").status.kube_controller_triggered.clone().unwrap();
+    assert_eq!(world.bound("a001"), Some("low"));
+    let before = triggered(&world);
+    world.wait(10);
+    let now = Timestamp::new(world.now);
+    world.change::<Application>("a001", |application| {
+        wants(&["location is DE"])(application);
+        application.metadata.modified = now.clone();
+    });
+    world.run();
+    assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Misfit, .. }));
+    assert_eq!(triggered(&world), before);
+    // One that may stay may be deployed where it is.
+    world.change::<Application>("a001", |application| application.spec.constraints.cluster.labels = None);
+    assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Better, .. }));
+    world.run();
+    assert!(triggered(&world) >= now);
+    world.change::<Application>("a001", wants(&["location is DE"]));
+    world.wait(50);
+    world.run();
+    assert_eq!(world.bound("a001"), Some("high"));
+}
+
+#[test]
+fn a_cluster_that_is_gone_is_left_at_once() {
+    let mut world = bound_to_worse();
+    world.remove(&key("low"));
+    world.run();
+    assert_eq!(world.bound("a"), Some("high"));
+    let owners: Vec<_> =
+        world.get::<Application>("a").metadata.owners.iter().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(owners, ["high"]);
+}
