@@ -48,8 +48,8 @@ pub(crate) async fn commit_together(
     namespace: &Namespace,
     transactions: Vec<Transaction>,
 ) -> Result<Vec<Outcome>, StoreError> {
-    let object = transactions.first().map(object).unwrap_or_default();
-    let object = format!("{object} and {} more", transactions.len().saturating_sub(1));
+    // No keys: what one of them is told must not name what others write.
+    let object = format!("{} transactions at a time", transactions.len());
     let nested: Vec<_> =
         transactions.iter().map(|transaction| TxnOp::txn(txn(namespace, transaction))).collect();
     let all = Txn::new().and_then(nested);
@@ -60,9 +60,10 @@ pub(crate) async fn commit_together(
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
+    // The store took the request: what it wrote cannot be said.
     let fail = |why: &str| StoreError {
         operation: Operation::Commit.of(&object),
-        kind: StoreErrorKind::Other,
+        kind: StoreErrorKind::Unavailable,
         why: why.to_owned(),
     };
     let answers = answer.op_responses();

@@ -16,13 +16,13 @@ struct Noting {
     sent: Locked<Vec<Vec<String>>>,
     /// Told once for each answer.
     goes_on: tokio::sync::Semaphore,
-    /// A key with which nothing is taken.
-    poison: Option<&'static str>,
+    /// A key with which nothing is answered well, and how it ends.
+    poison: Option<(&'static str, StoreErrorKind)>,
 }
 
 impl Noting {
-    fn poisoned(poison: Option<&'static str>, answers: usize) -> Arc<Self> {
-        Arc::new(Self { sent: Locked::default(), goes_on: tokio::sync::Semaphore::new(answers), poison })
+    fn poisoned(poison: Option<(&'static str, StoreErrorKind)>) -> Arc<Self> {
+        Arc::new(Self { sent: Locked::default(), goes_on: tokio::sync::Semaphore::new(0), poison })
     }
 
     fn sent(&self) -> Vec<Vec<String>> {
@@ -33,9 +33,9 @@ impl Noting {
         let keys: Vec<String> = transactions.iter().map(key).collect();
         self.sent.lock().unwrap().push(keys.clone());
         self.goes_on.acquire().await.unwrap().forget();
-        if keys.iter().any(|key| Some(key.as_str()) == self.poison) {
+        if let Some((_, kind)) = self.poison.filter(|(poison, _)| keys.iter().any(|key| key == poison)) {
             let why = "it is poison".to_owned();
-            return Err(StoreError { operation: "test".to_owned(), kind: StoreErrorKind::Invalid, why });
+            return Err(StoreError { operation: "test".to_owned(), kind, why });
         }
         let outcome = |transaction: &Transaction| match &transaction.conditions[0] {
             Condition::Unchanged { revision: 0, .. } => Outcome::Committed { revision: 7 },
@@ -106,7 +106,7 @@ impl Writers {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_others_are_under_way_goes_with_all_who_wait() {
-    let writers = writers(Noting::poisoned(None, 0));
+    let writers = writers(Noting::poisoned(None));
     let mut tasks = Vec::new();
     for (key, revision) in [("a", 0), ("b", 0), ("c", 0), ("d", 3), ("e", 0)] {
         tasks.push(writers.write(key, revision).await);
@@ -123,7 +123,7 @@ async fn who_comes_while_others_are_under_way_goes_with_all_who_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_the_store_does_not_take_spoils_no_other() {
-    let writers = writers(Noting::poisoned(Some("d"), 0));
+    let writers = writers(Noting::poisoned(Some(("d", StoreErrorKind::Invalid))));
     let mut tasks = Vec::new();
     for key in ["a", "b", "c", "d", "e"] {
         tasks.push(writers.write(key, 0).await);
@@ -138,8 +138,62 @@ async fn one_that_the_store_does_not_take_spoils_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_nobody_knows_what_became_of_a_request_each_of_it_is_told_so_and_none_is_sent_again() {
+    for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Deadline] {
+        let writers = writers(Noting::poisoned(Some(("d", kind))));
+        let mut tasks = Vec::new();
+        for key in ["a", "b", "c", "d", "e"] {
+            tasks.push(writers.write(key, 0).await);
+        }
+        writers.store.goes_on.add_permits(10);
+        let mut kinds = Vec::new();
+        for task in tasks {
+            kinds.push(task.await.unwrap().map_err(|error| error.kind).err());
+        }
+        assert_eq!(kinds, [None, None, Some(kind), Some(kind), Some(kind)]);
+        assert_eq!(writers.store.sent()[2..], [["c", "d", "e"]]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_one_key_are_sent_in_the_order_in_which_they_came() {
+    let writers = writers(Noting::poisoned(None));
+    let mut tasks = Vec::new();
+    for (key, revision) in [("x", 0), ("y", 0), ("a", 0), ("b", 0), ("a", 7), ("c", 0)] {
+        tasks.push(writers.write(key, revision).await);
+    }
+    writers.store.goes_on.add_permits(10);
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(
+        writers.store.sent()[2..],
+        [vec!["a", "b"], vec!["a", "c"]],
+        "never two of a key in one request"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nobody_writes_any_longer_all_who_wait_are_told_at_once() {
+    let under_way = writers(Noting::poisoned(None));
+    let writer = Arc::clone(&under_way.writer);
+    let mut tasks = Vec::new();
+    // Two are sent, one waits.
+    for key in ["a", "b", "c"] {
+        tasks.push(under_way.write(key, 0).await);
+    }
+    let begun = tokio::time::Instant::now();
+    drop(under_way);
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap_err().kind, StoreErrorKind::Unavailable);
+    }
+    let error = writer.commit(put("d", 0, 1)).await.unwrap_err();
+    assert_eq!((error.kind, begun.elapsed()), (StoreErrorKind::Unavailable, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_waits_for_any_longer_is_not_sent() {
-    let writers = writers(Noting::poisoned(None, 0));
+    let writers = writers(Noting::poisoned(None));
     let first = [writers.write("a", 0).await, writers.write("b", 0).await];
     let given_up = writers.write("c", 0).await;
     let kept = writers.write("d", 0).await;
@@ -155,7 +209,7 @@ async fn what_nobody_waits_for_any_longer_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_waits_no_longer_than_two_requests_take() {
-    let writers = writers(Noting::poisoned(None, 0));
+    let writers = writers(Noting::poisoned(None));
     let error = writers.write("a", 0).await.await.unwrap().unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Deadline);
 }
