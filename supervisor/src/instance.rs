@@ -41,6 +41,7 @@ use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{ActorRef, registry};
 use tokio::sync::{mpsc, watch};
 
+use crate::config::Metrics;
 use crate::tree::{
     Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
     TreeEvent, TreeStatus, actor_name,
@@ -103,8 +104,8 @@ pub struct PlacementPorts {
     pub objects: Arc<dyn Objects>,
     /// Where values of metrics come from.
     pub providers: Arc<dyn MetricsProviders>,
-    /// Time between rounds of metrics.
-    pub metrics_interval: Duration,
+    /// How they are fetched.
+    pub metrics: Metrics,
     /// How the scheduler decides.
     pub scheduler: Arc<SchedulerConfig>,
 }
@@ -386,7 +387,8 @@ impl Director {
     ) -> (FetcherArguments, SchedulerArguments) {
         let (observed, metrics) = latest::channel();
         let fetcher = FetcherArguments {
-            interval: placement.metrics_interval,
+            interval: placement.metrics.interval,
+            max_age: placement.metrics.max_age,
             objects: Arc::clone(&placement.objects),
             providers: Arc::clone(&placement.providers),
             clock: Arc::clone(&self.ports.clock),

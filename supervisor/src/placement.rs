@@ -1,5 +1,6 @@
 //! Placement's half of the service: its API and what its actors need, on the real adapters.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,15 @@ use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
 use madako_messages::actors::SchedulerMessage;
 use madako_messages::feed::Task;
+use madako_messages::keys;
 use madako_messages::mailbox::Letter;
-use madako_messages::placement::decision::{Explanation, WhatIf};
+use madako_messages::placement::decision::{Decision, Explanation, WhatIf};
 use madako_messages::placement::explainer::{Explainer, NoExplanation};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::objects::Objects;
+use madako_messages::placement::ownership;
 use madako_messages::ports::{Clock, HttpTransport};
-use madako_messages::store::StoreErrorKind;
+use madako_messages::store::{Store, StoreError, StoreErrorKind};
 use madako_metrics_providers::Providers;
 use madako_store::{EtcdStore, Sealing};
 use ractor::rpc::CallResult;
@@ -65,7 +68,7 @@ pub(crate) fn ports(
         prefix: store.prefix().to_owned(),
         objects: Arc::clone(objects),
         providers: Arc::new(Providers::new(Arc::clone(transport))),
-        metrics_interval: placement.metrics.interval,
+        metrics: placement.metrics,
         scheduler: Arc::new(placement.scheduler.clone()),
     }
 }
@@ -148,17 +151,49 @@ pub(crate) struct ApiPorts {
 /// How long the scheduler may take to explain: a pass, and an explanation of every candidate behind it.
 const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks the scheduler of an instance of this process, while it has one.
+/// Asks the scheduler of an instance of this process, while it has one; of others it knows what they kept.
 pub(crate) struct AskScheduler {
     /// Registered name of the scheduler.
     name: String,
+    /// The store at its root.
+    root: Arc<dyn Store>,
+    prefix: String,
 }
 
 impl AskScheduler {
-    /// The scheduler of an instance.
-    pub(crate) fn of(instance: &str) -> Self {
-        Self { name: actor_name(instance, SCHEDULER) }
+    /// The scheduler of an instance, whose prefix in the store it is.
+    pub(crate) fn of(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
+        Self { name: actor_name(instance, SCHEDULER), root, prefix: prefix.to_owned() }
     }
+
+    /// Who decides, and what was kept of the last decision.
+    async fn elsewhere(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
+        let owner = self.root.list(ownership::KEY).await?;
+        let owner = owner.entries.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
+        let prefix = owner.as_deref().unwrap_or(&self.prefix);
+        let leaders = match &owner {
+            Some(_) => self.root.list(&format!("{prefix}{}", keys::LEADER)).await?.entries,
+            // Who leads has not claimed placement: it decides nothing.
+            None => BTreeMap::new(),
+        };
+        // The candidate that came first leads.
+        let leader = leaders.values().min_by_key(|entry| entry.create_revision);
+        let leader = leader.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
+        let last = match &application.namespace {
+            None => None,
+            Some(namespace) => {
+                let key = format!("{prefix}{}{namespace}/{}", keys::PLACEMENT_DECISIONS, application.name);
+                self.root.list(&key).await?.entries.remove(&key).and_then(|entry| last(&key, &entry.value))
+            }
+        };
+        Ok(NoExplanation::Elsewhere { leader, last })
+    }
+}
+
+/// A decision as it was kept.
+fn last(key: &str, value: &[u8]) -> Option<Box<Decision>> {
+    let read = serde_json::from_slice(value);
+    read.map_err(|error| tracing::warn!(key, %error, "what was kept of placement cannot be read")).ok()
 }
 
 #[async_trait]
@@ -168,13 +203,16 @@ impl Explainer for AskScheduler {
         application: ObjectKey,
         what_if: WhatIf,
     ) -> Result<Box<Explanation>, NoExplanation> {
-        let scheduler = registry::where_is(&self.name).ok_or(NoExplanation::Elsewhere)?;
+        let Some(scheduler) = registry::where_is(&self.name) else {
+            return Err(self.elsewhere(&application).await?);
+        };
         let scheduler = ActorRef::<Letter<SchedulerMessage>>::from(scheduler);
-        let letter = |reply| SchedulerMessage::Explain { application, what_if, reply }.into();
+        let asked = application.clone();
+        let letter = |reply| SchedulerMessage::Explain { application: asked, what_if, reply }.into();
         match scheduler.call(letter, Some(EXPLAIN_DEADLINE)).await {
             Ok(CallResult::Success(answer)) => Ok(answer?),
             Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),
-            Ok(CallResult::SenderError) | Err(_) => Err(NoExplanation::Elsewhere),
+            Ok(CallResult::SenderError) | Err(_) => Err(self.elsewhere(&application).await?),
         }
     }
 }

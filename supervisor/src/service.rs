@@ -240,9 +240,14 @@ impl Service {
                 if placement.controllers {
                     ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
                 }
-                let explainer = AskScheduler::of(&options.instance.id);
-                let explainer = placement.controllers.then(|| Arc::new(explainer) as Arc<dyn Explainer>);
-                let given = ApiPorts { objects, clock: Arc::clone(&ports.clock), transport, explainer };
+                let (id, root) = (&options.instance.id, Arc::new(store.at_root()));
+                let explainer: Arc<dyn Explainer> = Arc::new(AskScheduler::of(id, root, store.prefix()));
+                let given = ApiPorts {
+                    objects,
+                    clock: Arc::clone(&ports.clock),
+                    transport,
+                    explainer: Some(explainer),
+                };
                 let seed = options.instance.seed;
                 let ready = placement::api(placement, given, options.version, http, seed).await;
                 Some(ready.map_err(ServiceError::Placement)?)

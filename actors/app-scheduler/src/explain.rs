@@ -169,7 +169,7 @@ fn with(
     let nothing = MetricsObserved { revision: 0, at: input.now, metrics: BTreeMap::new() };
     let mut observed = input.metrics.cloned().unwrap_or(nothing);
     for (name, raw) in &what_if.with {
-        let meant = meant(input, application, name);
+        let meant = meant(input, application, what_if, name);
         if meant.is_empty() {
             let (metric, application) = (name.clone(), application.clone());
             return Err(ExplainError::UnknownMetric { metric, application });
@@ -198,13 +198,17 @@ fn with(
 fn meant<'a>(
     input: &PassInput<'a>,
     application: &ObjectKey,
+    what_if: &WhatIf,
     name: &str,
 ) -> Vec<(MetricKey, Definition, &'a MetricSpec)> {
     let all = input.config.candidates == Candidates::All;
     let snapshot = input.snapshot;
     let global = snapshot.of::<GlobalMetric>().map(|Seen { stored, value }| (stored, &value.spec));
     let namespaced = snapshot.of::<Metric>().map(|Seen { stored, value }| (stored, &value.spec));
-    let namespaced = namespaced.filter(|(stored, _)| all || stored.key.namespace == application.namespace);
+    let namespaced = namespaced.filter(|(stored, _)| {
+        (all || stored.key.namespace == application.namespace)
+            && what_if.reaches(stored.key.namespace.as_deref())
+    });
     global
         .chain(namespaced)
         .map(|(stored, spec)| {
@@ -245,7 +249,7 @@ fn left_out(
         .without
         .iter()
         .map(|name| {
-            find(input, application, name).ok_or_else(|| ExplainError::UnknownCluster {
+            find(input, application, what_if, name).ok_or_else(|| ExplainError::UnknownCluster {
                 cluster: name.clone(),
                 application: application.clone(),
             })
@@ -255,11 +259,12 @@ fn left_out(
 
 /// A cluster by its name, or `<namespace>/<name>`: one of the application's namespace before others, where those are
 /// candidates.
-fn find(input: &PassInput<'_>, application: &ObjectKey, name: &str) -> Option<ObjectKey> {
+fn find(input: &PassInput<'_>, application: &ObjectKey, what_if: &WhatIf, name: &str) -> Option<ObjectKey> {
     let all = input.config.candidates == Candidates::All;
     let own = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name);
-    let mut clusters = input.snapshot.of::<Cluster>().map(|seen| &seen.stored.key);
-    if input.snapshot.get(&own).is_some() {
+    let clusters = input.snapshot.of::<Cluster>().map(|seen| &seen.stored.key);
+    let mut clusters = clusters.filter(|key| what_if.reaches(key.namespace.as_deref()));
+    if input.snapshot.get(&own).is_some() && what_if.reaches(own.namespace.as_deref()) {
         return Some(own);
     }
     let named = |key: &&ObjectKey| match name.split_once('/') {

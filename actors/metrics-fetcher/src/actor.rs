@@ -12,9 +12,7 @@ use madako_messages::placement::follow::{Followed, follow};
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::objects::Objects;
 use madako_messages::placement::ownership::Ownership;
-use madako_messages::placement::providers::{
-    MAX_AGE_INTERVALS, MetricsProviders, PROVIDER_DEADLINE, Samples,
-};
+use madako_messages::placement::providers::{MetricsProviders, PROVIDER_DEADLINE, Samples};
 use madako_messages::placement::tagged::Variants;
 use madako_messages::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -27,14 +25,17 @@ use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
 /// Of an interval, the part that a fetch may take at most, in percent: [`PROVIDER_DEADLINE`] of shorter rounds.
 const DEADLINE_PERCENT: u32 = 67;
 
-/// Providers that are asked at the same time: with a deadline of 10 s, even 24 that hang are all heard in a round.
-pub const AT_ONCE: usize = 16;
+/// Providers that are asked at the same time: 16 of one namespace, 10 of those that failed last. With a deadline of 10 s,
+/// even 24 that begin to hang in one namespace are all heard in a round.
+pub const AT_ONCE: usize = 32;
 
 /// What the fetcher is given.
 #[derive(Clone)]
 pub struct FetcherArguments {
     /// Time between rounds (`metrics_interval`).
     pub interval: Duration,
+    /// How old the last good value may get (`metric_max_age`).
+    pub max_age: Duration,
     /// Placement's resources.
     pub objects: Arc<dyn Objects>,
     /// The providers.
@@ -102,7 +103,7 @@ impl Actor for Fetcher {
         given: FetcherArguments,
     ) -> Result<FetcherState, ActorProcessingErr> {
         let settings = Settings {
-            max_age: given.interval * MAX_AGE_INTERVALS,
+            max_age: given.max_age,
             deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
             at_once: AT_ONCE,
         };

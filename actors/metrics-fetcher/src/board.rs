@@ -29,7 +29,7 @@ pub struct Settings {
     pub max_age: Duration,
     /// Time that one fetch has.
     pub deadline: Duration,
-    /// Providers that are asked at the same time.
+    /// Providers that are asked at the same time, tables not counted.
     pub at_once: usize,
 }
 
@@ -241,13 +241,9 @@ impl Board {
         }
         let sources: Vec<&Source> = self.tracks.values().filter_map(Track::source).collect();
         self.providers.keep(&sources);
-        for (key, track) in &mut self.tracks {
-            if !track.is_pending() {
-                continue;
-            }
-            let Some(source) = track.source() else { continue };
-            if let Some(error) = self.providers.want(source) {
-                track.answer(key, &Err(error), now);
+        for track in self.tracks.values().filter(|track| track.is_pending()) {
+            if let Some(source) = track.source() {
+                self.providers.want(source);
             }
         }
         self.settle();

@@ -1,6 +1,5 @@
-//! Spares a provider that is down: what failed several times is asked for in fewer rounds.
-
-use madako_messages::placement::providers::FetchError;
+//! Spares a provider that is down: what failed several times is asked for in fewer rounds. What is new is asked for at
+//! once all the same: nothing that others met says how it is.
 
 /// Fetches that fail one after the other before rounds are skipped. As many as there are rounds in the time for
 /// which a last good value counts: one slow answer changes nothing.
@@ -15,14 +14,12 @@ pub const MOST_SKIPPED: u32 = 3;
 pub struct Breaker {
     failures: u32,
     skip: u32,
-    why: Option<FetchError>,
 }
 
 impl Breaker {
     /// A fetch gave nothing because of the provider. Whether it counts as down from now on.
-    pub fn failed(&mut self, why: FetchError) -> bool {
+    pub fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
-        self.why = Some(why);
         if self.failures >= FAILURES {
             // 1, then 3.
             let times = (self.failures - FAILURES + 1).min(MOST_SKIPPED);
@@ -45,10 +42,10 @@ impl Breaker {
         asks
     }
 
-    /// Why the provider is not asked before the next round that [`Breaker::round`] lets through.
+    /// Fetches that failed one after the other until now.
     #[must_use]
-    pub fn open(&self) -> Option<&FetchError> {
-        self.why.as_ref().filter(|_| self.skip > 0)
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// Whether the provider counts as down.

@@ -4,6 +4,7 @@ mod board;
 mod bounds;
 mod breaker;
 mod catalog;
+mod fairness;
 mod properties;
 pub(crate) mod store;
 mod trust;

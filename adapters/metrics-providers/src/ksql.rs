@@ -24,7 +24,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     let Some((first, others)) = names.split_first() else { return Samples::new() };
     let answer = ask(spec, first, exchange).await;
     if let Err(error) = &answer
-        && error.is_providers()
+        && is_servers(error)
     {
         // What does not answer the first need not be asked for the others.
         return all_failed(&names, error);
@@ -39,6 +39,16 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     let mut samples: Samples = asked.collect().await;
     samples.insert((*first).to_owned(), answer);
     samples
+}
+
+/// Whether an error says that no other query can be answered either. What the server says of one query, it says of that
+/// query; one that it cannot read has status 400.
+fn is_servers(error: &FetchError) -> bool {
+    match error {
+        FetchError::Status { status, .. } => *status != 400,
+        FetchError::Refused { .. } | FetchError::Malformed { .. } => false,
+        other => other.is_providers(),
+    }
 }
 
 async fn ask<T: HttpTransport + ?Sized>(
@@ -72,8 +82,8 @@ async fn ask<T: HttpTransport + ?Sized>(
     let Some(row) = parts.get(1).and_then(|part| part.get("row")) else {
         return Err(FetchError::NotFound { expected: "a row with this name" });
     };
-    let value =
-        row.pointer("/columns/0").ok_or_else(|| malformed("[1].row.columns[0]: missing".to_owned()))?;
+    let missing = FetchError::NotFound { expected: "a column in the row with this name" };
+    let value = row.pointer("/columns/0").ok_or(missing)?;
     Ok(Sample { value: number::from_json(value)?, note: None })
 }
 

@@ -38,16 +38,63 @@ pub(crate) async fn commit(
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
+    outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(StoreErrorKind::Other, UNREASONED))
+}
+
+/// Runs several transactions in one request: nested in one that has no condition of its own. Each has its own outcome;
+/// those that are committed get the same revision. Sent once. No two may touch the same key.
+pub(crate) async fn commit_together(
+    lines: &Lines,
+    namespace: &Namespace,
+    transactions: Vec<Transaction>,
+) -> Result<Vec<Outcome>, StoreError> {
+    // No keys: what one of them is told must not name what others write.
+    let object = format!("{} transactions at a time", transactions.len());
+    let nested: Vec<_> =
+        transactions.iter().map(|transaction| TxnOp::txn(txn(namespace, transaction))).collect();
+    let all = Txn::new().and_then(nested);
+    let answer = lines
+        .request(Operation::Commit, &object, lines.timeout(), |line| {
+            let all = all.clone();
+            async move { line.kv().txn(all).await }
+        })
+        .await?;
+    let revision = answer.header().map_or(0, |header| header.revision());
+    // The store took the request: what it wrote cannot be said.
+    let fail = |why: &str| StoreError {
+        operation: Operation::Commit.of(&object),
+        kind: StoreErrorKind::Unavailable,
+        why: why.to_owned(),
+    };
+    let answers = answer.op_responses();
+    if answers.len() != transactions.len() {
+        return Err(fail("the store answered another number of transactions"));
+    }
+    let outcomes = transactions.into_iter().zip(answers).map(|(transaction, answer)| match answer {
+        TxnOpResponse::Txn(answer) => {
+            outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(UNREASONED))
+        }
+        _ => Err(fail("the store answered something else than a transaction")),
+    });
+    outcomes.collect()
+}
+
+const UNREASONED: &str = "the store refused it, though every condition holds";
+
+/// What became of a transaction; `None`: the answer contradicts itself.
+fn outcome(
+    namespace: &Namespace,
+    transaction: Transaction,
+    answer: TxnResponse,
+    revision: i64,
+) -> Option<Outcome> {
     if answer.succeeded() {
-        return Ok(Outcome::Committed { revision });
+        return Some(Outcome::Committed { revision });
     }
     let found = found(namespace, answer);
     let failed: Vec<_> =
         transaction.conditions.into_iter().filter(|condition| !holds(condition, &found)).collect();
-    if failed.is_empty() {
-        return Err(fail(StoreErrorKind::Other, "the store refused it, though every condition holds"));
-    }
-    Ok(Outcome::Refused { failed })
+    (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
 /// What a transaction is about, in few words.

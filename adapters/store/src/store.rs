@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::campaign::{self, Tenures};
-use crate::commit::commit;
+use crate::commit::{commit, commit_together};
 use crate::config::{ConfigError, StoreConfig};
 use crate::lines::{BoxedStream, Lines, Target};
 use crate::list::{What, list, revision};
@@ -117,6 +117,24 @@ impl EtcdStore {
         Ok(revision(&self.lines).await?)
     }
 
+    /// Several transactions in one request; see [`commit_together`].
+    pub(crate) async fn commit_together(
+        &self,
+        transactions: Vec<Transaction>,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        let sealed = transactions.into_iter().map(|transaction| self.sealed(transaction));
+        commit_together(&self.lines, &self.namespace, sealed.collect::<Result<_, _>>()?).await
+    }
+
+    /// The transaction as it is sent: every secret in it is sealed.
+    fn sealed(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
+        self.sealing.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| StoreError {
+            operation: "commit".to_owned(),
+            kind: StoreErrorKind::Invalid,
+            why: error.to_string(),
+        })
+    }
+
     /// The deadline of a request.
     pub(crate) fn deadline(&self) -> Duration {
         self.lines.timeout()
@@ -141,12 +159,7 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        let sealed = self.sealing.transaction(transaction, |key| self.namespace.absolute(key));
-        let transaction = sealed.map_err(|error| StoreError {
-            operation: "commit".to_owned(),
-            kind: StoreErrorKind::Invalid,
-            why: error.to_string(),
-        })?;
+        let transaction = self.sealed(transaction)?;
         commit(&self.lines, &self.namespace, transaction).await
     }
 

@@ -7,6 +7,8 @@
 //!
 //! Does not: decide.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -34,6 +36,51 @@ pub struct Decision {
     pub gain: Option<Gain>,
     /// How many clusters there were, and what became of them.
     pub clusters: Counts,
+}
+
+/// The name that stands in a decision for a resource that is not shown. No resource can have it.
+pub const HIDDEN: &str = "(hidden)";
+
+impl Decision {
+    /// Takes away what says something of resources that are not shown: which they are, their scores, and the names of
+    /// their metrics.
+    pub fn hide(&mut self, shows: impl Fn(&ObjectKey) -> bool) {
+        for ranked in [&mut self.best, &mut self.runner_up] {
+            ranked.take_if(|ranked| !shows(&ranked.target));
+        }
+        let hide = |key: &mut ObjectKey| {
+            if !shows(key) {
+                *key = ObjectKey::new(key.kind, None, HIDDEN);
+            }
+        };
+        let hide_metrics = |metrics: &mut Vec<String>| {
+            metrics.retain(|metric| {
+                let namespace = metric.split_once('/').map(|(namespace, _)| namespace);
+                namespace
+                    .is_none_or(|namespace| shows(&ObjectKey::new(Kind::Cluster, Some(namespace), HIDDEN)))
+            });
+        };
+        match &mut self.outcome {
+            Outcome::Bound { to } => hide(to),
+            Outcome::Stays { on, why } => {
+                hide(on);
+                if let Stay::WaitsForMetric { metrics, .. } = why {
+                    hide_metrics(metrics);
+                }
+            }
+            Outcome::Moved { from: on, to, .. } | Outcome::Held { on, to, .. } => {
+                hide(on);
+                hide(to);
+            }
+            Outcome::Creates { cluster, cloud } => {
+                hide(cluster);
+                hide(cloud);
+            }
+            Outcome::WaitsForCluster { cluster } => hide(cluster),
+            Outcome::WaitsForMetric { metrics, .. } => hide_metrics(metrics),
+            Outcome::Degraded { .. } | Outcome::Failed | Outcome::LeftAlone { .. } => {}
+        }
+    }
 }
 
 /// What was decided.
@@ -374,6 +421,9 @@ pub struct WhatIf {
     pub with: Vec<(String, f64)>,
     /// Names of clusters that are left out.
     pub without: Vec<String>,
+    /// Namespaces whose clusters and metrics may be meant: others are for whoever asks as if they were not there.
+    /// `None`: all.
+    pub namespaces: Option<BTreeSet<String>>,
 }
 
 impl WhatIf {
@@ -381,6 +431,13 @@ impl WhatIf {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.with.is_empty() && self.without.is_empty()
+    }
+
+    /// Whether what is in a namespace may be meant.
+    #[must_use]
+    pub fn reaches(&self, namespace: Option<&str>) -> bool {
+        let among = |all: &BTreeSet<String>| namespace.is_some_and(|namespace| all.contains(namespace));
+        self.namespaces.as_ref().is_none_or(among)
     }
 }
 

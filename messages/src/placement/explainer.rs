@@ -2,21 +2,34 @@
 
 use async_trait::async_trait;
 
-use super::decision::{ExplainError, Explanation, WhatIf};
+use super::decision::{Decision, ExplainError, Explanation, WhatIf};
 use super::kind::ObjectKey;
+use crate::store::StoreError;
 
 /// Why there is no explanation.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoExplanation {
     /// This instance decides nothing about placement now: it does not lead, or another prefix does.
-    #[error("this instance does not decide about placement now; ask the one that leads")]
-    Elsewhere,
+    #[error("this instance does not decide about placement now; ask the one that leads{}", on(leader.as_deref()))]
+    Elsewhere {
+        /// The host of the one that decides; `None`: nobody does.
+        leader: Option<String>,
+        /// What it decided last, as far as it was kept.
+        last: Option<Box<Decision>>,
+    },
+    /// Who decides, and what was decided, cannot be read.
+    #[error(transparent)]
+    Unread(#[from] StoreError),
     /// The scheduler did not answer in time.
     #[error("the scheduler did not answer in time")]
     Unanswered,
     /// The question has no answer.
     #[error(transparent)]
     Refused(#[from] ExplainError),
+}
+
+fn on(leader: Option<&str>) -> String {
+    leader.map_or_else(|| " (nobody does now)".to_owned(), |host| format!(", on {host}"))
 }
 
 /// Explains decisions.

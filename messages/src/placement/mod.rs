@@ -46,6 +46,7 @@ mod rules;
 mod update;
 
 pub use constraint::{LabelConstraint, MetricConstraint};
+pub use rules::cluster_template;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use super::metadata::ReasonCode;
 /// next. A decision that needs a value which was never fetched waits about as long.
 pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// For how many rounds the last good value counts (the issue's `metric_max_age`).
+/// For how many rounds the last good value counts where `metric_max_age` is not set.
 pub const MAX_AGE_INTERVALS: u32 = 3;
 
 /// A value as a provider gave it.

@@ -5,14 +5,17 @@
 //! that its files can be used as they are.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use madako_app_scheduler::{Candidates, SchedulerConfig};
 use madako_http::placement::{Authorization, Settings};
-use madako_messages::input::Problems;
+use madako_messages::input::{Problem, Problems};
+use madako_messages::placement::cluster_template;
 use madako_messages::placement::fit::Compared;
 use madako_messages::placement::free::JsonObject;
+use madako_messages::placement::providers::MAX_AGE_INTERVALS;
 use madako_store::{Sealing, Secret};
 
 use super::document::Fields;
@@ -127,10 +130,24 @@ impl Authentication {
 pub struct Metrics {
     /// Time between rounds.
     pub interval: Duration,
+    /// How old the last good value may get before it counts no longer.
+    pub max_age: Duration,
+}
+
+impl Metrics {
+    /// With this time between rounds, and nothing else said.
+    #[must_use]
+    pub fn every(interval: Duration) -> Self {
+        Self { interval, max_age: interval * MAX_AGE_INTERVALS }
+    }
 }
 
 /// Time between rounds of metrics (issue 4, section 3).
 const METRICS_INTERVAL: Duration = Duration::from_secs(15);
+/// Greatest time between rounds: what is older says nothing of the present.
+const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
+/// Greatest age of a value that counts.
+const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);
 
 impl Default for Placement {
     /// What an empty section means.
@@ -139,7 +156,7 @@ impl Default for Placement {
             controllers: true,
             api: default_api(),
             scheduler: SchedulerConfig::default(),
-            metrics: Metrics { interval: METRICS_INTERVAL },
+            metrics: Metrics::every(METRICS_INTERVAL),
             encryption: Sealing::default(),
         }
     }
@@ -185,23 +202,41 @@ pub(super) fn read(
         Some(scheduler) => read_scheduler(scheduler, problems, warnings, &mut ignored),
         None => SchedulerConfig::default(),
     };
-    let interval = section.text("metrics_interval", problems).map_or(METRICS_INTERVAL, |text| {
-        match duration::parse(&text) {
-            Ok(interval) if (1..=3_600).contains(&interval.as_secs()) => return interval,
-            Ok(_) => section.report("metrics_interval", format!("{text:?}"), "between 1s and 1h", problems),
-            Err(expected) => {
-                section.report("metrics_interval", format!("{text:?}"), expected.to_string(), problems);
-            }
-        }
-        METRICS_INTERVAL
-    });
+    let metrics = read_metrics(&mut section, problems);
     let encryption = section.section("encryption", problems);
     let encryption = encryption.map_or_else(Sealing::default, |section| encryption::read(section, problems));
     section.finish(problems);
     if !ignored.is_empty() {
         warnings.push(format!("keys of Krake that have no effect here: {}", ignored.join(", ")));
     }
-    (Placement { controllers, api, scheduler, metrics: Metrics { interval }, encryption }, secret)
+    (Placement { controllers, api, scheduler, metrics, encryption }, secret)
+}
+
+fn read_metrics(section: &mut Fields, problems: &mut Problems) -> Metrics {
+    let within = Duration::from_secs(1)..=MAX_METRICS_INTERVAL;
+    let interval = read_span(section, "metrics_interval", within, "between 1s and 1h", problems);
+    let metrics = Metrics::every(interval.unwrap_or(METRICS_INTERVAL));
+    // A value that is too old before the next round comes would come and go.
+    let within = metrics.interval..=MAX_METRIC_AGE;
+    let expected = "between `metrics_interval` and 24h";
+    let max_age = read_span(section, "metric_max_age", within, expected, problems);
+    Metrics { max_age: max_age.unwrap_or(metrics.max_age), ..metrics }
+}
+
+fn read_span(
+    section: &mut Fields,
+    name: &'static str,
+    within: RangeInclusive<Duration>,
+    expected: &str,
+    problems: &mut Problems,
+) -> Option<Duration> {
+    let text = section.text(name, problems)?;
+    match duration::parse(&text) {
+        Ok(span) if within.contains(&span) => return Some(span),
+        Ok(_) => section.report(name, format!("{text:?}"), expected, problems),
+        Err(expected) => section.report(name, format!("{text:?}"), expected.to_string(), problems),
+    }
+    None
 }
 
 fn default_api() -> Api {
@@ -439,7 +474,17 @@ fn read_tosca(
     let read = super::document::value(&text)
         .and_then(|template| JsonObject::from_text(&template.to_string()).map_err(|error| error.to_string()));
     match read {
-        Ok(template) => Some(template),
+        Ok(template) => match cluster_template(&template).finish("the template") {
+            Ok(()) => Some(template),
+            Err(error) => {
+                // Otherwise clusters would be stored that no client of Krake's can read.
+                for Problem { field, got, expected } in error.problems {
+                    let got = if got.is_empty() { "nothing".to_owned() } else { got };
+                    fields.report("tosca_file", format!("{path:?}: `{field}` is {got}"), expected, problems);
+                }
+                None
+            }
+        },
         Err(why) => {
             let expected = "the path of a TOSCA template in YAML";
             fields.report("tosca_file", format!("{path:?}: {why}"), expected, problems);

@@ -122,6 +122,7 @@ fn placement_defaults() -> BTreeMap<String, String> {
     [
         ("controllers", controllers.to_string()),
         ("metrics_interval", format!("{}s", metrics.interval.as_secs())),
+        ("metric_max_age", format!("{}s", metrics.max_age.as_secs())),
         ("api.max_request_bytes", api.settings.body_bytes.to_string()),
         ("api.etcd.retry_transactions", api.settings.retry_transactions.to_string()),
         ("api.docs.problem_base_url", api.settings.problem_base_url.clone()),

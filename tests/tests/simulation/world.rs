@@ -18,6 +18,7 @@ use madako_messages::ports::Clock;
 use madako_metrics_providers::Providers;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
+use madako_supervisor::config::Metrics;
 use madako_supervisor::instance::{Instance, InstanceOptions, PlacementPorts, Ports};
 
 use crate::checker::{Checker, Overheard};
@@ -205,7 +206,7 @@ impl World {
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
             providers: Arc::new(Providers::new(Arc::new(self.prometheus.clone()))),
-            metrics_interval: METRICS_INTERVAL,
+            metrics: Metrics::every(METRICS_INTERVAL),
             scheduler: Arc::new(SchedulerConfig {
                 reschedule_after: RESCHEDULE_AFTER,
                 max_moves: MAX_MOVES,

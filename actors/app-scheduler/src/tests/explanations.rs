@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use madako_messages::placement::decision::{Dropped, ExplainError, Explanation, Outcome, WhatIf};
 use madako_messages::placement::fit::Unmet;
 use madako_messages::placement::kind::{Kind, ObjectKey};
@@ -113,6 +115,8 @@ fn the_metric_of_a_namespace_is_meant_by_its_name_or_with_its_namespace_where_it
             assert_eq!(told.is_ok(), known, "{name} {candidates:?}");
             let moves = |told: Explanation| matches!(told.decision.outcome, Outcome::Moved { to, .. } if to.name == "far");
             assert_eq!(told.is_ok_and(moves), known, "{name} {candidates:?}");
+            let unseen = WhatIf { namespaces: Some(BTreeSet::from([NAMESPACE.to_owned()])), ..with };
+            assert!(matches!(asked(&world, &unseen), Err(ExplainError::UnknownMetric { .. })), "{name}");
         }
         let with = WhatIf { with: vec![("other/theirs".to_owned(), 1.0)], ..WhatIf::default() };
         assert!(matches!(asked(&world, &with), Err(ExplainError::UnknownMetric { .. })));
@@ -145,6 +149,9 @@ fn a_cluster_of_another_namespace_can_be_left_out_where_it_is_a_candidate() {
         for name in ["far", "else/far"] {
             let without = WhatIf { without: vec![name.to_owned()], ..WhatIf::default() };
             assert_eq!(asked(&world, &without).is_ok(), known, "{name} {candidates:?}");
+            // For who does not see its namespace it is not there.
+            let unseen = WhatIf { namespaces: Some(BTreeSet::from([NAMESPACE.to_owned()])), ..without };
+            assert!(matches!(asked(&world, &unseen), Err(ExplainError::UnknownCluster { .. })), "{name}");
         }
     }
 }

@@ -12,7 +12,7 @@ use madako_messages::mailbox::Letter;
 use madako_messages::placement::core::MetricsProviderKind;
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::metrics::MetricsObserved;
+use madako_messages::placement::metrics::{MetricKey, MetricsObserved};
 use madako_messages::placement::object_value::Object;
 use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::placement::ownership::Ownership;
@@ -200,6 +200,7 @@ impl World {
         let (publisher, observed) = latest::channel();
         let given = FetcherArguments {
             interval: INTERVAL,
+            max_age: INTERVAL * 3,
             objects: Arc::clone(&store) as Arc<dyn Objects>,
             providers: Arc::clone(&providers) as Arc<dyn MetricsProviders>,
             clock: Arc::new(PausedClock(Instant::now())),
@@ -240,10 +241,16 @@ impl Drop for World {
 
 /// A provider `name` at the URL `name` with one metric `name`, and a cluster that refers to it.
 fn one(name: &str) -> Vec<Object> {
+    one_in(None, name)
+}
+
+/// The same in a namespace.
+fn one_in(namespace: Option<&str>, name: &str) -> Vec<Object> {
+    let key = MetricKey { namespace: namespace.map(str::to_owned), name: name.to_owned() };
     vec![
-        prometheus(None, name, name),
-        metric(&global(name), name, name, 0.0, 10.0),
-        cluster("n", name, &[reference(name, false)]),
+        prometheus(namespace, name, name),
+        metric(&key, name, name, 0.0, 10.0),
+        cluster(namespace.unwrap_or("n"), name, &[reference(name, namespace.is_some())]),
     ]
 }
 
@@ -304,7 +311,7 @@ async fn what_is_new_is_asked_within_the_round() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
-    let slow: Vec<String> = (0..AT_ONCE - 1).map(|number| format!("slow{number}")).collect();
+    let slow: Vec<String> = (0..AT_ONCE / 2 - 1).map(|number| format!("slow{number}")).collect();
     let mut objects: Vec<Object> = slow.iter().flat_map(|name| one(name)).collect();
     objects.extend(one("quick"));
     let mut world = World::start(Vec::new()).await;
@@ -334,8 +341,10 @@ async fn not_more_providers_are_asked_at_once_than_may_be() {
     for name in &names {
         world.providers.say(name, Duration::from_secs(1), Ok(1.0));
     }
-    for object in names.iter().flat_map(|name| one(name)) {
-        world.objects.put(object);
+    for (number, name) in names.iter().enumerate() {
+        for object in one_in(["n", "m", "k"].get(number % 4).copied(), name) {
+            world.objects.put(object);
+        }
     }
     let revision = world.objects.now_revision();
     let observed = world.until(|observed| observed.revision == revision).await;

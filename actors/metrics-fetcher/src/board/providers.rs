@@ -5,11 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::providers::{FetchError, Samples};
+use madako_messages::placement::providers::Samples;
 
 use super::{Fetch, Notice};
 use crate::breaker::Breaker;
 use crate::catalog::{ProviderKey, Source};
+
+/// Of the places, the part that one namespace has at most: the others can always be asked.
+const NAMESPACE_PART: usize = 2;
+
+/// Of the places, the part that providers have at most which failed last: who does not answer is who takes long. Less
+/// than a namespace has, so that those of it that answer are asked as well.
+const FAILING_PART: usize = 3;
+
+const _: () = assert!(FAILING_PART > NAMESPACE_PART);
 
 /// A fetch that lasts this many deadlines is lost: the port promises one.
 const LOST_AFTER: u32 = 2;
@@ -67,18 +76,14 @@ impl Providers {
         }
     }
 
-    /// A metric is to be asked for at once. Why it is not, if its provider is down; otherwise an answer will come.
-    pub(super) fn want(&mut self, source: &Source) -> Option<FetchError> {
-        let provider = self.all.get_mut(&source.provider)?;
-        if let Some(why) = provider.breaker.open() {
-            return Some(why.clone());
-        }
+    /// A metric is to be asked for at once, even if its provider counts as down: what others met is no answer for it.
+    pub(super) fn want(&mut self, source: &Source) {
+        let Some(provider) = self.all.get_mut(&source.provider) else { return };
         let is_asked = provider.asked.as_ref().is_some_and(|asked| asked.names.contains(source.there()));
         if !is_asked {
             provider.due.insert(source.there().to_owned());
             self.enqueue(&source.provider);
         }
-        None
     }
 
     /// A round begins for a provider.
@@ -94,23 +99,35 @@ impl Providers {
         self.enqueue(key);
     }
 
-    /// Fetches to begin now, as many as may run.
+    /// Fetches to begin now: every table, as nobody has to be waited for, and of the others as many as may run.
     pub(super) fn start(&mut self, elapsed: Duration, deadline: Duration, at_once: usize) -> Vec<Fetch> {
-        let running = self.all.values().filter(|provider| provider.asked.is_some()).count();
-        let mut fetches = Vec::new();
-        while running + fetches.len() < at_once {
-            let Some(key) = self.queue.pop_front() else { break };
-            let Some(provider) = self.all.get_mut(&key) else { continue };
-            if provider.asked.is_some() || provider.due.is_empty() {
-                continue;
-            }
-            self.last += 1;
-            let names = std::mem::take(&mut provider.due);
-            provider.asked = Some(Asked { fetch: self.last, since: elapsed, names: names.clone() });
-            let kind = Arc::clone(&provider.kind);
-            fetches.push(Fetch { id: self.last, provider: key, kind, names, deadline });
+        let all = &self.all;
+        self.queue.retain(|key| all.get(key).is_some_and(Provider::waits));
+        let (tables, others): (VecDeque<_>, VecDeque<_>) =
+            self.queue.drain(..).partition(|key| all.get(key).is_some_and(Provider::is_table));
+        self.queue = others;
+        let mut places = Places::new(at_once);
+        for (key, provider) in all.iter().filter(|(_, provider)| provider.asked.is_some()) {
+            places.take(key, provider);
         }
-        fetches
+        let mut begun: Vec<ProviderKey> = tables.into();
+        while let Some(at) = places.first(&self.queue, all) {
+            let Some(key) = self.queue.remove(at) else { break };
+            if let Some(provider) = all.get(&key) {
+                places.take(&key, provider);
+            }
+            begun.push(key);
+        }
+        begun.into_iter().filter_map(|key| self.begin(key, elapsed, deadline)).collect()
+    }
+
+    fn begin(&mut self, key: ProviderKey, elapsed: Duration, deadline: Duration) -> Option<Fetch> {
+        let provider = self.all.get_mut(&key)?;
+        self.last += 1;
+        let names = std::mem::take(&mut provider.due);
+        provider.asked = Some(Asked { fetch: self.last, since: elapsed, names: names.clone() });
+        let kind = Arc::clone(&provider.kind);
+        Some(Fetch { id: self.last, provider: key, kind, names, deadline })
     }
 
     /// Whether a fetch runs whose answer is wanted.
@@ -149,7 +166,7 @@ impl Providers {
             return breaker.answered().then_some(Notice::Up { provider });
         }
         let why = errors.next().flatten().filter(|error| !error.is_definition())?.clone();
-        breaker.failed(why.clone()).then_some(Notice::Down { provider, why })
+        breaker.failed().then_some(Notice::Down { provider, why })
     }
 
     /// The kinds of those that count as down.
@@ -159,10 +176,70 @@ impl Providers {
 
     /// Puts a provider at the end of the queue, unless it waits already or has nothing due.
     fn enqueue(&mut self, key: &ProviderKey) {
-        let idle =
-            self.all.get(key).is_some_and(|provider| provider.asked.is_none() && !provider.due.is_empty());
-        if idle && !self.queue.contains(key) {
+        if self.all.get(key).is_some_and(Provider::waits) && !self.queue.contains(key) {
             self.queue.push_back(key.clone());
         }
+    }
+}
+
+impl Provider {
+    /// Whether it is to be asked, and is not being asked.
+    fn waits(&self) -> bool {
+        self.asked.is_none() && !self.due.is_empty()
+    }
+
+    fn is_table(&self) -> bool {
+        matches!(*self.kind, MetricsProviderKind::Static(_))
+    }
+
+    fn failed_last(&self) -> bool {
+        self.breaker.failures() > 0
+    }
+}
+
+/// The places of providers that are being asked. Nobody's hanging providers take those of others: one namespace (and
+/// what is everybody's) has half of them at most, and all that failed last have a third.
+struct Places {
+    at_once: usize,
+    taken: usize,
+    by_failing: usize,
+    by_namespace: BTreeMap<Option<String>, usize>,
+}
+
+impl Places {
+    fn new(at_once: usize) -> Self {
+        Self { at_once, taken: 0, by_failing: 0, by_namespace: BTreeMap::new() }
+    }
+
+    fn take(&mut self, key: &ProviderKey, provider: &Provider) {
+        if provider.is_table() {
+            return;
+        }
+        self.taken += 1;
+        self.by_failing += usize::from(provider.failed_last());
+        *self.by_namespace.entry(key.namespace.clone()).or_default() += 1;
+    }
+
+    fn of(&self, key: &ProviderKey) -> usize {
+        self.by_namespace.get(&key.namespace).copied().unwrap_or_default()
+    }
+
+    /// Who of those that wait comes first: who did not fail last, then whose namespace has the fewest places, then who
+    /// failed less often, then who waited longer.
+    fn first(&self, queue: &VecDeque<ProviderKey>, all: &BTreeMap<ProviderKey, Provider>) -> Option<usize> {
+        if self.taken >= self.at_once {
+            return None;
+        }
+        let of_failing = (self.at_once / FAILING_PART).max(1);
+        let of_namespace = (self.at_once / NAMESPACE_PART).max(1);
+        let waiting = queue.iter().enumerate().filter_map(|(at, key)| Some((at, key, all.get(key)?)));
+        waiting
+            .filter(|(_, key, provider)| {
+                self.of(key) < of_namespace && (self.by_failing < of_failing || !provider.failed_last())
+            })
+            .min_by_key(|(at, key, provider)| {
+                (provider.failed_last(), self.of(key), provider.breaker.failures(), *at)
+            })
+            .map(|(at, ..)| at)
     }
 }

@@ -43,7 +43,7 @@ impl Bench {
         Moment { at: datetime!(2026-01-01 00:00 UTC) + elapsed, elapsed }
     }
 
-    fn put(&mut self, objects: Vec<Object>) {
+    pub(super) fn put(&mut self, objects: Vec<Object>) {
         let changes: Vec<Arc<Change>> = objects.into_iter().map(|object| self.store.put(object)).collect();
         self.board.change(&changes, self.now());
     }
@@ -338,7 +338,7 @@ fn after_a_change_a_failure_keeps_only_what_still_says_something() {
 }
 
 #[test]
-fn a_provider_that_is_down_is_spared_and_its_new_metrics_are_answered_at_once() {
+fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
     let mut bench = Bench::with(&["a"]);
     let mut asked = String::new();
     for _ in 0..12 {
@@ -356,16 +356,23 @@ fn a_provider_that_is_down_is_spared_and_its_new_metrics_are_answered_at_once() 
 
     bench.whole_round(&Err(down()));
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
-    assert_eq!(bench.start().len(), 0);
+    let fetch = bench.one();
+    assert_eq!(names(&fetch), ["b"]);
+    assert!(!bench.observed().metrics.contains_key(&global("b")), "what others met is no answer for it");
+    bench.answer(&fetch, |_| Err(down()));
     let state = bench.state(&global("b"));
     assert_eq!((state.value, state.undefined), (None, false));
     assert_eq!(state.reason.unwrap().code, ReasonCode::UnreachableMetricsProvider);
     assert_eq!(bench.observed().revision, bench.store.revision);
+    assert_eq!(bench.round().len(), 0, "it is spared as before");
 
-    for _ in 0..4 {
-        bench.whole_round(&Ok(1.0));
-    }
+    // It is back before the next round that asks it: what is new finds out.
+    bench.put(vec![metric(&global("c"), "p", "c", 0.0, 1.0), cluster("n", "e", &[reference("c", false)])]);
+    let fetch = bench.one();
+    bench.answer(&fetch, |_| Ok(1.0));
+    assert_eq!(bench.raw("c"), Some(1.0));
     assert_eq!(bench.board.take_notices(), [Notice::Up { provider }]);
+    bench.whole_round(&Ok(1.0));
     assert_eq!(bench.raw("b"), Some(1.0));
     assert_eq!(bench.round().len(), 1);
 }

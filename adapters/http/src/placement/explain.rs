@@ -1,7 +1,12 @@
 //! `GET .../applications/{name}/explain`: why an application is where it is, and what would have changed it. Ours; Krake
 //! has no such path.
+//!
+//! Guarantees: nobody learns of clusters and clouds that they may not list, but of the one that the application is
+//! bound to, which it says itself: not by candidates, nor by decisions, nor by what a question is refused for.
+//! An instance that does not decide tells the last decision, and who decides.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -9,6 +14,8 @@ use madako_messages::placement::core::Verb;
 use madako_messages::placement::decision::{ExplainError, Explanation, WhatIf};
 use madako_messages::placement::explainer::NoExplanation;
 use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::object_value::Object;
+use serde_json::json;
 
 use super::problem::{Problem, Title};
 use super::query::Query;
@@ -30,23 +37,49 @@ impl Turn {
             Kind::GlobalCloud => global == Granted::Whole,
             _ => clouds.shows(target.namespace.as_deref()),
         };
-        let what_if = what_if(&self.query)?;
+        let mut what_if = what_if(&self.query)?;
+        if let Granted::Namespaces(names) = &clusters {
+            what_if.namespaces = Some(names.clone());
+        }
         // What was written just now is explained as well as what was there before.
         self.fresh().await?;
         let Some(explainer) = &self.service.api.explainer else {
             return Err(elsewhere("this instance decides nothing about placement"));
         };
-        match explainer.explain(application, what_if).await {
+        // Where it is bound, the application itself says.
+        let bound = self.service.api.objects.get(&application).and_then(|stored| match &stored.object {
+            Object::Application(application) => application.status.scheduled_to.as_ref()?.key(),
+            _ => None,
+        });
+        let shows = |target: &ObjectKey| bound.as_ref() == Some(target) || shows(target);
+        let plain = what_if.is_empty();
+        match explainer.explain(application.clone(), what_if).await {
             Ok(mut explanation) => {
-                let Explanation { clusters, clouds, decision, .. } = &mut *explanation;
+                let Explanation { clusters, clouds, decision, last, .. } = &mut *explanation;
                 clusters.retain(|candidate| candidate.current || shows(&candidate.target));
                 clouds.retain(|candidate| shows(&candidate.target));
-                decision.runner_up.take_if(|ranked| !shows(&ranked.target));
+                for decision in iter::once(decision).chain(last) {
+                    decision.hide(shows);
+                }
                 Ok(json_answer(StatusCode::OK, &explanation))
             }
-            Err(error @ (NoExplanation::Elsewhere | NoExplanation::Unanswered)) => {
+            Err(NoExplanation::Elsewhere { leader, last: Some(mut last) }) if plain => {
+                last.hide(shows);
+                let kept = json!({
+                    "application": {
+                        "kind": application.kind.name(),
+                        "namespace": application.namespace,
+                        "name": application.name,
+                    },
+                    "revision": null, "decision": null, "last": last, "stickiness": null,
+                    "clusters": [], "clouds": [], "leader": leader,
+                });
+                Ok(json_answer(StatusCode::OK, &kept))
+            }
+            Err(error @ (NoExplanation::Elsewhere { .. } | NoExplanation::Unanswered)) => {
                 Err(elsewhere(&error.to_string()))
             }
+            Err(NoExplanation::Unread(error)) => Err(Problem::store(&error)),
             Err(NoExplanation::Refused(error)) => Err(refused(&error)),
         }
     }

@@ -219,7 +219,11 @@ fn explanation() -> Value {
     };
     let mut responses = problems(&[401, 403, 404, 422, 503]);
     let schema = json!({"type": "object", "required": ["application", "revision", "decision", "clusters"]});
-    responses.insert("200".to_owned(), answer("Every candidate, and what became of it", schema));
+    responses.insert("200".to_owned(), answer(
+            "Every candidate, and what became of it. From an instance that does not decide: `last`, what was decided \
+             last, `leader`, the host of the one that decides, and nothing else",
+            schema,
+        ));
     json!({
         "operationId": "explain_Application",
         "tags": [Kind::Application.api().name()],

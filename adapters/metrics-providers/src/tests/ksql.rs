@@ -75,8 +75,6 @@ async fn an_answer_that_is_none_is_the_servers_fault() {
         ("", false),
         ("hello", false),
         ("{}", false),
-        (r#"[{"header": {}}, {"row": {}}]"#, false),
-        (r#"[{"header": {}}, {"row": {"columns": []}}]"#, false),
         (r#"[{"header": {}}, {"errorMessage": {"message": "no such table"}}]"#, true),
     ] {
         let fake = Fake::start(move |_| Reply::Whole(200, body.to_owned())).await;
@@ -85,6 +83,35 @@ async fn an_answer_that_is_none_is_the_servers_fault() {
             let error = sample.as_ref().unwrap_err();
             assert_eq!(matches!(error, FetchError::Refused { .. }), refused, "{body}: {error}");
             assert_eq!(matches!(error, FetchError::Malformed { .. }), !refused, "{body}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_answer_about_one_metric_is_that_metrics_alone() {
+    let row = |row: &str| format!(r#"[{{"header": {{}}}}, {{"row": {row}}}]"#);
+    let refusal = r#"[{"header": {}}, {"errorMessage": {"message": "division by zero"}}]"#;
+    for (status, wrong, its_own) in [
+        (200, row("{}"), true),
+        (200, row(r#"{"columns": []}"#), true),
+        (200, refusal.to_owned(), false),
+        (200, "hello".to_owned(), false),
+        (400, r#"{"message": "line 1:7: mismatched input"}"#.to_owned(), false),
+    ] {
+        let good = row(r#"{"columns": [4]}"#);
+        let said = wrong.clone();
+        // It is the first that is asked for, and the last in another round.
+        for bad in ["a", "z"] {
+            let (said, good) = (said.clone(), good.clone());
+            let fake = Fake::start(move |asked: &Asked| {
+                let about_bad = asked.body.contains(&format!("'{bad}'"));
+                if about_bad { Reply::Whole(status, said.clone()) } else { Reply::Whole(200, good.clone()) }
+            })
+            .await;
+            let samples = fetch(&ksql_at(&fake.url), &[bad, "b", "c"]).await;
+            assert_eq!([&samples["b"], &samples["c"]], [&value(4.0), &value(4.0)], "{wrong}");
+            let error = samples[bad].as_ref().unwrap_err();
+            assert_eq!(error.code() == ReasonCode::InvalidMetric, its_own, "{wrong}: {error}");
         }
     }
 }

@@ -10,6 +10,7 @@
 //!   revision of a store that was wiped or restored meanwhile, and never answers from the view of one;
 //! - of keys that are none of placement's only names and revisions are kept (by the watch, to know the store again),
 //!   and how many there are;
+//! - transactions that come at a time go to the store in one request, each with conditions and an answer of its own;
 //! - a follower costs a cursor: the changes that wait for it are those of one ring, which is bounded. One that is too
 //!   slow is told so; none ever holds up another, the view or the store.
 //!
@@ -18,7 +19,8 @@
 //!
 //! Does not: retry a transaction, or write anything by itself.
 //!
-//! `view` and `ring` are data without I/O, `feed` brings what the watch sees to them, `freshness` asks the store.
+//! `view` and `ring` are data without I/O, `feed` brings what the watch sees to them, `freshness` asks the store, and
+//! `together` writes.
 
 mod decode;
 mod feed;
@@ -27,6 +29,7 @@ mod freshness;
 mod ring;
 mod source;
 mod telemetry;
+mod together;
 mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -43,6 +46,7 @@ use tokio::time::Instant;
 use self::follower::Cursor;
 use self::freshness::Asker;
 use self::source::Source;
+use self::together::{LANES, Writer};
 use self::view::View;
 use crate::store::EtcdStore;
 
@@ -53,7 +57,9 @@ pub struct CachedObjects {
     shared: Arc<Shared>,
     source: Arc<dyn Source>,
     asker: Asker,
+    writer: Writer,
     _tasks: [Task; 2],
+    _lanes: [Task; LANES],
 }
 
 /// Where the view stands.
@@ -133,7 +139,9 @@ impl CachedObjects {
         let shared = Shared::new();
         let feed = Task::start(feed::run(Arc::clone(&source), Arc::clone(&shared)));
         let (asker, asking) = freshness::asker(Arc::clone(&source), Arc::clone(&shared));
-        Self { shared, source, asker, _tasks: [feed, Task::start(asking)] }
+        let (writer, lanes) = together::writer(&source);
+        let (_tasks, _lanes) = ([feed, Task::start(asking)], lanes.map(Task::start));
+        Self { shared, source, asker, writer, _tasks, _lanes }
     }
 }
 
@@ -197,7 +205,7 @@ impl Objects for CachedObjects {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        self.source.commit(transaction).await
+        self.writer.commit(transaction).await
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) trait Source: Send + Sync + 'static {
     /// How secrets are kept.
     fn sealing(&self) -> Sealing;
 
+    /// Several transactions in one request, each by its own conditions. No two touch the same key.
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError>;
+
     /// How long a reader waits at most.
     fn deadline(&self) -> Duration;
 }
@@ -45,6 +48,10 @@ impl Source for EtcdStore {
 
     fn sealing(&self) -> Sealing {
         Self::sealing(self).clone()
+    }
+
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
+        Self::commit_together(self, transactions).await
     }
 
     fn deadline(&self) -> Duration {

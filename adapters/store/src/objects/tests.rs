@@ -45,6 +45,10 @@ impl Source for Script {
         Sealing::default()
     }
 
+    async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
+        Ok(vec![Outcome::Committed { revision: 1 }; transactions.len()])
+    }
+
     fn deadline(&self) -> Duration {
         DEADLINE
     }

@@ -14,5 +14,6 @@ mod etcd;
 mod objects;
 mod proxy;
 mod security;
+mod together;
 mod transactions;
 mod watch;

@@ -17,12 +17,12 @@ use crate::embedded::Address;
 use crate::etcd::{Etcd, PATIENCE, config_at, eventually, put, within, write};
 use crate::proxy::{Proxy, Weather};
 
-fn key(name: &str) -> ObjectKey {
+pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Role, None, name)
 }
 
 /// A role; its uid tells one value from another.
-fn role(name: &str, uid: impl std::fmt::Display) -> Write {
+pub(crate) fn role(name: &str, uid: impl std::fmt::Display) -> Write {
     let value = format!(
         r#"{{"api": "core", "kind": "Role", "metadata": {{"name": "{name}", "uid": "{uid}",
             "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"}}, "rules": []}}"#
@@ -36,7 +36,7 @@ fn shown(objects: &CachedObjects) -> BTreeMap<String, String> {
     all.iter().map(|stored| (stored.key.name.clone(), stored.object.metadata().uid.clone())).collect()
 }
 
-async fn fresh(objects: &CachedObjects) -> BTreeMap<String, String> {
+pub(crate) async fn fresh(objects: &CachedObjects) -> BTreeMap<String, String> {
     objects.fresh().await.expect("a fresh view");
     shown(objects)
 }

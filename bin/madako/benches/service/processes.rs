@@ -43,6 +43,7 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
 /// A running etcd; killed when dropped.
 pub(crate) struct Etcd {
     pub(crate) endpoint: String,
+    pub(crate) pid: Pid,
     _process: Child,
 }
 
@@ -63,14 +64,15 @@ impl Etcd {
             .kill_on_drop(true)
             .spawn()
             .context("etcd does not start (scripts/set-up installs it)")?;
-        Ok(Self { endpoint, _process: process })
+        let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self { endpoint, pid: pid.context("etcd ended at once")?, _process: process })
     }
 }
 
 /// A running `madako serve`; killed when dropped.
 pub(crate) struct Madako {
     process: Child,
-    pid: Pid,
+    pub(crate) pid: Pid,
 }
 
 /// Memory of a process in bytes.
@@ -128,4 +130,14 @@ impl Madako {
         };
         Ok(Memory { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
     }
+}
+
+/// Time that a process had cores.
+pub(crate) fn core_time(pid: Pid) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // After the name, which may have spaces, come the state and then numbers: 12th and 13th are user's and system's.
+    let fields = stat.rsplit_once(')').with_context(|| format!("{path} has no name"))?.1;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
 }

@@ -35,6 +35,12 @@ impl Table {
         self.row(measure, shown(aim), times.to_string(), Some(times.worst() <= aim));
     }
 
+    /// A row of times of which half should be within the aim: what a client meets, whatever neighbours do now and then.
+    pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
+        let measured = format!("median {}, {}", shown(times.median()), times.tail());
+        self.row(measure, shown(aim), measured, Some(times.median() <= aim));
+    }
+
     /// A row of times without an aim.
     pub(crate) fn noted(&mut self, measure: impl Into<String>, times: &Times) {
         self.row(measure, "-", times.to_string(), None);
@@ -71,8 +77,22 @@ impl Times {
         self.0[self.0.len() / 2]
     }
 
+    /// What the slow ones took.
+    pub(crate) fn tail(&self) -> String {
+        let slow = self.0[(self.0.len() - 1) * 99 / 100];
+        format!("p99 {}, worst {}", shown(slow), shown(self.worst()))
+    }
+
     pub(crate) fn worst(&self) -> Duration {
         self.0[self.0.len() - 1]
+    }
+}
+
+impl FromIterator<Duration> for Times {
+    fn from_iter<I: IntoIterator<Item = Duration>>(times: I) -> Self {
+        let mut times: Vec<_> = times.into_iter().collect();
+        times.sort_unstable();
+        Self(times)
     }
 }
 

@@ -55,21 +55,27 @@ pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problem
         kubeconfig::check(kubeconfig, path.field("kubeconfig"), problems);
     }
     if !spec.tosca.is_empty() {
-        let path = path.field("tosca");
-        let output = spec.tosca.parse().ok().and_then(|template| {
-            template
-                .get("topology_template")?
-                .get("outputs")?
-                .get("kubeconfig")
-                .filter(|it| is_set(it))
-                .cloned()
-        });
-        if output.is_none() {
-            let path = path.field("topology_template");
-            problems.add(path.field("outputs"), "no \"kubeconfig\"", "an output \"kubeconfig\"");
-        }
-        tosca(&spec.tosca, path, problems);
+        cluster_template_at(&spec.tosca, path.field("tosca"), problems);
     }
+}
+
+/// What is wrong with a template that clusters are to be made of; fields are those of the template.
+#[must_use]
+pub fn cluster_template(template: &JsonObject) -> Problems {
+    let mut problems = Problems::default();
+    cluster_template_at(template, Path::Root, &mut problems);
+    problems
+}
+
+fn cluster_template_at(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
+    let output = template.parse().ok().and_then(|template| {
+        template.get("topology_template")?.get("outputs")?.get("kubeconfig").filter(|it| is_set(it)).cloned()
+    });
+    if output.is_none() {
+        let path = path.field("topology_template");
+        problems.add(path.field("outputs"), "no \"kubeconfig\"", "an output \"kubeconfig\"");
+    }
+    tosca(template, path, problems);
 }
 
 /// An Infrastructure Manager asks for a token, or for a user and a password.

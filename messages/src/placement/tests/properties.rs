@@ -105,10 +105,6 @@ proptest! {
         prop_assert_eq!(sent, object);
     }
 
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(CASES / 4))]
 
     #[test]
     fn a_wrong_value_is_named_wherever_it_stands((kind, document) in any_document(), place in any::<Index>()) {

@@ -123,6 +123,23 @@ fn of_several_strategies_the_first_of_krakes_order_counts_and_a_warning_names_th
 }
 
 #[test]
+fn a_value_counts_for_three_rounds_unless_it_is_said_how_long() {
+    for (text, seconds) in [
+        ("placement: {}", (15, 45)),
+        ("placement: {metrics_interval: 20s}", (20, 60)),
+        ("placement: {metrics_interval: 20s, metric_max_age: 5m}", (20, 300)),
+        ("placement: {metric_max_age: 15s}", (15, 15)),
+    ] {
+        let metrics = placement(text).metrics;
+        assert_eq!((metrics.interval.as_secs(), metrics.max_age.as_secs()), seconds, "{text}");
+    }
+    for wrong in ["14s", "25h", "0", "soon"] {
+        let message = refusal(&format!("placement: {{metric_max_age: {wrong:?}}}"));
+        assert!(message.contains("placement.metric_max_age"), "{message}");
+    }
+}
+
+#[test]
 fn a_host_or_a_port_makes_a_listener_of_its_own() {
     for (api, listen) in
         [("host: 127.0.0.1", "127.0.0.1:8080"), ("port: 9000", "0.0.0.0:9000"), ("host: '::1'", "[::1]:8080")]
@@ -191,9 +208,24 @@ fn a_template_that_is_not_there_is_a_warning_and_a_wrong_one_an_error() {
     assert!(config.warnings[0].contains("/nonexistent/cluster.yaml"), "{:?}", config.warnings);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cluster.yaml");
-    std::fs::write(&path, "tosca_definitions_version: tosca_simple_yaml_1_0\n").unwrap();
+    let version = "tosca_definitions_version: tosca_simple_yaml_1_0\n";
+    let outputs = "topology_template: {outputs: {kubeconfig: {value: it}}}\n";
+    std::fs::write(&path, format!("{version}{outputs}")).unwrap();
     let creation = placement(&text(path.to_str().unwrap())).scheduler.cluster_creation;
     assert!(creation.tosca.unwrap().text().contains("tosca_simple_yaml_1_0"));
-    std::fs::write(&path, "- 1\n").unwrap();
-    assert!(refusal(&text(path.to_str().unwrap())).contains("tosca_file"));
+    for (wrong, what) in [
+        ("- 1\n", ""),
+        ("{}\n", "topology_template.outputs"),
+        (version, "`topology_template.outputs` is no \"kubeconfig\""),
+        (outputs, "`tosca_definitions_version` is nothing"),
+        (
+            &format!("{version}topology_template: {{outputs: {{kubeconfig: null}}}}\n"),
+            "topology_template.outputs",
+        ),
+    ] {
+        std::fs::write(&path, wrong).unwrap();
+        let message = refusal(&text(path.to_str().unwrap()));
+        let field = "placement.scheduler.automatic_cluster_creation.tosca_file";
+        assert!(message.contains(field) && message.contains(what), "{wrong}: {message}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Explanations: what a question becomes, who may see what of the answer, and what there is when there is none.
 
 use madako_messages::placement::decision::{
-    Candidate, Counts, Decision, ExplainError, Explanation, Outcome, Ranked, Stay, WhatIf,
+    Candidate, Counts, Decision, ExplainError, Explanation, Hold, Move, Outcome, Ranked, Stay, WhatIf,
 };
 use madako_messages::placement::explainer::{Explainer, NoExplanation};
 use madako_messages::placement::kind::ObjectKey;
@@ -27,6 +27,23 @@ fn candidate(namespace: &str) -> Candidate {
     }
 }
 
+fn ranked(namespace: &str) -> Ranked {
+    Ranked { target: cluster(namespace), score: 0.5, has_metrics: false }
+}
+
+/// A decision that speaks of both clusters.
+fn held() -> Decision {
+    let rule = Hold::MaxMoves { limit: 10, until: None };
+    Decision {
+        at: OffsetDateTime::UNIX_EPOCH,
+        outcome: Outcome::Held { on: cluster("testing"), to: cluster("other"), why: Move::Better, rule },
+        best: Some(ranked("other")),
+        runner_up: Some(ranked("other")),
+        gain: None,
+        clusters: Counts::default(),
+    }
+}
+
 #[async_trait::async_trait]
 impl Explainer for Fake {
     async fn explain(
@@ -36,7 +53,13 @@ impl Explainer for Fake {
     ) -> Result<Box<Explanation>, NoExplanation> {
         match application.name.as_str() {
             "known" => {}
-            "elsewhere" => return Err(NoExplanation::Elsewhere),
+            "elsewhere" => {
+                return Err(NoExplanation::Elsewhere { leader: Some("host1".to_owned()), last: None });
+            }
+            "kept" => {
+                let last = Some(Box::new(held()));
+                return Err(NoExplanation::Elsewhere { leader: Some("host1".to_owned()), last });
+            }
             "late" => return Err(NoExplanation::Unanswered),
             _ => return Err(ExplainError::Unknown { application }.into()),
         }
@@ -44,7 +67,9 @@ impl Explainer for Fake {
             let (metric, value, why) = (metric.clone(), value.to_string(), "no".to_owned());
             return Err(ExplainError::BadValue { metric, value, why }.into());
         }
-        let ranked = |namespace| Ranked { target: cluster(namespace), score: 0.5, has_metrics: false };
+        if let Some(name) = what_if.without.first().filter(|name| !what_if.reaches(Some(name))) {
+            return Err(ExplainError::UnknownCluster { cluster: name.clone(), application }.into());
+        }
         let clusters =
             ["testing", "other"].into_iter().filter(|name| !what_if.without.contains(&(*name).to_owned()));
         Ok(Box::new(Explanation {
@@ -58,7 +83,7 @@ impl Explainer for Fake {
                 gain: None,
                 clusters: Counts::default(),
             },
-            last: None,
+            last: Some(held()),
             stickiness: 0.1,
             clusters: clusters.map(candidate).collect(),
             clouds: Vec::new(),
@@ -88,13 +113,47 @@ async fn candidates_of_others_stay_theirs() {
     let path = format!("{PATH}/known/explain");
     world.ask("GET", &path).await.with(403);
     allow(&world, "apps", "kubernetes", "applications", &["testing"], "get");
-    assert_eq!(namespaces(&world.ask("GET", &path).await.with(200).json()), [""; 0]);
+    let answer = world.ask("GET", &path).await.with(200).json();
+    assert_eq!(namespaces(&answer), [""; 0]);
+    assert!(!answer.to_string().contains("other"), "{answer}");
+    assert_eq!(answer["decision"]["best"], Value::Null);
     allow(&world, "own", "kubernetes", "clusters", &["testing"], "list");
     let answer = world.ask("GET", &path).await.with(200).json();
     assert_eq!((namespaces(&answer), &answer["decision"]["runner_up"]), (vec!["testing"], &Value::Null));
+    assert_eq!(answer["decision"]["best"]["target"]["namespace"], "testing");
+    assert_eq!(
+        (&answer["last"]["on"]["name"], &answer["last"]["to"]["name"]),
+        (&json!("c"), &json!("(hidden)"))
+    );
+    assert!(!answer.to_string().contains("other"), "{answer}");
+    // Nor is it told whether it exists.
+    let question = format!("{path}?without=other");
+    let answer = world.ask("GET", &question).await.with(422).json();
+    assert!(answer["detail"].as_str().unwrap().contains("there is no cluster other"), "{answer}");
     allow(&world, "all", "kubernetes", "clusters", &[""], "list");
     let answer = world.ask("GET", &path).await.with(200).json();
     assert_eq!(answer["decision"]["runner_up"]["target"]["namespace"], "other");
+    assert_eq!(answer["last"]["to"]["namespace"], "other");
+    world.ask("GET", &question).await.with(200);
+}
+
+#[tokio::test]
+async fn who_does_not_decide_tells_the_last_decision_and_who_decides() {
+    let answer = world().ask("GET", &format!("{PATH}/kept/explain")).await.with(200).json();
+    assert_eq!((&answer["leader"], &answer["decision"]), (&json!("host1"), &Value::Null));
+    assert_eq!(
+        (&answer["last"]["outcome"], &answer["last"]["to"]["namespace"]),
+        (&json!("held"), &json!("other"))
+    );
+    // What would have changed it, only who decides can say.
+    let answer = world().ask("GET", &format!("{PATH}/kept/explain?without=other")).await.with(503).json();
+    assert!(answer["detail"].as_str().unwrap().contains("ask the one that leads, on host1"), "{answer}");
+
+    let world = rbac();
+    allow(&world, "apps", "kubernetes", "applications", &["testing"], "get");
+    allow(&world, "own", "kubernetes", "clusters", &["testing"], "list");
+    let answer = world.ask("GET", &format!("{PATH}/kept/explain")).await.with(200).json();
+    assert_eq!((&answer["last"]["best"], &answer["last"]["to"]["name"]), (&Value::Null, &json!("(hidden)")));
 }
 
 #[tokio::test]
@@ -102,7 +161,7 @@ async fn a_question_without_an_answer_is_refused_with_the_reason() {
     let world = world();
     for (question, status, says) in [
         ("unknown/explain", 404, "there is no Application testing/unknown"),
-        ("elsewhere/explain", 503, "ask the one that leads"),
+        ("elsewhere/explain", 503, "ask the one that leads, on host1"),
         ("late/explain", 503, "did not answer in time"),
         ("known/explain?with=load=2", 422, "load cannot be 2: no"),
         ("known/explain?with=load", 422, "load=0.5"),

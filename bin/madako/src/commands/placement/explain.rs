@@ -14,8 +14,11 @@ use crate::output::{Format, Table, print, printable, show};
 /// What of an explanation a table shows.
 #[derive(Deserialize)]
 struct Shown {
-    decision: Decision,
+    /// What is decided now; an instance that does not decide cannot say.
+    decision: Option<Decision>,
     last: Option<Decision>,
+    /// The host of the one that decides, from one that does not.
+    leader: Option<String>,
     clusters: Vec<Candidate>,
     clouds: Vec<Candidate>,
 }
@@ -90,7 +93,13 @@ pub(super) async fn run(
 }
 
 fn text(application: &str, shown: &Shown) -> String {
-    let mut text = format!("{application}: {}\n", printable(&said(&shown.decision)));
+    let mut text = match (&shown.decision, &shown.leader) {
+        (Some(decision), _) => format!("{application}: {}\n", printable(&said(decision))),
+        (None, Some(host)) => {
+            format!("{application}: what is decided now, the service on {} tells\n", printable(host))
+        }
+        (None, None) => format!("{application}: nobody decides about placement now\n"),
+    };
     if let Some(last) = &shown.last {
         text += &format!("last decision, at {}: {}\n", last.at, printable(&said(last)));
     }
@@ -199,6 +208,7 @@ fn number(number: Option<f64>) -> String {
 mod tests {
     use madako_messages::placement::decision::{self, Counts, Explanation, Gain, MetricPart, Ranked, Stay};
     use madako_messages::placement::kind::{Kind, ObjectKey};
+    use serde_json::json;
     use time::OffsetDateTime;
 
     use super::*;
@@ -268,5 +278,24 @@ mod tests {
             lines[5].contains("(current)") && lines[5].contains("heat 0.500 x 2 (5, 3 s old) swings"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_does_not_decide_tells_what_was_decided_last() {
+        let last = json!({
+            "at": "2026-01-01T00:00:00Z", "outcome": "failed", "best": null, "runner_up": null, "gain": null,
+            "clusters": Counts::default(),
+        });
+        let answer = |leader: Value| {
+            let shown =
+                json!({ "decision": null, "last": last, "leader": leader, "clusters": [], "clouds": [] });
+            text("Application testing/echo", &serde_json::from_value(shown).unwrap())
+        };
+        let lines = answer(json!("host1"));
+        assert!(
+            lines.starts_with("Application testing/echo: what is decided now, the service on host1 tells\n")
+        );
+        assert!(lines.contains("last decision, at 2026-01-01 0:00:00.0 +00:00:00: fits nowhere"), "{lines}");
+        assert!(answer(Value::Null).contains("nobody decides"));
     }
 }

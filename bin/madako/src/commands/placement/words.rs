@@ -169,8 +169,9 @@ impl Resource {
             Verb::Explain => (
                 format!("Explains why {one} is where it is"),
                 "Every candidate is shown with its score, its metrics, and what keeps the application off it. \
-                 --with and --without ask what another value, or one cluster less, would have changed. It is the \
-                 leader that knows: ask its API. Krake has no such command.",
+                 --with and --without ask what another value, or one cluster less, would have changed. Who asks \
+                 an instance that does not lead is told the last decision, and on which host the leader runs. Krake has \
+                 no such command.",
             ),
         }
     }

@@ -5,7 +5,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::{Value, json};
 
 use super::etcd::RealEtcd;
-use super::stage::Serve;
+use super::keys::Keys;
+use super::site::leader_after;
+use super::stage::{Serve, eventually};
 use crate::program::{Answer, Files, free_port, madako};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -116,4 +118,40 @@ async fn who_has_a_role_and_a_certificate_works_with_the_api() {
     );
     admin.runs(&["core", "role", "delete", "r"]).await.calm();
     assert!(admin.runs(&["core", "role", "get", "r"]).await.refused(1).contains("404 NOT_FOUND_ERROR"));
+}
+
+#[tokio::test]
+async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_decides() {
+    let Some(etcd) = RealEtcd::start(&[]).await else { return };
+    let files = Files::new();
+    let placement = "placement: {api: {authorization: always-allow}}\n";
+    let config = files.write("config.yml", format!("{}{placement}", etcd.settings()));
+    let mut clients = Vec::new();
+    let services = [Serve::start(&config, "5s", "1s").await, Serve::start(&config, "5s", "1s").await];
+    for (index, service) in services.iter().enumerate() {
+        let text = format!("api_url: http://{}\nuser: testing\n", service.http);
+        clients.push(files.write(&format!("client{index}.yaml"), text));
+    }
+    let (leader, _) = leader_after(&services.iter().collect::<Vec<_>>(), 0).await;
+    let follower = &clients[1 - leader];
+    let manifest = files.write("echo.yaml", MANIFEST);
+    let create = &["kube", "app", "create", "echo", "-f", &manifest, "--config", follower];
+    madako(create).await.calm();
+    let explain = &["kube", "app", "explain", "echo", "-o", "json", "--config"];
+    let explained = eventually("what was decided is told", async || {
+        let answer = madako(&[&explain[..], &[follower.as_str()]].concat()).await;
+        // Until something was decided and kept, only who decides can be told.
+        (answer.code == 0).then(|| answer.json())
+    })
+    .await;
+    assert_eq!(explained["last"]["outcome"], "degraded", "{explained}");
+    assert_eq!(explained["decision"], Value::Null);
+    let candidates = Keys::at(&etcd.endpoint(), None).candidates().await;
+    assert_eq!(explained["leader"], candidates[0].value_str().unwrap());
+    let asked = madako(&[&explain[..], &[clients[leader].as_str()]].concat()).await.json();
+    assert_eq!((&asked["decision"]["outcome"], &asked["last"]), (&json!("degraded"), &explained["last"]));
+    // What would have changed it, only who decides can say; who that is, is said.
+    let question = [&explain[..], &[follower.as_str(), "--without", "a"]].concat();
+    let message = madako(&question).await.refused(1);
+    assert!(message.contains(&format!("on {}", candidates[0].value_str().unwrap())), "{message}");
 }

@@ -69,7 +69,7 @@ pub(crate) fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> 
 /// A running `madako serve`; killed when dropped.
 pub(crate) struct Serve {
     child: Child,
-    http: SocketAddr,
+    pub(crate) http: SocketAddr,
     log: String,
     _files: Files,
 }

@@ -1,0 +1,175 @@
+//! From waiting to bound, as a watch over HTTP shows it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use etcd_client::{Client, Txn, TxnOp};
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+use super::http::{Connection, Lines, request};
+use super::resources::{NAMESPACE, application, applications, cluster_name};
+use super::stage::{On, Settings, Stage};
+use crate::processes::{PATIENCE, core_time};
+use crate::table::{Table, Times, shown};
+
+const CLUSTERS: usize = 40;
+const CREATED: usize = 200;
+const SOON: Duration = Duration::from_secs(1);
+/// How often the same is tried.
+const TRIES: usize = 5;
+const WAITING: usize = 10_000;
+/// Clusters that come online while many applications wait.
+const MANY_CLUSTERS: usize = 100;
+/// Placements a second, at least.
+const AIM: f64 = 3_000.0;
+
+/// Fills in its rows.
+pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..TRIES {
+        times.push(created().await?);
+    }
+    let times: Times = times.into_iter().collect();
+    let name = format!(
+        "{CREATED} created applications over {CLUSTERS} clusters, metrics defined just before, embedded store: \
+         from the last create until all are bound"
+    );
+    table.times(name, SOON, &times);
+    for on in [On::Embedded, On::Etcd] {
+        waiting(on, table).await?;
+    }
+    Ok(())
+}
+
+/// Applications are created one after the other by five clients, right after the metrics and the clusters.
+async fn created() -> anyhow::Result<Duration> {
+    let stage = Stage::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
+    let bound = Bound::follow(&stage).await?;
+    stage.furnish(CLUSTERS).await?;
+    stage.set_online(CLUSTERS).await?;
+    let path = applications();
+    let client = async |mut connection: Connection, share: usize| {
+        for number in (share..CREATED).step_by(5) {
+            let body = application(&format!("application-{number}")).to_string();
+            connection.expect(&request("POST", &path, &body)).await?;
+        }
+        anyhow::Ok(())
+    };
+    let mut connections = Vec::new();
+    for _ in 0..5 {
+        connections.push(stage.connect().await?);
+    }
+    let all = connections.into_iter().enumerate().map(|(share, connection)| client(connection, share));
+    futures::future::try_join_all(all).await?;
+    let last = Instant::now();
+    let (end, _) = stage.explain(bound.until(CREATED).await)?;
+    Ok(end.saturating_duration_since(last))
+}
+
+/// Many applications wait, and then there are clusters.
+async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
+    let stage = Stage::start(Settings { on, rbac: false, controllers: true }).await?;
+    stage.furnish(MANY_CLUSTERS).await?;
+    let mut refused = Follow::open(&stage).await?;
+    let mut connection = stage.connect().await?;
+    let path = applications();
+    // Who was found to have to wait is not looked at again before something changes.
+    let degraded = |line: &str| line.contains("\"state\": \"DEGRADED\"");
+    let settled = tokio::spawn(async move { refused.until(WAITING, degraded).await });
+    for number in 0..WAITING {
+        let body = application(&format!("application-{number}")).to_string();
+        connection.expect(&request("POST", &path, &body)).await?;
+    }
+    stage.explain(settled.await?.context("not every application was found to have to wait"))?;
+    // The one from before may have been idle for too long.
+    let mut connection = stage.connect().await?;
+    let bound = Bound::follow(&stage).await?;
+    // All clusters at once, as another writer may do.
+    let mut store = Client::connect([&stage.endpoint], None).await?;
+    let mut online = Vec::new();
+    for number in 0..MANY_CLUSTERS {
+        let path = format!("/kubernetes/namespaces/{NAMESPACE}/clusters/{}", cluster_name(number));
+        let mut cluster: Value =
+            serde_json::from_slice(connection.expect(&request("GET", &path, "")).await?)?;
+        cluster["status"]["state"] = "ONLINE".into();
+        let key = format!("/kubernetes/clusters/{NAMESPACE}/{}", cluster_name(number));
+        online.push(TxnOp::put(key, cluster.to_string(), None));
+    }
+    let spent = core_time(stage.madako.pid)?;
+    let began = Instant::now();
+    store.txn(Txn::new().and_then(online)).await?;
+    let (end, clusters) = stage.explain(bound.until(WAITING).await)?;
+    let spent = core_time(stage.madako.pid)? - spent;
+    let took = end - began;
+    let rate = WAITING as f64 / took.as_secs_f64();
+    table.row(
+        format!(
+            "placements a second when {WAITING} wait and {MANY_CLUSTERS} clusters come online, {}",
+            on.name()
+        ),
+        format!("{AIM} /s"),
+        format!(
+            "{rate:.0} /s, all in {} on {clusters} clusters; of a core: madako {}",
+            shown(took),
+            shown(spent)
+        ),
+        Some(rate >= AIM),
+    );
+    Ok(())
+}
+
+/// A watch of the applications.
+struct Follow(Lines);
+
+impl Follow {
+    async fn open(stage: &Stage) -> anyhow::Result<Self> {
+        let path = format!("{}?watch&heartbeat=0", applications());
+        Ok(Self(stage.connect().await?.follow(&path).await?))
+    }
+
+    /// Waits until this held of so many applications; their last lines.
+    async fn until(
+        &mut self,
+        many: usize,
+        holds: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut seen = BTreeMap::new();
+        while seen.len() < many {
+            let line = timeout(PATIENCE, self.0.next()).await;
+            let line = line.with_context(|| format!("{} of {many} after a long wait", seen.len()))??;
+            let line = std::str::from_utf8(line)?;
+            if holds(line) {
+                let name = between(line, "\"name\": \"").context("a line without a name")?;
+                seen.insert(name.to_owned(), line.to_owned());
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// A watch for bindings.
+struct Bound(Follow);
+
+impl Bound {
+    async fn follow(stage: &Stage) -> anyhow::Result<Self> {
+        Ok(Self(Follow::open(stage).await?))
+    }
+
+    /// Waits until so many are bound: when that was, and to how many clusters.
+    async fn until(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
+        let lines = self.0.until(many, |line| line.contains("\"scheduled_to\": {")).await?;
+        let end = Instant::now();
+        let clusters: std::collections::BTreeSet<_> = lines
+            .values()
+            .filter_map(|line| between(line.split_once("\"scheduled_to\": {")?.1, "\"name\": \""))
+            .collect();
+        Ok((end, clusters.len()))
+    }
+}
+
+/// What stands after a mark, until the next quotation mark.
+fn between<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    Some(line.split_once(mark)?.1.split_once('"')?.0)
+}

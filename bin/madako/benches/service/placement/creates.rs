@@ -1,0 +1,162 @@
+//! Creations a second, beside etcd's own puts.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use etcd_client::Client;
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+
+use super::http::{Connection, request};
+use super::load::{Done, apart, part_of_core};
+use super::resources::{application, applications};
+use super::stage::{On, Settings, Stage};
+use crate::processes::core_time;
+use crate::table::{Table, Times};
+
+const CLIENTS: usize = 20;
+const CREATES: usize = 14_000;
+/// Before it counts: connections are open, and the processes have their memory.
+const WARM_UP: usize = 2_000;
+/// A second, at least.
+const AIM: f64 = 3_500.0;
+
+struct Rate {
+    wall: Duration,
+    times: Times,
+}
+
+impl Rate {
+    fn a_second(&self) -> f64 {
+        CREATES as f64 / self.wall.as_secs_f64()
+    }
+}
+
+/// Fills in its rows.
+pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    for (on, rbac, controllers) in [
+        (On::Etcd, false, false),
+        (On::Etcd, true, false),
+        (On::Etcd, false, true),
+        (On::Embedded, false, false),
+    ] {
+        let stage = Stage::start(Settings { on, rbac, controllers }).await?;
+        if on == On::Etcd && !rbac && !controllers {
+            let endpoint = stage.endpoint.clone();
+            let puts = apart(move || puts(endpoint)).await?;
+            row(table, "puts of such values, etcd alone".to_owned(), None, &puts, String::new());
+        }
+        if controllers {
+            // Each is bound as well, which is a write more.
+            stage.furnish(40).await?;
+            stage.set_online(40).await?;
+        }
+        let before = spent(&stage)?;
+        let address = stage.address;
+        let created = stage.explain(apart(move || creates(address)).await)?;
+        let rights = if rbac { ", roles looked up" } else { "" };
+        let deciding = if controllers { ", and each is bound meanwhile" } else { "" };
+        let name = format!("creating applications, {}{rights}{deciding}", on.name());
+        let aim = (on == On::Etcd && !controllers).then_some(AIM);
+        row(table, name, aim, &created, took(before, spent(&stage)?, WARM_UP + CREATES));
+    }
+    Ok(())
+}
+
+/// Time on cores of the service and of etcd.
+fn spent(stage: &Stage) -> anyhow::Result<(Duration, Duration)> {
+    let etcd = stage.etcd.as_ref().map(|etcd| core_time(etcd.pid)).transpose()?;
+    Ok((core_time(stage.madako.pid)?, etcd.unwrap_or_default()))
+}
+
+/// What one request took of them.
+fn took(before: (Duration, Duration), after: (Duration, Duration), requests: usize) -> String {
+    let each = |before: Duration, after: Duration| {
+        format!("{:.0} us", (after - before).as_secs_f64() * 1e6 / requests as f64)
+    };
+    let etcd = if after.1.is_zero() { String::new() } else { format!(", etcd {}", each(before.1, after.1)) };
+    format!("; of a core each: madako {}{etcd}", each(before.0, after.0))
+}
+
+fn row(table: &mut Table, name: String, aim: Option<f64>, done: &Done<Rate>, took: String) {
+    let Done { value: rate, core } = done;
+    let generator = part_of_core(*core, rate.wall);
+    let reached = aim.map(|aim| rate.a_second() >= aim);
+    table.row(
+        format!("{name}, {CLIENTS} clients"),
+        aim.map_or_else(|| "-".to_owned(), |aim| format!("{aim} /s")),
+        format!("{:.0} /s, {}; generator: {generator}{took}", rate.a_second(), rate.times.tail()),
+        reached,
+    );
+}
+
+async fn creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
+    let path = applications();
+    let body = |name: String| request("POST", &path, &application(&name).to_string());
+    let requests: Vec<_> =
+        (0..WARM_UP + CREATES).map(|number| body(format!("application-{number}"))).collect();
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS {
+        connections.push(Connection::open(address).await?);
+    }
+    clients(connections, requests, async |connection: &mut Connection, request: &Vec<u8>| {
+        connection.expect(request).await.map(drop)
+    })
+    .await
+}
+
+async fn puts(endpoint: String) -> anyhow::Result<Rate> {
+    let value = application("application").to_string();
+    // What is stored has the fields that a client leaves out as well.
+    let value = format!("{value}{}", " ".repeat(1_700_usize.saturating_sub(value.len())));
+    let requests: Vec<_> = (0..WARM_UP + CREATES).map(|number| format!("/bench/{number:08}")).collect();
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS {
+        connections.push(Client::connect([&endpoint], None).await.context("etcd does not answer")?);
+    }
+    clients(connections, requests, async move |client: &mut Client, key: &String| {
+        client.put(key.as_str(), value.as_str(), None).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Each client asks again as soon as it is answered.
+async fn clients<C: 'static, R: 'static>(
+    connections: Vec<C>,
+    requests: Vec<R>,
+    ask: impl AsyncFn(&mut C, &R) -> anyhow::Result<()> + Clone + 'static,
+) -> anyhow::Result<Rate> {
+    let (requests, next) = (Rc::new(requests), Rc::new(Cell::new(0)));
+    let began = Rc::new(Cell::new(Instant::now()));
+    let clients: Vec<_> = connections
+        .into_iter()
+        .map(|mut connection| {
+            let (requests, next, began) = (Rc::clone(&requests), Rc::clone(&next), Rc::clone(&began));
+            let ask = ask.clone();
+            spawn_local(async move {
+                let mut times = Vec::new();
+                loop {
+                    let number = next.get();
+                    let Some(request) = requests.get(number) else { return anyhow::Ok(times) };
+                    next.set(number + 1);
+                    if number == WARM_UP {
+                        began.set(Instant::now());
+                    }
+                    let asked = Instant::now();
+                    ask(&mut connection, request).await?;
+                    if number >= WARM_UP {
+                        times.push(asked.elapsed());
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::with_capacity(CREATES);
+    for client in clients {
+        times.extend(client.await.context("a client panicked")??);
+    }
+    Ok(Rate { wall: began.get().elapsed(), times: times.into_iter().collect() })
+}

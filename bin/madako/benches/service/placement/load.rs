@@ -1,0 +1,49 @@
+//! Work in a thread of its own, and what it took of a core.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+/// What a thread came to.
+pub(super) struct Done<T> {
+    pub(super) value: T,
+    /// Time that the thread had a core.
+    pub(super) core: Duration,
+}
+
+/// Runs something on a runtime of one thread that does nothing else.
+pub(super) async fn apart<T, W, F>(work: W) -> anyhow::Result<Done<T>>
+where
+    T: Send + 'static,
+    W: FnOnce() -> F + Send + 'static,
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let (sender, receiver) = oneshot::channel();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let done = runtime.context("no runtime").and_then(|runtime| {
+            let began = on_core();
+            let value = LocalSet::new().block_on(&runtime, work())?;
+            Ok(Done { value, core: on_core().saturating_sub(began) })
+        });
+        // Whoever waited has given up, and with it the measurement.
+        let _ = sender.send(done);
+    };
+    #[allow(clippy::disallowed_methods, reason = "a thread of its own is what shows its time on a core")]
+    drop(std::thread::spawn(run));
+    receiver.await.context("the thread ended early")?
+}
+
+/// Time that this thread had a core.
+fn on_core() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// The part of a core that so much is, such as `12 % of a core`.
+pub(super) fn part_of_core(core: Duration, wall: Duration) -> String {
+    format!("{:.0} % of a core", 100.0 * core.as_secs_f64() / wall.as_secs_f64())
+}

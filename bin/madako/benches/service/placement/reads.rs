@@ -1,0 +1,78 @@
+//! Lists and gets, each as fresh as the store, beside etcd's own range.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use etcd_client::{Client, GetOptions};
+use tokio::time::Instant;
+
+use super::http::{Connection, request};
+use super::load::apart;
+use super::resources::{NAMESPACE, application, applications};
+use super::stage::{On, Settings, Stage};
+use crate::table::{Table, Times};
+
+const APPLICATIONS: usize = 2_000;
+const LISTS: usize = 100;
+const GETS: usize = 5_000;
+const LIST: Duration = Duration::from_millis(40);
+const GET: Duration = Duration::from_millis(1);
+
+struct Read {
+    megabytes: f64,
+    lists: Times,
+    gets: Times,
+    ranges: Times,
+}
+
+/// Fills in its rows.
+pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    for (on, rbac) in [(On::Etcd, false), (On::Etcd, true), (On::Embedded, false)] {
+        let stage = Stage::start(Settings { on, rbac, controllers: false }).await?;
+        let (address, endpoint) = (stage.address, stage.endpoint.clone());
+        let read = stage.explain(apart(move || read(address, endpoint)).await)?.value;
+        let rights = if rbac { ", roles looked up" } else { "" };
+        let on = on.name();
+        let list = format!("list of {APPLICATIONS} applications, {:.1} MB, {on}{rights}", read.megabytes);
+        table.median(list, LIST, &read.lists);
+        table.noted(format!("range of these keys in the {on} itself"), &read.ranges);
+        table.median(format!("get of one of them, {on}{rights}"), GET, &read.gets);
+    }
+    Ok(())
+}
+
+async fn read(address: SocketAddr, endpoint: String) -> anyhow::Result<Read> {
+    let mut connection = Connection::open(address).await?;
+    let path = applications();
+    for number in 0..APPLICATIONS {
+        let body = application(&format!("application-{number}")).to_string();
+        connection.expect(&request("POST", &path, &body)).await?;
+    }
+    let (mut lists, mut gets, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    let question = request("GET", &path, "");
+    let mut length = 0;
+    for _ in 0..LISTS {
+        let began = Instant::now();
+        length = connection.expect(&question).await?.len();
+        lists.push(began.elapsed());
+    }
+    let mut client = Client::connect([&endpoint], None).await.context("the store does not answer")?;
+    let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+    drop(client.status().await?);
+    let prefix = format!("/kubernetes/applications/{NAMESPACE}/");
+    for _ in 0..LISTS {
+        let began = Instant::now();
+        let found = kv.get(prefix.as_str(), Some(GetOptions::new().with_prefix())).await?;
+        ranges.push(began.elapsed());
+        anyhow::ensure!(found.kvs().len() == APPLICATIONS, "{} keys", found.kvs().len());
+    }
+    for number in 0..GETS {
+        let question = request("GET", &format!("{path}/application-{}", number % APPLICATIONS), "");
+        let began = Instant::now();
+        connection.expect(&question).await?;
+        gets.push(began.elapsed());
+    }
+    let [lists, gets, ranges] = [lists, gets, ranges].map(|times| times.into_iter().collect());
+    Ok(Read { megabytes: length as f64 / 1e6, lists, gets, ranges })
+}

@@ -1,0 +1,169 @@
+//! A store, and the service with the API of placement on it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::http::{Connection, request};
+use super::resources;
+use crate::processes::{Etcd, Madako, PATIENCE, Place, free_port};
+
+/// Where the service keeps its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum On {
+    /// A real etcd.
+    Etcd,
+    /// The store in the service.
+    Embedded,
+}
+
+impl On {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::Embedded => "embedded store",
+        }
+    }
+}
+
+/// How the service is set up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    /// Where the state is.
+    pub(super) on: On,
+    /// Whether roles are looked up; else everybody may do everything.
+    pub(super) rbac: bool,
+    /// Whether the instance decides about placement.
+    pub(super) controllers: bool,
+}
+
+/// What is measured.
+pub(super) struct Stage {
+    pub(super) address: SocketAddr,
+    /// Of the store.
+    pub(super) endpoint: String,
+    pub(super) madako: Madako,
+    pub(super) etcd: Option<Etcd>,
+    place: Place,
+}
+
+impl Stage {
+    /// Starts all, and waits until the API answers.
+    pub(super) async fn start(settings: Settings) -> anyhow::Result<Self> {
+        let place = Place::new()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let (etcd, endpoint, store) = match settings.on {
+            On::Etcd => {
+                let etcd = Etcd::start(&place)?;
+                let endpoint = etcd.endpoint.clone();
+                (Some(etcd), endpoint.clone(), format!("endpoints: [{endpoint}]"))
+            }
+            On::Embedded => {
+                let (listen, data) = (format!("127.0.0.1:{}", free_port()?), place.path("data"));
+                let store = format!("embedded: {{data-dir: {}, listen: '{listen}'}}", data.display());
+                (None, format!("http://{listen}"), store)
+            }
+        };
+        let authorization = if settings.rbac { "RBAC" } else { "always-allow" };
+        let config = format!(
+            "{store}\nplacement: {{controllers: {}, api: {{host: 127.0.0.1, port: {}, \
+             authorization: {authorization}, \
+             authentication: {{strategy: {{static: {{enabled: true, name: bench}}}}}}}}}}\n",
+            settings.controllers,
+            address.port(),
+        );
+        let config = place.config("config.yml", &config)?;
+        let madako = Madako::start(&config, &place.path("log"), "5s", "60s")?;
+        let stage = Self { address, endpoint, madako, etcd, place };
+        let ready = stage.ready(settings.rbac).await;
+        stage.explain(ready)?;
+        Ok(stage)
+    }
+
+    async fn ready(&self, rbac: bool) -> anyhow::Result<()> {
+        let question = request("GET", "/me", "");
+        let answers = async {
+            loop {
+                if let Ok(mut connection) = Connection::open(self.address).await
+                    && connection.ask(&question).await?.0 == 200
+                {
+                    return anyhow::Ok(());
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, answers).await.context("the API does not answer")??;
+        if rbac { self.allow().await } else { Ok(()) }
+    }
+
+    /// Writes roles as an operator does, straight into the store: one that matters, and others.
+    async fn allow(&self) -> anyhow::Result<()> {
+        let mut client = etcd_client::Client::connect([&self.endpoint], None).await?;
+        let stamp = |name: &str| {
+            json!({"name": name, "uid": name, "created": "2026-01-01T00:00:00+00:00",
+                "modified": "2026-01-01T00:00:00+00:00"})
+        };
+        for (name, user, rules) in [
+            (
+                "all",
+                "bench",
+                json!([{"api": "", "resources": [""], "namespaces": [""],
+                "verbs": ["create", "list", "get", "update", "delete", "list_all"]}]),
+            ),
+            ("nothing", "somebody", json!([])),
+        ] {
+            let role = json!({"api": "core", "kind": "Role", "metadata": stamp(name), "rules": rules});
+            let binding = json!({"api": "core", "kind": "RoleBinding", "metadata": stamp(name),
+                "users": [user], "roles": [name]});
+            client.put(format!("/core/roles/{name}"), role.to_string(), None).await?;
+            client.put(format!("/core/rolebindings/{name}"), binding.to_string(), None).await?;
+        }
+        Ok(())
+    }
+
+    /// A connection to the API.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::open(self.address).await
+    }
+
+    /// Creates the metrics, and clusters that nobody has seen online yet.
+    pub(super) async fn furnish(&self, clusters: usize) -> anyhow::Result<()> {
+        let mut connection = self.connect().await?;
+        for (path, resource) in resources::metrics() {
+            connection.expect(&request("POST", path, &resource.to_string())).await?;
+        }
+        let path = format!("/kubernetes/namespaces/{}/clusters", resources::NAMESPACE);
+        for number in 0..clusters {
+            let cluster = resources::cluster(number).to_string();
+            connection.expect(&request("POST", &path, &cluster)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets clusters online, as Krake's observers do.
+    pub(super) async fn set_online(&self, clusters: usize) -> anyhow::Result<()> {
+        let mut connection = self.connect().await?;
+        for number in 0..clusters {
+            let name = resources::cluster_name(number);
+            let path = format!("/kubernetes/namespaces/{}/clusters/{name}", resources::NAMESPACE);
+            let mut cluster: Value =
+                serde_json::from_slice(connection.expect(&request("GET", &path, "")).await?)?;
+            cluster["status"]["state"] = json!("ONLINE");
+            let path = format!("{path}/status");
+            connection.expect(&request("PUT", &path, &cluster.to_string())).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the end of the log to an error.
+    pub(super) fn explain<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        result.with_context(|| {
+            let log = std::fs::read_to_string(self.place.path("log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            format!("the end of the log:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"))
+        })
+    }
+}

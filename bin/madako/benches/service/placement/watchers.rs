@@ -1,0 +1,125 @@
+//! A thousand watchers of one kind of resource: what they cost, and that each is told everything.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, timeout};
+
+use super::http::{Connection, request};
+use super::load::{apart, part_of_core};
+use super::resources::{application, applications};
+use super::stage::{On, Settings, Stage};
+use crate::processes::PATIENCE;
+use crate::table::{Table, shown};
+
+const WATCHERS: usize = 1_000;
+const CHANGES: usize = 300;
+const MIB: u64 = 1 << 20;
+const MEMORY: u64 = 100 * MIB;
+/// Stands before the number of a change.
+const MARK: &str = "\"change\": \"";
+
+/// Fills in its rows.
+pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    for on in [On::Etcd, On::Embedded] {
+        let stage = Stage::start(Settings { on, rbac: false, controllers: false }).await?;
+        let mut connection = stage.connect().await?;
+        // What changes is what there is from the beginning, and was changed as often before as while it is watched.
+        let (path, first) = (applications(), labelled(0).to_string());
+        connection.expect(&request("POST", &path, &first)).await?;
+        change(&mut connection, 1).await?;
+        let before = stage.madako.memory()?.resident;
+        let (sender, opened) = tokio::sync::oneshot::channel();
+        let address = stage.address;
+        let watching = tokio::spawn(apart(move || watch(address, sender)));
+        timeout(PATIENCE, opened).await.context("the watches do not open")??;
+        let open = stage.madako.memory()?.resident;
+        let began = Instant::now();
+        change(&mut connection, CHANGES + 1).await?;
+        let changed = began.elapsed();
+        let watched = stage.explain(watching.await?)?;
+        let all = began.elapsed();
+        let after = stage.madako.memory()?;
+        let (grown, most) = (open.saturating_sub(before), after.peak.saturating_sub(before));
+        table.row(
+            format!("memory for {WATCHERS} watchers of one kind of resource, {}", on.name()),
+            format!("{} MiB", MEMORY / MIB),
+            format!(
+                "{:.1} MiB when they are open, {:.1} MiB at most while {CHANGES} changes are told",
+                grown as f64 / MIB as f64,
+                most as f64 / MIB as f64
+            ),
+            Some(most < MEMORY),
+        );
+        let told: usize = watched.value;
+        table.row(
+            format!("changes told to {WATCHERS} watchers, {}", on.name()),
+            format!("{} of {}", WATCHERS * CHANGES, WATCHERS * CHANGES),
+            format!(
+                "{told} of {}, in order; made in {}, told in {}; clients: {}",
+                WATCHERS * CHANGES,
+                shown(changed),
+                shown(all),
+                part_of_core(watched.core, all),
+            ),
+            Some(told == WATCHERS * CHANGES),
+        );
+    }
+    Ok(())
+}
+
+/// The application at one of its changes.
+fn labelled(change: usize) -> serde_json::Value {
+    let mut application = application("watched");
+    application["metadata"]["labels"]["change"] = format!("{change}").into();
+    application
+}
+
+/// Changes it one time after the other.
+async fn change(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
+    let path = format!("{}/watched", applications());
+    for change in if to == 1 { 1..=1 } else { 2..=to } {
+        connection.expect(&request("PUT", &path, &labelled(change).to_string())).await?;
+    }
+    Ok(())
+}
+
+/// Watches until each watcher was told the last change; how many changes all were told, each the next one.
+async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) -> anyhow::Result<usize> {
+    let path = format!("{}?watch&heartbeat=0", applications());
+    let mut streams = Vec::new();
+    for _ in 0..WATCHERS {
+        streams.push(Connection::open(address).await?.follow(&path).await?);
+    }
+    let _ = opened.send(());
+    let watchers: Vec<_> = streams
+        .into_iter()
+        .map(|mut lines| {
+            spawn_local(async move {
+                for expected in 2..=CHANGES + 1 {
+                    let line = timeout(PATIENCE, lines.next()).await.context("a change is missing")??;
+                    let change = number(line).context("a line without its change")?;
+                    anyhow::ensure!(change == expected, "told of change {change}, not of {expected}");
+                }
+                anyhow::Ok(CHANGES)
+            })
+        })
+        .collect();
+    let mut told = 0;
+    for watcher in watchers {
+        told += watcher.await.context("a watcher panicked")??;
+    }
+    Ok(told)
+}
+
+/// Which change a line tells of.
+fn number(line: &[u8]) -> Option<usize> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (_, rest) = line.split_once(MARK)?;
+    rest.split_once('"')?.0.parse().ok()
+}
+
+/// Longest time that somebody waits for one change.
+const _: () = assert!(PATIENCE.as_secs() >= Duration::from_secs(10).as_secs(), "a busy machine takes longer");
