@@ -118,6 +118,10 @@ impl Store {
             Condition::Created { key, revision } => {
                 self.entries.get(key).is_some_and(|entry| entry.create_revision == *revision)
             }
+            Condition::NoneSince { prefix, revision } => self
+                .entries
+                .iter()
+                .all(|(key, entry)| !key.starts_with(prefix) || entry.mod_revision <= *revision),
         })
     }
 

@@ -128,10 +128,12 @@ impl EtcdStore {
 
     /// The transaction as it is sent: every secret in it is sealed.
     fn sealed(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
-        self.sealing.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| StoreError {
-            operation: "commit".to_owned(),
-            kind: StoreErrorKind::Invalid,
-            why: error.to_string(),
+        self.sealing.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
+            StoreError {
+                operation: "commit".to_owned(),
+                kind: StoreErrorKind::Invalid,
+                why: error.to_string(),
+            }
         })
     }
 

@@ -86,7 +86,7 @@ impl Field for JsonObject {
         }
         if !reader.is_request() {
             // What was stored is kept, whatever it holds.
-            return Some(Self(json::readable(raw)));
+            return Some(Self(json::storable(raw)));
         }
         // Its errors name fields and places, not values.
         if let Err(error) = Tree::from_json(raw.get()) {

@@ -157,7 +157,7 @@ pub(crate) fn not_finite(number: &str) -> Option<&'static str> {
 
 /// A value that every reader of JSON can hold: where a number is none (`NaN`) or greater than any float, it has `null`,
 /// as JavaScript writes them.
-pub(crate) fn readable(raw: &RawValue) -> Box<RawValue> {
+pub(crate) fn storable(raw: &RawValue) -> Box<RawValue> {
     let text = raw.get();
     let mut written = None;
     let (mut place, mut copied) = (0, 0);
@@ -327,7 +327,7 @@ mod tests {
             (&digits[..300], &digits[..300]),
             ("[true, null, 5e-999]", "[true, null, 5e-999]"),
         ] {
-            assert_eq!(readable(serde_json::from_str(text).unwrap()).get(), expected, "{text}");
+            assert_eq!(storable(serde_json::from_str(text).unwrap()).get(), expected, "{text}");
         }
     }
 

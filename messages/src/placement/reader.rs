@@ -237,7 +237,7 @@ impl<'a> Members<'a> {
     pub(crate) fn rest(self) -> Rest {
         let mut rest = UnknownFields::default();
         for (name, raw) in self.0 {
-            rest.push(name.into_owned(), RawJson::from(json::readable(raw)));
+            rest.push(name.into_owned(), RawJson::from(json::storable(raw)));
         }
         Rest(rest)
     }

@@ -133,11 +133,7 @@ fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
 }
 
 fn touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
-    let compared = transaction.conditions.iter().map(|condition| match condition {
-        Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.as_str(),
-        // Never in a group: it concerns keys that others write.
-        Condition::NoneSince { prefix, .. } => prefix.as_str(),
-    });
+    let compared = transaction.conditions.iter().map(Condition::compared);
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
     });

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use tokio::task::yield_now;
 
 use super::*;
+use crate::sealing::Sealing;
 use crate::watch::{Interest, Seen};
 
 /// A store that notes what was sent, and answers when it is told to.
@@ -61,6 +62,10 @@ impl Source for Noting {
 
     async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
         self.answered(&transactions).await
+    }
+
+    fn sealing(&self) -> Sealing {
+        Sealing::default()
     }
 
     fn deadline(&self) -> Duration {

@@ -55,7 +55,7 @@ async fn until(events: &mut Events, what: &str, wanted: &[fn(&Event) -> bool]) {
 
 /// Asks for `/health` all the time, and says what was answered besides that all is well.
 fn watch_health(service: &Service) -> JoinHandle<()> {
-    let http = service.address();
+    let http = service.http();
     tokio::spawn(async move {
         loop {
             let answer = page(http, "/health").await;
@@ -157,7 +157,7 @@ async fn every_actor_is_killed_in_turn_while_the_others_work() {
             assert!(!health.is_finished(), "{actor}: {:?}", health.await);
             health.abort();
         }
-        eventually("it answers", async || page(service.address(), "/health").await.ok()).await;
+        eventually("it answers", async || page(service.http(), "/health").await.ok()).await;
     }
 
     let status = service.instance().status().await.unwrap();

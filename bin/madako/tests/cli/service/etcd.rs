@@ -79,6 +79,7 @@ impl RealEtcd {
         .await;
     }
 
+    /// Sends it a signal.
     pub(crate) fn signal(&self, which: Signal) {
         signal(&self.process, which);
     }
@@ -92,10 +93,6 @@ impl RealEtcd {
     pub(crate) async fn terminate(&mut self) {
         signal(&self.process, Signal::TERM);
         timeout(PATIENCE, self.process.wait()).await.expect("etcd ends").unwrap();
-    }
-
-    pub(crate) fn signal(&self, which: Signal) {
-        signal(&self.process, which);
     }
 
     /// Starts it again, at the same address, on the same data.
