@@ -145,7 +145,7 @@ fn log(instance: &str, event: &Event) {
         Event::Repaired { index, address, operation, what } => {
             info!(instance, entry = index, address, operation, what, "a repair went on");
         }
-        Event::RepairWaits { index, address, reason, why } if reason.is_empty() => {
+        Event::RepairWaits { index, address, reason: "", why } => {
             info!(instance, entry = index, address, why, "a repair waits no longer");
         }
         Event::RepairWaits { index, address, reason, why } => {

@@ -307,10 +307,10 @@ impl RepairState {
         let outlooks = self.outlooks(&state);
         telemetry::looked(started.elapsed());
         self.tell(&state, &outlooks);
-        if !outlooks.iter().any(|outlook| self.act(&state, outlook)) {
-            if let Some(change) = transition::forget(&state.repair) {
-                self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
-            }
+        if !outlooks.iter().any(|outlook| self.act(&state, outlook))
+            && let Some(change) = transition::forget(&state.repair)
+        {
+            self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
         }
         self.start_checks(&state);
         self.start_drains(&state);

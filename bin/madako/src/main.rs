@@ -80,7 +80,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
                 }
             });
         }
-        act(command, global).await
+        Box::pin(act(command, global)).await
     })
 }
 

@@ -111,7 +111,8 @@ async fn a_taint_that_is_not_tolerated_moves_the_control_plane_once() {
     }
     let commits = told.lock().unwrap().commits;
     minutes(10).await;
-    assert_eq!((told.lock().unwrap().commits, nodes(&mut people).await.1), (commits, control_plane.clone()));
+    let seen = nodes(&mut people).await.1;
+    assert_eq!((told.lock().unwrap().commits, seen), (commits, control_plane.clone()));
 
     let first = control_plane.first().unwrap();
     kubernetes.with(|cluster| cluster.set_taints(first, taint("example.com/broken-disk")));
@@ -132,7 +133,8 @@ async fn a_taint_that_is_not_tolerated_moves_the_control_plane_once() {
         let known = std::mem::take(&mut told.lock().unwrap().known);
         assert!(known.ends_with(&[false, true]) && known.len() <= 3, "{fault:?}: {known:?}");
     }
-    assert_eq!((told.lock().unwrap().commits, nodes(&mut people).await.1), (commits, replaced));
+    let seen = nodes(&mut people).await.1;
+    assert_eq!((told.lock().unwrap().commits, seen), (commits, replaced));
     instance.stop().await;
     etcd.shutdown().await;
 }

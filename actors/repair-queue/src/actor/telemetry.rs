@@ -113,8 +113,7 @@ impl Shown {
         let gone: Vec<String> =
             self.machines.keys().filter(|address| !machines.contains_key(*address)).cloned().collect();
         let none = BTreeSet::new();
-        let shown = machines.iter().map(|(address, statuses)| (address, statuses));
-        for (address, statuses) in shown.chain(gone.iter().map(|address| (address, &none))) {
+        for (address, statuses) in machines.iter().chain(gone.iter().map(|address| (address, &none))) {
             if self.machines.get(address) == Some(statuses) {
                 continue;
             }

@@ -118,9 +118,9 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut first = head.lines().next()?.split(' ');
     let (method, target) = (first.next()?.to_owned(), first.next()?.to_owned());
     let length = head.lines().filter_map(|line| line.split_once(':'));
-    let length =
+    let mut length =
         length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, length)| length);
-    let mut body = vec![0; length.last().map_or(0, |length| length.trim().parse().unwrap())];
+    let mut body = vec![0; length.next_back().map_or(0, |length| length.trim().parse().unwrap())];
     stream.read_exact(&mut body).await.ok()?;
     Some(Asked { method, target, head, body: String::from_utf8(body).unwrap() })
 }

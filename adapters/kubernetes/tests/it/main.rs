@@ -4,6 +4,12 @@
 //! Each test has servers of its own, on ports that the system gives. Where Kubernetes is not built, the tests say that they
 //! are skipped; in CI they fail.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests: clippy.toml's exceptions do not reach their helpers"
+)]
+
 mod access;
 mod contract;
 mod fake;

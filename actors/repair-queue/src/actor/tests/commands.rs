@@ -58,7 +58,7 @@ async fn a_success_command_that_fails_fails_the_entry() {
     {
         let mut host = world.host.0.lock().unwrap();
         host.healthy.insert("w".to_owned());
-        host.does.insert("celebrate".to_owned(), Does::DoesNotStart);
+        host.does.insert("celebrate".to_owned(), Does::NotBegin);
     }
     world.begin().await;
     world.until_status(0, RepairStatus::Failed).await;

@@ -42,7 +42,7 @@ pub(super) enum Does {
     Hangs,
     Takes(Duration),
     GetsLost,
-    DoesNotStart,
+    NotBegin,
 }
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ impl Host for FakeHost {
                 0
             }
             Does::GetsLost => return Err(HostError::Lost { program, why: "watcher died".to_owned() }),
-            Does::DoesNotStart => {
+            Does::NotBegin => {
                 return Err(HostError::NotStarted { program, why: "no such file".to_owned() });
             }
         };
