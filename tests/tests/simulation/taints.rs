@@ -90,6 +90,7 @@ async fn a_taint_that_is_not_tolerated_moves_the_control_plane_once() {
         interval: INTERVAL,
         session_ttl: SESSION_TTL,
         retire_wait: RETIRE_WAIT,
+        hold: None,
         seed: 1,
     };
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
