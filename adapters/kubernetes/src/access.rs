@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::Uri;
+use http::{HeaderValue, Uri};
 use kube::Config;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
@@ -193,6 +193,10 @@ impl Reader<'_> {
         let root_cert = authority.and_then(|pem| self.certificates(&field, &pem));
         let auth_info = self.user(user, names);
         let url = url?;
+        // kube would panic at it.
+        if !is_header(&auth_info) {
+            self.problems.add(format!("{}.token", names.user), "", "a token that a header can hold");
+        }
         if url.scheme_str() == Some("http") && !is_loopback(&url) && has_credentials(&auth_info) {
             let expected = "https, because credentials are sent there";
             self.problems.add(format!("{}.server", names.cluster), "http", expected);
@@ -218,11 +222,7 @@ impl Reader<'_> {
                 "a certificate, the private key that belongs to it, and authorities that TLS can use";
             self.problems.add(format!("{}.client-certificate", names.user), "", expected);
         } else if config.auth_layer().is_err() {
-            self.problems.add(
-                format!("{}.token", names.user),
-                "",
-                "a token that a header can hold, or its file",
-            );
+            self.problems.add(format!("{}.token", names.user), "", "a token, or a file with one");
         }
         self.problems.is_empty().then_some(Access { config, server })
     }
@@ -331,6 +331,14 @@ impl Reader<'_> {
     fn place(&self, path: &str) -> PathBuf {
         self.directory.join(path)
     }
+}
+
+/// Whether a token can be sent. The text of a secret is not shown to others: it is taken as it would be written.
+fn is_header(user: &AuthInfo) -> bool {
+    let written = user.token.is_some().then(|| serde_json::to_value(user)).transpose();
+    let Ok(written) = written else { return false };
+    let token = written.as_ref().and_then(|user| user.get("token")?.as_str());
+    token.is_none_or(|token| HeaderValue::try_from(format!("Bearer {token}")).is_ok())
 }
 
 fn has_credentials(user: &AuthInfo) -> bool {
