@@ -16,10 +16,9 @@ use madako_messages::machine::Machine;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::change::{RepairChange, RepairWrite};
 use madako_messages::repair::hold::{HoldSettings, Holds, Label};
-use madako_messages::repair::report::Reports;
+use madako_messages::repair::report::{Reports, Seen};
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
-use tokio::time::Instant;
 
 use crate::limiter::{Decision, Input, limit};
 
@@ -38,7 +37,7 @@ pub fn decide(
     reports: &Reports,
     hold: Option<&HoldSettings>,
     interval: Duration,
-    now: Instant,
+    now: Seen,
 ) -> Option<Decision> {
     if !reports.are_good(state.reports_query(), interval, now) {
         return None;

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 use crate::machine::{Machine, MachineParams, MachineState, QueryVariables};
 use crate::observation::Query;
 
+/// A moment on the clock that ages are measured by.
+pub type Seen = Instant;
+
 /// A good answer of the registry to the auto-repair query: every machine in it is a report, whatever its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reports {

@@ -21,7 +21,7 @@ const URL: (&str, &str) = (keys::SABAKAN_URL, "http://10.0.0.1/graphql");
 
 fn reports(machines: Vec<Machine>) -> Reports {
     let query = Query { url: 1, variables: 0 };
-    Reports { machines: Arc::new(machines), at: now(), seen: Instant::now(), query }
+    Reports { machines: Arc::new(machines), at: now(), seen: Seen::now(), query }
 }
 
 const INTERVAL: Duration = Duration::from_secs(60);
