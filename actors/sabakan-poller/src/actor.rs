@@ -1,5 +1,7 @@
 //! The poller's shell: its timer, the poll in flight, and the guard's state through the leader.
 
+mod reports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +21,8 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
+use self::reports::ReportPolls;
 use crate::guard::{Released, Verdict, judge};
-use crate::reports::{self, ReportPolls};
 use crate::shared::shared_addresses;
 
 /// What the poller is given.

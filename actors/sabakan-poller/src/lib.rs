@@ -5,7 +5,6 @@
 
 mod actor;
 pub mod guard;
-mod reports;
 pub mod shared;
 
 pub use actor::{Poller, PollerArguments, describe_metrics};

@@ -21,7 +21,7 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::Instant;
 
-use crate::actor::PollerArguments;
+use super::PollerArguments;
 
 /// What is known of the question's polls. All of it can be rebuilt.
 pub(crate) struct ReportPolls {
