@@ -270,9 +270,7 @@ impl Gate {
             return Err(error);
         }
         if !self.store.commit(change) {
-            let key = |condition: &Condition| match condition {
-                Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.clone(),
-            };
+            let key = |condition: &Condition| condition.compared().to_owned();
             return Err(CommitError::Conflict { keys: change.conditions.iter().map(key).collect() });
         }
         self.committed.push(change.clone());
