@@ -116,7 +116,7 @@ impl Draw {
             None => &["", "a", "ä\u{1f600}\"\\\n\u{0}", "http://a/b.yaml", "  ", "null", "\u{7f}\u{2028}"],
             Some(pattern) if pattern.ends_with("ya?ml$") => &["", "http://a/b.yaml", ".yml"],
             Some(pattern) if pattern.ends_with("(csar|zip)$") => &["http://a/b.csar", "c.zip"],
-            Some(pattern) if pattern.contains("T([01] => {
+            Some(pattern) if pattern.contains("T([01]") => {
                 &["2026-01-02T03:04:05", "1999-12-31T23:59:59.5Z", "2026-01-02T03:04:05.000001+05:30"]
             }
             Some(pattern) if pattern.contains("not") && pattern.contains("than") => {
