@@ -118,10 +118,10 @@ impl Store {
             Condition::Created { key, revision } => {
                 self.entries.get(key).is_some_and(|entry| entry.create_revision == *revision)
             }
-            Condition::NoneSince { prefix, revision } => self
-                .entries
-                .iter()
-                .all(|(key, entry)| !key.starts_with(prefix) || entry.mod_revision <= *revision),
+            Condition::NoneSince { prefix, revision } => {
+                let mut below = self.entries.iter().filter(|(key, _)| key.starts_with(prefix));
+                below.all(|(_, entry)| entry.mod_revision <= *revision)
+            }
         })
     }
 

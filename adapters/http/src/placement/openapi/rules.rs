@@ -20,7 +20,7 @@ pub(super) fn add(name: &str, described: &mut Value) {
         }
         "ClusterSpec" => {
             described["properties"]["kubeconfig"] = json!({"anyOf": [nothing(), kubeconfig()]});
-            let output = with("kubeconfig", &json!({}));
+            let output = with("kubeconfig", &json!({"not": {"enum": [null, false, 0, "", [], {}]}}));
             let outputs = with("topology_template", &with("outputs", &output));
             described["properties"]["tosca"] =
                 json!({"anyOf": [nothing(), {"allOf": [template(), outputs]}]});

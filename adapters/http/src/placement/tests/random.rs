@@ -33,6 +33,17 @@ impl Draw {
             let schema = self.document["components"]["schemas"][name].clone();
             return self.value(&schema);
         }
+        if let Some(parts) = schema["allOf"].as_array().cloned() {
+            let mut value = self.value(&parts[0]);
+            parts[1..].iter().for_each(|part| self.fit(&mut value, part));
+            return value;
+        }
+        if let (Some("object"), Some(choices)) = (schema["type"].as_str(), schema["anyOf"].as_array()) {
+            let mut value = self.object(schema);
+            let choice = self.one(choices).clone();
+            self.fit(&mut value, &choice);
+            return value;
+        }
         for word in ["anyOf", "oneOf"] {
             if let Some(choices) = schema[word].as_array() {
                 let choice = self.one(choices).clone();
@@ -64,6 +75,27 @@ impl Draw {
         }
     }
 
+    /// Makes a value fit another schema, too, as far as constants and members that have to be there go.
+    fn fit(&mut self, value: &mut Value, schema: &Value) {
+        if let Some(fixed) = schema.get("const") {
+            value.clone_from(fixed);
+        }
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        match value {
+            Value::Object(members) => {
+                for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+                    if let Some(member) = members.get_mut(name) {
+                        self.fit(member, schema);
+                    } else if required.contains(&json!(name)) {
+                        members.insert(name.clone(), self.value(schema));
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.fit(item, &schema["items"])),
+            _ => {}
+        }
+    }
+
     fn object(&mut self, schema: &Value) -> Value {
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         let mut object = serde_json::Map::new();
@@ -84,6 +116,8 @@ impl Draw {
     fn text(&mut self, pattern: Option<&str>) -> String {
         let of: &[&str] = match pattern {
             None => &["", "a", "ä\u{1f600}\"\\\n\u{0}", "http://a/b.yaml", "  ", "null", "\u{7f}\u{2028}"],
+            Some(pattern) if pattern.ends_with("ya?ml$") => &["", "http://a/b.yaml", ".yml"],
+            Some(pattern) if pattern.ends_with("(csar|zip)$") => &["http://a/b.csar", "c.zip"],
             Some(pattern) if pattern.contains("T([01]") => {
                 &["2026-01-02T03:04:05", "1999-12-31T23:59:59.5Z", "2026-01-02T03:04:05.000001+05:30"]
             }
