@@ -91,7 +91,7 @@ fn placement_on(
         prefix: store.prefix().to_owned(),
         objects,
         providers: Arc::new(Providers::new(Arc::clone(&transport))),
-        metrics_interval: settings.metrics.interval,
+        metrics: settings.metrics,
         scheduler: Arc::new(settings.scheduler),
     };
     (ports, transport)
