@@ -14,8 +14,10 @@ use crate::constraints::Constraints;
 use crate::feed::Handled;
 use crate::guard::GuardState;
 use crate::invariants::Violation;
+use crate::kubernetes::drain::DrainNews;
 use crate::mailbox::Addressed;
 use crate::observation::Observation;
+use crate::permit::Permit;
 use crate::placement::decision::{ExplainError, Explanation, WhatIf};
 use crate::placement::fit::Compared;
 use crate::placement::follow::Followed;
@@ -26,6 +28,8 @@ use crate::placement::ownership::Ownership;
 use crate::placement::providers::Samples;
 use crate::plan::Plan;
 use crate::ports::{Fetched, RegistryError};
+use crate::repair::change::RepairChange;
+use crate::repair::command::{CommandEnd, HealthAnswer};
 use crate::state::ClusterState;
 use crate::store::{CampaignEvent, Condition, Outcome, Snapshot, StoreError, WatchEvent, Write};
 
@@ -78,6 +82,8 @@ pub enum Mutation {
         /// Mod revision of the state that was read; 0 for none.
         revision: i64,
     },
+    /// Something of the repair queue.
+    Repair(Box<RepairChange>),
     /// Resources of placement, and what is kept of it. See [`crate::placement::limits`] for its size.
     Placement {
         /// What is changed, for the log and for metrics.
@@ -98,6 +104,7 @@ impl Mutation {
         match self {
             Self::Cluster { .. } => "cluster",
             Self::Guard { .. } => "removal-guard",
+            Self::Repair(change) => change.what,
             Self::Placement { what, .. } => what,
         }
     }
@@ -168,6 +175,13 @@ pub enum LeaderMessage {
         /// Answered when it is durable, or why it is not.
         reply: RpcReplyPort<Result<Committed, CommitError>>,
     },
+    /// The right to act outside etcd in an epoch.
+    Permit {
+        /// Number of the caller's epoch.
+        epoch: i64,
+        /// Answered with a permit, or with none when this instance does not hold that epoch.
+        reply: RpcReplyPort<Option<Permit>>,
+    },
     /// The store is ready for the reign of an epoch.
     Prepared {
         /// Number of the epoch.
@@ -235,6 +249,57 @@ pub enum PlannerMessage {
 
 impl Addressed for PlannerMessage {
     const ACTOR: &'static str = "cluster-planner";
+}
+
+/// Messages of the repair queue.
+#[derive(Debug)]
+pub enum RepairMessage {
+    /// The store's state changed.
+    State(Arc<ClusterState>, Handled),
+    /// Time for the next round of health checks.
+    Tick,
+    /// A time came, or something may be tried again.
+    Look,
+    /// A transaction ended.
+    Written(Result<Committed, CommitError>),
+    /// A health check ended.
+    Checked {
+        /// The entry.
+        index: i64,
+        /// Which check of it; one that was given up is ignored.
+        check: u64,
+        /// What it said; `None`: it was not run.
+        health: Option<HealthAnswer>,
+    },
+    /// A command ended, with all its retries.
+    Ran {
+        /// Number of its operation record.
+        record: i64,
+        /// How.
+        end: CommandEnd,
+    },
+    /// Something is to be said of a drain.
+    Drained {
+        /// The entry.
+        index: i64,
+        /// Which drain of it; one that was given up is ignored.
+        drain: u64,
+        /// What.
+        news: DrainNews,
+    },
+    /// The nodes that are cordoned by us, or why that is not known.
+    Cordoned(Result<Vec<String>, String>),
+    /// An uncordoning ended, for better or worse.
+    Uncordoned {
+        /// The node.
+        node: String,
+        /// Why it failed.
+        failed: Option<String>,
+    },
+}
+
+impl Addressed for RepairMessage {
+    const ACTOR: &'static str = "repair-queue";
 }
 
 /// Messages of the fetcher of metrics.

@@ -208,6 +208,33 @@ pub enum Event {
         /// What, and why.
         decision: Box<Decision>,
     },
+    /// Something was done with an entry of the repair queue.
+    Repaired {
+        /// Its index.
+        index: i64,
+        /// Address of its machine.
+        address: String,
+        /// Name of the operation.
+        operation: &'static str,
+        /// What, for people.
+        what: String,
+    },
+    /// Something stands in the way of what comes next for an entry of the repair queue.
+    RepairWaits {
+        /// Its index.
+        index: i64,
+        /// Address of its machine.
+        address: String,
+        /// A short name of what stands in the way; empty when nothing does any more.
+        reason: &'static str,
+        /// What comes next, and what stands in its way.
+        why: String,
+    },
+    /// The repair queue cannot ask Kubernetes, or not do something there.
+    RepairTrouble {
+        /// What is wrong; empty when all is well again.
+        why: String,
+    },
     /// An actor failed and is restarted after a pause.
     ActorFailed {
         /// Its name without the instance.

@@ -7,6 +7,7 @@ use ractor::{ActorRef, registry};
 
 use crate::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use crate::mailbox::Letter;
+use crate::permit::{Permit, PermitEnded};
 
 /// How long the leader may take to answer: a few of the store's time-outs (2 s each by default).
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
@@ -26,5 +27,22 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
         Ok(CallResult::Success(result)) => result,
         Ok(CallResult::Timeout) => Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE }),
         Ok(CallResult::SenderError) | Err(_) => Err(CommitError::NotLeader { epoch }),
+    }
+}
+
+/// How long the leader may take to give a permit: it asks nobody.
+pub const PERMIT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Asks the leader that is registered by this name for the right to act outside etcd in an epoch. Ask before every effect.
+///
+/// # Errors
+/// The epoch is over, or the leader did not answer in time: do not act.
+pub async fn permit(leader: &str, epoch: i64) -> Result<Permit, PermitEnded> {
+    let ended = PermitEnded { epoch };
+    let leader = registry::where_is(leader).map(ActorRef::<Letter<LeaderMessage>>::from).ok_or(ended)?;
+    let letter = |reply| LeaderMessage::Permit { epoch, reply }.into();
+    match leader.call(letter, Some(PERMIT_DEADLINE)).await {
+        Ok(CallResult::Success(Some(permit))) => Ok(permit),
+        Ok(CallResult::Success(None) | CallResult::Timeout | CallResult::SenderError) | Err(_) => Err(ended),
     }
 }

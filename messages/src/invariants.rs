@@ -1,9 +1,10 @@
 //! The invariants (design, section 6) as pure predicates over plain data.
 //!
 //! Unit tests, property tests, the simulation and the leader's gate call these same functions. Here are
-//! those whose subject exists: I1, I3 to I6, I9, I11 and I12. Each returns every violation that it finds.
+//! those whose subject exists: I1, I3 to I12. Each returns every violation that it finds.
 
 mod placement;
+pub mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,8 +29,14 @@ pub enum Id {
     I5,
     /// Honest nodes.
     I6,
+    /// One repair a machine.
+    I7,
+    /// One API server.
+    I8,
     /// Nothing lost.
     I9,
+    /// Records.
+    I10,
     /// Placed where allowed.
     I11,
     /// Calm.
@@ -38,8 +45,19 @@ pub enum Id {
 
 impl Id {
     /// Every invariant whose subject exists.
-    pub const ALL: [Self; 8] =
-        [Self::I1, Self::I3, Self::I4, Self::I5, Self::I6, Self::I9, Self::I11, Self::I12];
+    pub const ALL: [Self; 11] = [
+        Self::I1,
+        Self::I3,
+        Self::I4,
+        Self::I5,
+        Self::I6,
+        Self::I7,
+        Self::I8,
+        Self::I9,
+        Self::I10,
+        Self::I11,
+        Self::I12,
+    ];
 
     /// The name as the design writes it, such as `I3`.
     #[must_use]
@@ -50,7 +68,10 @@ impl Id {
             Self::I4 => "I4",
             Self::I5 => "I5",
             Self::I6 => "I6",
+            Self::I7 => "I7",
+            Self::I8 => "I8",
             Self::I9 => "I9",
+            Self::I10 => "I10",
             Self::I11 => "I11",
             Self::I12 => "I12",
         }

@@ -22,6 +22,16 @@ pub const SABAKAN_TEMPLATE: &str = "sabakan/template";
 pub const SABAKAN_URL: &str = "sabakan/url";
 /// The phase of the leader, on its lease.
 pub const STATUS: &str = "status";
+/// Entries of the repair queue, `repairs/data/<16 hex digits>`.
+pub const REPAIRS: &str = "repairs/data/";
+/// `true` switches drains and commands of the repair queue off.
+pub const REPAIRS_DISABLED: &str = "repairs/disabled";
+/// Number of the next entry of the repair queue, as a decimal string.
+pub const REPAIRS_WRITE_INDEX: &str = "repairs/write-index";
+/// Entries of the reboot queue, `reboots/data/<16 hex digits>`.
+pub const REBOOTS: &str = "reboots/data/";
+/// What is kept of each entry of the repair queue beside it, `madako/repair/entries/<16 hex digits>`.
+pub const REPAIR_KEPT: &str = "madako/repair/entries/";
 /// State of the removal guard.
 pub const REMOVAL_GUARD: &str = "madako/removal-guard";
 /// The last plan that was committed, with its reasons.
@@ -40,6 +50,18 @@ pub const PLACEMENT_CLUSTERS: &str = "madako/placement/clusters/";
 #[must_use]
 pub fn record(id: i64) -> String {
     format!("{RECORDS}{id:016x}")
+}
+
+/// The key of an entry of the repair queue.
+#[must_use]
+pub fn repair(index: i64) -> String {
+    format!("{REPAIRS}{index:016x}")
+}
+
+/// The key of what is kept of an entry of the repair queue.
+#[must_use]
+pub fn repair_kept(index: i64) -> String {
+    format!("{REPAIR_KEPT}{index:016x}")
 }
 
 /// The key of a candidate that holds a lease.

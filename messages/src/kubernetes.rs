@@ -1,5 +1,8 @@
 //! Kubernetes as far as draining needs it: the port, and what it shows.
 
+pub mod drain;
+pub mod selector;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;

@@ -13,6 +13,8 @@ use crate::constraints::Constraints;
 use crate::guard::GuardState;
 use crate::keys;
 use crate::machine::QueryVariables;
+use crate::repair::config::RepairConfig;
+use crate::repair::queue::RepairQueue;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
 
@@ -55,7 +57,13 @@ pub struct ClusterState {
     pub disabled: bool,
     /// The removal guard, when it holds something.
     pub guard: Option<Revised<GuardState>>,
-    /// Mod revision of each key above that exists.
+    /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
+    pub repair_config: Option<Arc<RepairConfig>>,
+    /// Why that section cannot be used.
+    pub repair_fault: Option<String>,
+    /// The repair queue.
+    pub repair: Arc<RepairQueue>,
+    /// Mod revision of each key of its own above that exists.
     pub revisions: BTreeMap<String, i64>,
     /// The lease that `status` hangs on, when it is there.
     pub status_lease: Option<i64>,
@@ -91,6 +99,10 @@ impl ClusterState {
             Some(last) => last.cluster.clone(),
             None => json::<Cluster>(entries, keys::CLUSTER, &mut faults)
                 .map(|(value, revision)| Revised { value: Arc::new(value), revision }),
+        };
+        (state.repair_config, state.repair_fault) = match kept(keys::CLUSTER) {
+            Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
+            None => read_repair_config(state.cluster.as_ref()),
         };
         state.cluster_revision = text(entries, keys::CLUSTER_REVISION, &mut faults)
             .map(|(text, _)| match text.parse() {
@@ -144,6 +156,8 @@ impl ClusterState {
         .into_iter()
         .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
         .collect();
+        let last_repair = last.map(|last| &*last.repair);
+        state.repair = Arc::new(RepairQueue::decode(entries, last_repair, &mut faults));
         state.faults = faults;
         state
     }
@@ -182,6 +196,17 @@ impl ClusterState {
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         self.revisions == other.revisions && self.status_lease == other.status_lease
+    }
+}
+
+/// Reads the section `repair` of a cluster, or says why that cannot be done.
+fn read_repair_config(
+    cluster: Option<&Revised<Arc<Cluster>>>,
+) -> (Option<Arc<RepairConfig>>, Option<String>) {
+    match cluster.map(|cluster| RepairConfig::read(&cluster.value.repair)) {
+        None => (None, None),
+        Some(Ok(config)) => (Some(Arc::new(config)), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
     }
 }
 

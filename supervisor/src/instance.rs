@@ -34,6 +34,7 @@ use madako_messages::ports::{Clock, Registry};
 use madako_messages::state::ClusterState;
 use madako_messages::store::{CampaignOptions, Epoch, Store};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
+use madako_repair_queue::{Repair, RepairArguments};
 use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{ActorRef, registry};
 use tokio::sync::{mpsc, watch};
@@ -52,6 +53,8 @@ pub const REIGN: &str = "reign";
 pub const POLLER: &str = "sabakan-poller";
 /// The planner's id in the tree.
 pub const PLANNER: &str = "cluster-planner";
+/// The repair queue's id in the tree.
+pub const REPAIR: &str = "repair-queue";
 /// The id in the tree of what fetches metrics.
 pub const FETCHER: &str = "metrics-fetcher";
 /// The scheduler's id in the tree.
@@ -402,6 +405,19 @@ impl Director {
             state: self.state.clone(),
             observations,
         };
+        // Each epoch draws its own jitter.
+        let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
+        let repair = RepairArguments {
+            epoch: epoch.number,
+            leader: leader.clone(),
+            interval: self.options.interval,
+            seed,
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            state: self.state.clone(),
+            host: self.ports.host.clone(),
+            kubernetes: None,
+        };
         let planner = PlannerArguments {
             epoch: epoch.number,
             leader,
@@ -414,12 +430,11 @@ impl Director {
             begun,
         };
         let id = &self.options.id;
-        // Each epoch draws its own jitter.
-        let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
         let given_up = self.given_up.clone();
         let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
             .child(ChildSpec::actor(id, POLLER, move || (Poller, poller.clone())))
-            .child(ChildSpec::actor(id, PLANNER, move || (Planner, planner.clone())));
+            .child(ChildSpec::actor(id, PLANNER, move || (Planner, planner.clone())))
+            .child(ChildSpec::actor(id, REPAIR, move || (Repair, repair.clone())));
         if let Some(placement) = &self.ports.placement {
             let (fetcher, scheduler) = self.placement(placement, epoch, seed);
             spec = spec

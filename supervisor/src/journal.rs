@@ -127,6 +127,21 @@ fn log(instance: &str, event: &Event) {
                 error!(instance, %violation, "refused: it breaks an invariant");
             }
         }
+        Event::Repaired { index, address, operation, what } => {
+            info!(instance, entry = index, address, operation, what, "a repair went on");
+        }
+        Event::RepairWaits { index, address, reason, why } if reason.is_empty() => {
+            info!(instance, entry = index, address, why, "a repair waits no longer");
+        }
+        Event::RepairWaits { index, address, reason, why } => {
+            warn!(instance, entry = index, address, reason, why, "a repair waits");
+        }
+        Event::RepairTrouble { why } if why.is_empty() => {
+            info!(instance, "Kubernetes does as the repair queue asks again");
+        }
+        Event::RepairTrouble { why } => {
+            warn!(instance, why, "Kubernetes does not do as the repair queue asks")
+        }
         Event::ActorFailed { actor, why, restart_in } => error!(
             instance,
             actor,

@@ -18,6 +18,7 @@ pub fn describe_metrics() {
     madako_leader::describe_metrics();
     madako_messages::mailbox::describe_metrics();
     madako_metrics_fetcher::describe_metrics();
+    madako_repair_queue::describe_metrics();
     madako_metrics_providers::describe_metrics();
     madako_sabakan::describe_metrics();
     madako_sabakan_poller::describe_metrics();

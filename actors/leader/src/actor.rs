@@ -13,6 +13,7 @@ use madako_messages::feed::{Task, handled};
 use madako_messages::keys;
 use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
+use madako_messages::permit::{PERMIT_MARGIN, Permit};
 use madako_messages::placement::ownership::{self, Ownership};
 use madako_messages::plan::Action;
 use madako_messages::ports::Clock;
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 use self::owner::{claimed, show_ownership};
 use self::placement::{PlacementGate, Proposed};
 use crate::prepare::{Prepared, prepare};
+use crate::repair;
 use crate::transaction::transaction;
 
 /// How long giving the lease back may take when the actor stops. The lease ends by itself anyway.
@@ -172,6 +174,10 @@ impl Actor for Leader {
             LeaderMessage::Watch(event, _handled) => state.watched(event),
             LeaderMessage::Commit { epoch, mutation, reply } => {
                 state.commit(&myself, epoch, &mutation, reply);
+            }
+            LeaderMessage::Permit { epoch, reply } => {
+                // The caller stopped waiting: it does not act.
+                let _ = reply.send(state.permit(epoch));
             }
             LeaderMessage::Prepared { epoch, placement } => state.prepared(&myself, epoch, placement),
             LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
@@ -358,7 +364,7 @@ impl LeaderState {
         };
         let action = match mutation {
             Mutation::Cluster { plan, .. } => plan.action,
-            Mutation::Guard { .. } | Mutation::Placement { .. } => None,
+            Mutation::Guard { .. } | Mutation::Repair(_) | Mutation::Placement { .. } => None,
         };
         let writes_status = transaction
             .writes
@@ -386,11 +392,23 @@ impl LeaderState {
         );
     }
 
+    /// The right to act outside etcd, as long as the epoch surely holds by this instance's own clock.
+    fn permit(&self, epoch: i64) -> Option<Permit> {
+        let own = self.epoch.as_ref().filter(|own| own.number == epoch && self.reigning)?;
+        let until = self.given.store.holds_until(own)?.checked_sub(PERMIT_MARGIN)?;
+        (until > Instant::now()).then(|| Permit::give(epoch, until))
+    }
+
     /// The transaction of a mutation, and where it goes.
     fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
         let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
             let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
-            let transaction = transaction(epoch, mutation, lease, self.given.clock.now())?;
+            let transaction = match mutation {
+                Mutation::Repair(change) => {
+                    repair::transaction(epoch, change, self.given.state.newest().as_deref())?
+                }
+                _ => transaction(epoch, mutation, lease, self.given.clock.now())?,
+            };
             return Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction });
         };
         let Some(gate) = &self.given.placement else {

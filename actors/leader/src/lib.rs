@@ -6,10 +6,11 @@
 //! earlier leader was marked cancelled.
 //!
 //! `actor` is the shell, with placement's part of the gate; `prepare` is what comes before a reign; `transaction` turns
-//! mutations into transactions, without I/O.
+//! mutations into transactions, without I/O, and `repair` those of the repair queue.
 
 mod actor;
 mod prepare;
+mod repair;
 mod transaction;
 
 pub use actor::placement::PlacementGate;

@@ -35,7 +35,6 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
         match fenced(given, epoch, transaction).await? {
             Fenced::Committed => {
                 given.events.emit(Event::RecordCancelled { id });
-                break;
             }
             Fenced::Deposed => return Ok(Prepared::Deposed),
             // Somebody else wrote the record meanwhile: look again.

@@ -79,9 +79,9 @@ pub(crate) fn transaction(
                 None => Write::Delete { key: keys::REMOVAL_GUARD.to_owned() },
             });
         }
-        // It stands at the root of etcd, and has a transaction of its own.
-        Mutation::Placement { .. } => {
-            let why = "resources of placement do not stand below the prefix".to_owned();
+        // These have transactions of their own.
+        Mutation::Repair(_) | Mutation::Placement { .. } => {
+            let why = format!("{} has a transaction of its own", mutation.what());
             return Err(CommitError::Encoding { why });
         }
     }
@@ -93,7 +93,10 @@ pub(crate) fn status_transaction(epoch: &Epoch, now: OffsetDateTime) -> Result<T
     Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, now)?] })
 }
 
-/// What a new leader does about the newest record.
+/// What the record of an operation says whose leader is gone: nobody knows what became of it, and it is not repeated.
+const OUTCOME_UNKNOWN: &str = "outcome unknown: the leader that ran it is gone";
+
+/// What a new leader does about a record that has not ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Orphan {
     /// There is none, or it is finished.
@@ -114,23 +117,28 @@ pub(crate) enum Orphan {
     },
 }
 
-/// Looks at the newest record (the design: a new leader first marks an unfinished one `cancelled`).
+/// Looks for a record that has not ended (the design: a new leader first marks it `cancelled`). It need not be the newest:
+/// while a command runs, what takes no time is recorded after it.
 pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> Result<Orphan, CommitError> {
-    let newest = records.entries.range(keys::RECORDS.to_owned()..).next_back();
-    let Some((key, Entry { value, mod_revision, .. })) =
-        newest.filter(|(key, _)| key.starts_with(keys::RECORDS))
-    else {
-        return Ok(Orphan::None);
-    };
-    let mut record: Record = match serde_json::from_slice(value) {
-        Ok(record) => record,
-        Err(error) => return Ok(Orphan::Unreadable { key: key.clone(), why: error.to_string() }),
-    };
-    if !record.is_unfinished() {
-        return Ok(Orphan::None);
-    }
+    let mut newest_first =
+        records.entries.iter().rev().filter(|(key, _)| key.starts_with(keys::RECORDS)).peekable();
+    let newest = newest_first.peek().map(|(key, _)| key.as_str());
+    let mut unreadable = Orphan::None;
+    let unfinished = newest_first.find_map(|(key, Entry { value, mod_revision, .. })| {
+        match serde_json::from_slice::<Record>(value) {
+            Ok(record) => record.is_unfinished().then_some((key, record, mod_revision)),
+            Err(error) => {
+                // An older one is history that hinders nothing.
+                if newest == Some(key) {
+                    unreadable = Orphan::Unreadable { key: key.clone(), why: error.to_string() };
+                }
+                None
+            }
+        }
+    });
+    let Some((key, mut record, mod_revision)) = unfinished else { return Ok(unreadable) };
     let id = record.id;
-    record.cancel(now, "the leader that ran it is gone");
+    record.cancel(now, OUTCOME_UNKNOWN);
     let transaction = Transaction {
         conditions: vec![epoch.fence(), Condition::Unchanged { key: key.clone(), revision: *mod_revision }],
         writes: vec![put(key, encode(&record)?, 0)],
@@ -296,12 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unfinished_newest_record_is_cancelled() {
+    fn only_an_unfinished_record_is_cancelled() {
         let done = r#"{"id":"1","status":"completed","operation":"x","targets":null}"#;
         let running = r#"{"id":"2","status":"running","operation":"x","targets":null,"later":1}"#;
         let look = |values: &[(i64, &str)]| orphan(&records(values), &epoch(), NOW).unwrap();
         assert_eq!(look(&[]), Orphan::None);
         assert_eq!(look(&[(1, done)]), Orphan::None);
+        let Orphan::Cancel { id, .. } = look(&[(2, running), (3, done)]) else { panic!() };
+        assert_eq!(id, 2, "an instant operation was recorded after it");
         let Orphan::Cancel { id, transaction } = look(&[(1, done), (2, running)]) else { panic!() };
         assert_eq!(id, 2);
         assert_eq!(
@@ -311,6 +321,7 @@ mod tests {
         let key = keys::record(2);
         let value: serde_json::Value = serde_json::from_slice(written(&transaction)[key.as_str()].0).unwrap();
         assert_eq!(value["status"], "cancelled");
+        assert_eq!(value["error"], "outcome unknown: the leader that ran it is gone");
         assert_eq!(value["later"], 1, "what is not known is kept");
         assert!(matches!(look(&[(1, done), (2, "{")]), Orphan::Unreadable { .. }));
     }

@@ -54,6 +54,12 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             None => return None,
             Some(first) => format!("refused, it breaks {first}"),
         },
+        Event::Repaired { index, address, operation, what } => {
+            format!("repair {index} of {address}: {operation}: {what}")
+        }
+        Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
+        Event::RepairTrouble { why } if why.is_empty() => "Kubernetes does as repairs ask again".to_owned(),
+        Event::RepairTrouble { why } => format!("repairs and Kubernetes: {why}"),
         Event::ActorFailed { actor, why, restart_in: Some(pause) } => {
             format!("{actor} {why}; back in {}", seconds(pause))
         }

@@ -1,0 +1,138 @@
+//! Draining of one node over the port, as CKE does it: dry run, cordon, eviction, and the wait for the end of the pods.
+//!
+//! Guarantees: before the cordon nothing is changed, and nothing at all when a job runs or a protected pod may not go; a pod
+//! is judged by its uid, so that one which came back under the same name is another. It ends by itself only with an answer;
+//! how long it may take is the brain's to say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::kubernetes::drain::{
+    DrainNews, Treatment, Unfinished, running_job, treatment, unfinished,
+};
+use madako_messages::kubernetes::{Eviction, Kubernetes, KubernetesError, Pod, PodId};
+use madako_messages::repair::config::RepairConfig;
+
+use super::permits::Permits;
+
+/// Pause between looks at the pods that are ending. Their grace period is 30 s unless they say otherwise.
+const POLL: Duration = Duration::from_secs(5);
+
+/// What a drain needs to know.
+pub(super) struct Order {
+    pub(super) kubernetes: Arc<dyn Kubernetes>,
+    pub(super) permits: Permits,
+    pub(super) node: String,
+    pub(super) config: Arc<RepairConfig>,
+    /// Whether the drain was begun by an earlier leader: it may have cordoned the node already.
+    pub(super) resumed: bool,
+}
+
+/// Why a drain ended early.
+enum Stop {
+    Failed(String),
+}
+
+impl From<KubernetesError> for Stop {
+    fn from(error: KubernetesError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl Order {
+    /// Drains the node; `tell` is called with each thing that it waits for, and with the end.
+    pub(super) async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
+        let news = match self.drain(&tell).await {
+            Ok(()) => DrainNews::Done,
+            Err(Stop::Failed(why)) => DrainNews::Failed(why),
+        };
+        tell(news);
+    }
+
+    async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
+        let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
+        if !self.resumed {
+            self.dry_run(&protected).await?;
+        }
+        self.kubernetes.cordon(&self.permits.get().await, &self.node).await?;
+        let mut asked = BTreeSet::new();
+        let pods = self.kubernetes.pods_on(&self.node).await?;
+        // One may have come between the dry run and the cordon.
+        if let Some(job) = running_job(&pods) {
+            return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
+        }
+        self.evict_all(&pods, &protected, &mut asked).await?;
+        loop {
+            // That the API does not answer for a while ends nothing: the time-out does.
+            match self.kubernetes.pods_on(&self.node).await {
+                Ok(pods) => {
+                    let Some(left) = unfinished(&pods) else { return Ok(()) };
+                    tell(DrainNews::Waits(left.to_string()));
+                    self.evict_all(&pods, &protected, &mut asked).await?;
+                }
+                Err(error) => tell(DrainNews::Waits(error.to_string())),
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Whether everything could go. Pods that are deleted in the end never refuse.
+    async fn dry_run(&self, protected: &BTreeSet<String>) -> Result<(), Stop> {
+        let pods = self.kubernetes.pods_on(&self.node).await?;
+        if let Some(job) = running_job(&pods) {
+            return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
+        }
+        for pod in &pods {
+            if treatment(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
+                continue;
+            }
+            let permit = self.permits.get().await;
+            if let Eviction::Refused { why } = self.kubernetes.evict(&permit, &pod.id, true).await? {
+                return Err(refused(&pod.id, &why));
+            }
+        }
+        Ok(())
+    }
+
+    async fn evict_all(
+        &self,
+        pods: &[Pod],
+        protected: &BTreeSet<String>,
+        asked: &mut BTreeSet<String>,
+    ) -> Result<(), Stop> {
+        for pod in pods {
+            let treatment = treatment(pod, protected);
+            let goes = matches!(treatment, Treatment::Evict | Treatment::EvictOrDelete);
+            if !goes || pod.deleted_at.is_some() || asked.contains(&pod.id.uid) {
+                continue;
+            }
+            self.evict(&pod.id, treatment).await?;
+            asked.insert(pod.id.uid.clone());
+        }
+        Ok(())
+    }
+
+    async fn evict(&self, pod: &PodId, treatment: Treatment) -> Result<(), Stop> {
+        let mut attempts = self.config.evict_attempts;
+        loop {
+            let permit = self.permits.get().await;
+            let Eviction::Refused { why } = self.kubernetes.evict(&permit, pod, false).await? else {
+                return Ok(());
+            };
+            if treatment == Treatment::EvictOrDelete {
+                let permit = self.permits.get().await;
+                return Ok(self.kubernetes.delete(&permit, pod).await?);
+            }
+            attempts = attempts.saturating_sub(1);
+            if attempts == 0 {
+                return Err(refused(pod, &why));
+            }
+            tokio::time::sleep(self.config.evict_interval).await;
+        }
+    }
+}
+
+fn refused(pod: &PodId, why: &str) -> Stop {
+    Stop::Failed(format!("the pod {pod} may not be evicted: {why}"))
+}

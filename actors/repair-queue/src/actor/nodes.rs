@@ -1,0 +1,124 @@
+//! Nodes that are cordoned and that nothing is done with any more: they are uncordoned, as CKE does it each round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use madako_messages::actors::RepairMessage;
+use madako_messages::event::Event;
+use madako_messages::feed::Task;
+use madako_messages::invariants::repair::is_active;
+use madako_messages::kubernetes::KubeNode;
+use madako_messages::state::ClusterState;
+
+use super::RepairState;
+use crate::round::places;
+
+/// Looks at the nodes, and uncordonings that run.
+#[derive(Default)]
+pub(super) struct Cordons {
+    looking: Option<Task>,
+    /// Whether to look again when this look ends.
+    again: bool,
+    /// Nodes that the last look found, until they are looked at beside the queue.
+    seen: Vec<String>,
+    uncordoning: BTreeMap<String, Task>,
+    trouble: String,
+}
+
+impl Cordons {
+    /// Whether a node is being uncordoned just now.
+    pub(super) fn is_uncordoned(&self, node: &str) -> bool {
+        self.uncordoning.contains_key(node)
+    }
+}
+
+impl RepairState {
+    /// Asks which nodes are cordoned by us.
+    pub(super) fn look_at_nodes(&mut self) {
+        let Some(kubernetes) = self.given.kubernetes.clone() else { return };
+        if self.cordons.looking.is_some() {
+            self.cordons.again = true;
+            return;
+        }
+        let actor = self.myself.clone();
+        self.cordons.looking = Some(Task::start(async move {
+            let ours = |nodes: Vec<KubeNode>| {
+                nodes.into_iter().filter(KubeNode::is_cordoned_by_us).map(|node| node.name).collect()
+            };
+            let nodes = kubernetes.nodes().await.map(ours).map_err(|error| error.to_string());
+            // The actor is gone: nobody wants the answer.
+            let _ = actor.cast(RepairMessage::Cordoned(nodes).into());
+        }));
+    }
+
+    pub(super) fn cordoned(&mut self, nodes: Result<Vec<String>, String>) {
+        self.cordons.looking = None;
+        match nodes {
+            Err(why) => {
+                self.cordons.again = false;
+                return self.trouble(why);
+            }
+            Ok(nodes) => {
+                self.trouble(String::new());
+                self.cordons.seen = nodes;
+            }
+        }
+        if std::mem::take(&mut self.cordons.again) {
+            self.look_at_nodes();
+        }
+    }
+
+    /// Uncordons the nodes that were seen and that nothing is done with, by the newest state of the queue.
+    pub(super) fn uncordon_idle(&mut self, state: &ClusterState) {
+        let seen = std::mem::take(&mut self.cordons.seen);
+        if seen.is_empty() {
+            return;
+        }
+        let busy = busy(state);
+        for node in seen {
+            let drained = self.drains.values().any(|drain| drain.node == node);
+            if !busy.contains(node.as_str()) && !drained && !self.cordons.is_uncordoned(&node) {
+                self.uncordon(node);
+            }
+        }
+    }
+
+    fn uncordon(&mut self, node: String) {
+        let Some(kubernetes) = self.given.kubernetes.clone() else { return };
+        let (actor, permits, name) = (self.myself.clone(), self.permits(), node.clone());
+        let kubernetes = Arc::clone(&kubernetes);
+        let task = Task::start(async move {
+            let permit = permits.get().await;
+            let failed = kubernetes.uncordon(&permit, &name).await.err().map(|error| error.to_string());
+            // The actor is gone: its successor looks at the nodes again.
+            let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
+        });
+        self.cordons.uncordoning.insert(node, task);
+    }
+
+    pub(super) fn uncordoned(&mut self, node: &str, failed: Option<String>) {
+        self.cordons.uncordoning.remove(node);
+        if let Some(why) = failed {
+            self.trouble(why);
+        }
+    }
+
+    /// Tells what is wrong with Kubernetes once.
+    fn trouble(&mut self, why: String) {
+        if self.cordons.trouble != why {
+            self.cordons.trouble.clone_from(&why);
+            self.given.events.emit(Event::RepairTrouble { why });
+        }
+    }
+}
+
+/// Nodes that a repair or a reboot is at.
+fn busy(state: &ClusterState) -> BTreeSet<&str> {
+    let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+    let name = |address: &str| places.get(address).map(|place| place.name);
+    let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));
+    let repaired = repaired.filter_map(|item| name(&item.value.address));
+    // A reboot's node is an address; CKE compares names.
+    let rebooted = state.repair.rebooting().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
+    repaired.chain(rebooted).collect()
+}

@@ -1,0 +1,115 @@
+//! The repair queue's metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::repair::RepairStatus;
+use madako_messages::repair::command::HealthAnswer;
+use madako_messages::repair::queue::Item;
+use madako_messages::state::ClusterState;
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::outlook::{Obstacle, Outlook};
+
+/// Registers the help texts of the repair queue's metrics.
+pub fn describe_metrics() {
+    describe_gauge!("cke_repair_queue_enabled", "1 if the repair queue is enabled.");
+    describe_gauge!("cke_repair_queue_items", "Entries of the repair queue, by status.");
+    describe_gauge!("cke_machine_repair_status", "1 if a machine has an entry of this status.");
+    describe_gauge!(
+        "madako_repair_waiting",
+        "Entries of the repair queue that wait, by what stands in their way."
+    );
+    describe_counter!("madako_repair_operations_total", "Transitions of entries of the repair queue.");
+    describe_counter!("madako_repair_health_checks_total", "Health checks of machines, by outcome.");
+    describe_histogram!("madako_repair_command_seconds", "Time of a repair's commands with their retries.");
+    describe_histogram!("madako_repair_look_seconds", "Time to decide about the whole repair queue.");
+}
+
+/// A decision was made.
+pub(super) fn looked(took: Duration) {
+    histogram!("madako_repair_look_seconds").record(took.as_secs_f64());
+}
+
+/// A transition was committed.
+pub(super) fn done(what: &'static str) {
+    counter!("madako_repair_operations_total", "operation" => what).increment(1);
+}
+
+/// A command ended.
+pub(super) fn ran(kind: &'static str, outcome: &'static str, took: Duration) {
+    histogram!("madako_repair_command_seconds", "kind" => kind, "outcome" => outcome)
+        .record(took.as_secs_f64());
+}
+
+/// A health check ended.
+pub(super) fn checked(answer: Option<&HealthAnswer>) {
+    let outcome = match answer {
+        Some(HealthAnswer::Healthy) => "healthy",
+        Some(HealthAnswer::Unhealthy) => "unhealthy",
+        Some(HealthAnswer::Failed(_)) => "failed",
+        None => "not-run",
+    };
+    counter!("madako_repair_health_checks_total", "outcome" => outcome).increment(1);
+}
+
+/// What the gauges show, so that only what changed is set.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// Identity of each entry, and the cluster's revision.
+    of: Option<(BTreeMap<i64, i64>, i64)>,
+    machines: BTreeMap<String, BTreeSet<RepairStatus>>,
+}
+
+impl Shown {
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub(super) fn show(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
+        gauge!("cke_repair_queue_enabled").set(if state.repair.disabled { 0.0 } else { 1.0 });
+        let mut waiting: BTreeMap<&str, usize> = Obstacle::NAMES.iter().map(|name| (*name, 0)).collect();
+        for obstacle in outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()) {
+            *waiting.entry(obstacle.name()).or_default() += 1;
+        }
+        for (reason, count) in waiting {
+            gauge!("madako_repair_waiting", "reason" => reason.to_owned()).set(count as f64);
+        }
+        let revision = |item: &Arc<Item<_>>| item.revision;
+        let entries = state.repair.entries.iter().map(|(index, item)| (*index, revision(item))).collect();
+        let of = (entries, state.cluster.as_ref().map_or(0, |cluster| cluster.revision));
+        if self.of.as_ref() == Some(&of) {
+            return;
+        }
+        self.of = Some(of);
+        for status in RepairStatus::ALL {
+            let entries = state.repair.entries.values();
+            let count = entries.filter(|item| item.value.status == *status).count();
+            gauge!("cke_repair_queue_items", "status" => status.as_str().to_owned()).set(count as f64);
+        }
+        self.show_machines(state);
+    }
+
+    /// The union of the cluster's nodes and the entries' machines (CKE). A machine that is in neither any more shows 0.
+    fn show_machines(&mut self, state: &ClusterState) {
+        let nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
+        let mut machines: BTreeMap<String, BTreeSet<RepairStatus>> =
+            nodes.map(|node| (node.address.clone(), BTreeSet::new())).collect();
+        for item in state.repair.entries.values() {
+            machines.entry(item.value.address.clone()).or_default().insert(item.value.status.clone());
+        }
+        let gone: Vec<String> =
+            self.machines.keys().filter(|address| !machines.contains_key(*address)).cloned().collect();
+        let none = BTreeSet::new();
+        let shown = machines.iter().map(|(address, statuses)| (address, statuses));
+        for (address, statuses) in shown.chain(gone.iter().map(|address| (address, &none))) {
+            if self.machines.get(address) == Some(statuses) {
+                continue;
+            }
+            for status in RepairStatus::ALL {
+                let has = if statuses.contains(status) { 1.0 } else { 0.0 };
+                let (address, status) = (address.clone(), status.as_str().to_owned());
+                gauge!("cke_machine_repair_status", "address" => address, "status" => status).set(has);
+            }
+        }
+        self.machines = machines;
+    }
+}

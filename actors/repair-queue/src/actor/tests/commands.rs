@@ -1,0 +1,229 @@
+//! Repairs of machines that need no drain.
+
+use std::time::Duration;
+
+use madako_messages::actors::CommitError;
+use madako_messages::keys;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+use super::world::{Does, World};
+use crate::testing::{Store, queued};
+
+async fn world(entries: &[RepairQueueEntry]) -> World {
+    let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
+    for entry in entries {
+        store.entry(entry);
+    }
+    World::new(store).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_repaired_and_the_history_tells_it() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.host.0.lock().unwrap().cured.insert("w".to_owned());
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran(), ["reset w", "celebrate w"]);
+    assert_eq!(world.history(), ["repair-execute completed", "repair-finish completed"]);
+    let records = world.records();
+    assert_eq!((records[0].id, records[1].id), (1, 2));
+    assert_eq!(records[0].targets, ["w"]);
+    assert_eq!(records[0].info, "exit code 0 after 1.0 s");
+    assert_eq!(world.entry(0).unwrap().nodename, "node-w");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_machine_succeeds_without_a_repair() {
+    let mut world = world(&[queued(0, "w", "unreachable")]).await;
+    world.host.0.lock().unwrap().healthy.insert("w".to_owned());
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran(), [""; 0]);
+    assert_eq!(world.history(), ["repair-finish completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_fails_fails_the_entry() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Exits(3));
+    world.begin().await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.history(), ["repair-execute cancelled"]);
+    assert_eq!(world.records()[0].error, "exit code 3 after 1.0 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_command_that_fails_fails_the_entry() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    {
+        let mut host = world.host.0.lock().unwrap();
+        host.healthy.insert("w".to_owned());
+        host.does.insert("celebrate".to_owned(), Does::DoesNotStart);
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.records()[0].error, "celebrate could not be started: no such file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_stays_ill_fails_after_its_last_watch() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.begin().await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset w"]);
+    assert_eq!(world.history(), ["repair-execute completed", "repair-finish completed"]);
+    assert_eq!(world.entry(0).unwrap().step, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_of_different_entries_run_one_after_another() {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    {
+        let mut host = world.host.0.lock().unwrap();
+        host.does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(50)));
+        host.cured.extend(["w".to_owned(), "x".to_owned()]);
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    world.until_status(1, RepairStatus::Succeeded).await;
+    assert_eq!(world.host.0.lock().unwrap().at_once, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_never_ends_is_ended_and_another_machine_is_next() {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Hangs);
+    world.begin().await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert!(world.records()[0].error.starts_with("killed at its deadline"), "{:?}", world.records());
+    world.until_status(1, RepairStatus::Failed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_command_is_not_repeated_and_health_decides() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::GetsLost);
+    world.begin().await;
+    world
+        .until("the record to end", |state| {
+            state.repair.records.known.len() == 1 && state.repair.records.unfinished.is_empty()
+        })
+        .await;
+    assert!(world.records()[0].error.starts_with("outcome unknown"), "{:?}", world.records());
+    world.host.0.lock().unwrap().healthy.insert("w".to_owned());
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran(), ["reset w", "celebrate w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_state_that_somebody_writes_runs_nothing_twice() {
+    let entry = queued(0, "w", "plain");
+    let mut world = world(std::slice::from_ref(&entry)).await;
+    world.begin().await;
+    world
+        .until("the watch", |state| {
+            state.repair.entries[&0].value.step_status == RepairStepStatus::Watching
+                && state.repair.records.unfinished.is_empty()
+        })
+        .await;
+    let watching = world.entry(0).unwrap();
+    world.change(|store| store.entry(&entry));
+    world
+        .until("the watch again", |state| {
+            state.repair.entries[&0].value.step_status == RepairStepStatus::Watching
+        })
+        .await;
+    assert_eq!(world.entry(0).unwrap().last_transition_time, watching.last_transition_time);
+    world.until_status(0, RepairStatus::Failed).await;
+    world.change(|store| store.entry(&entry));
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_after_any_transition_runs_nothing_twice_and_every_entry_ends() {
+    for fuse in 1..=8 {
+        let entries = [queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "outside", "unreachable")];
+        let mut world = world(&entries).await;
+        world.host.0.lock().unwrap().cured.insert("w".to_owned());
+        world.gate.lock().unwrap().fuse = Some(fuse);
+        world.begin().await;
+        let states = world.gate.clone();
+        let blown = || states.lock().unwrap().fuse == Some(0);
+        for _ in 0..1_000 {
+            if blown() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.kill().await;
+        world.gate.lock().unwrap().fuse = None;
+        world.begin().await;
+        for index in 0..3 {
+            world
+                .until(&format!("entry {index} after {fuse} transitions"), |state| {
+                    state.repair.entries[&index].value.is_finished()
+                })
+                .await;
+        }
+        let mut ran = world.ran();
+        let count = ran.len();
+        ran.sort();
+        ran.dedup();
+        assert_eq!(ran.len(), count, "after {fuse} transitions: {:?}", world.ran());
+        assert!(world.records().iter().all(|record| !record.is_unfinished()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_unknown_outcome_runs_its_command_once() {
+    for written in [true, false] {
+        let mut world = world(&[queued(0, "w", "plain")]).await;
+        world.host.0.lock().unwrap().cured.insert("w".to_owned());
+        let error = CommitError::Unanswered { deadline: Duration::from_secs(10) };
+        world.gate.lock().unwrap().fails.push_back((written, error));
+        world.begin().await;
+        world.until_status(0, RepairStatus::Succeeded).await;
+        assert_eq!(world.ran(), ["reset w", "celebrate w"], "written: {written}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_entry_goes_also_while_disabled() {
+    let mut world = world(&[RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") }]).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    world.begin().await;
+    world.until("its removal", |state| state.repair.entries.is_empty()).await;
+    assert_eq!(world.history(), ["repair-dequeue completed"]);
+    assert_eq!(world.ran(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_operation_waits_until_it_is_configured() {
+    let mut world = world(&[queued(0, "w", "later"), queued(1, "x", "plain")]).await;
+    world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
+    world.begin().await;
+    world.until_status(1, RepairStatus::Succeeded).await;
+    assert_eq!(world.entry(0).unwrap().status, RepairStatus::Queued);
+    let repair = crate::testing::REPAIR.replace("\"empty\"", "\"later\"");
+    let repair = repair.replace(
+        r#""health_check_command": ["check"]}]}]}"#,
+        r#""health_check_command": ["check"], "repair_steps": [{"repair_command": ["reset"], "watch_seconds": 9}]}]}]}"#,
+    );
+    world.change(|store| store.configure(&["a"], &["w", "x"], &repair));
+    world.until_status(0, RepairStatus::Succeeded).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_unchanged_inputs_nothing_is_written() {
+    let entries = [queued(0, "w", "later"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
+    let mut world = world(&entries).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(world.gate.lock().unwrap().committed, []);
+    assert_eq!(world.ran(), [""; 0]);
+    assert!(world.host.0.lock().unwrap().checks >= 2 * 350, "health is asked each round");
+    let told = world.events.0.lock().unwrap().len();
+    assert_eq!(told, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
+}

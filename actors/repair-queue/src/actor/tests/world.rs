@@ -1,0 +1,419 @@
+//! What surrounds the repair queue in its tests.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use madako_messages::event::{Event, EventSink};
+use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_messages::kubernetes::{
+    ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase,
+};
+use madako_messages::latest::{self, Publisher};
+use madako_messages::mailbox::Letter;
+use madako_messages::permit::Permit;
+use madako_messages::ports::Clock;
+use madako_messages::record::Record;
+use madako_messages::repair::change::RepairChange;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus};
+use madako_messages::state::ClusterState;
+use madako_messages::store::Condition;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::testing::{NOW, Store};
+use crate::{Repair, RepairArguments};
+
+/// Far more than anything takes on paused time.
+const PATIENCE: Duration = Duration::from_secs(100_000);
+
+const EPOCH: i64 = 7;
+
+/// What a program does.
+#[derive(Debug, Clone)]
+pub(super) enum Does {
+    Exits(i32),
+    Hangs,
+    Takes(Duration),
+    GetsLost,
+    DoesNotStart,
+}
+
+#[derive(Default)]
+pub(super) struct HostState {
+    /// Words of everything that was run, checks aside.
+    pub(super) ran: Vec<Vec<String>>,
+    pub(super) checks: usize,
+    /// Machines whose check says so.
+    pub(super) healthy: BTreeSet<String>,
+    /// Machines that become healthy when `reset` was run on them.
+    pub(super) cured: BTreeSet<String>,
+    pub(super) does: BTreeMap<String, Does>,
+    /// Commands, checks aside, that run now, and how many did so at once at most.
+    pub(super) running: usize,
+    pub(super) at_once: usize,
+}
+
+#[derive(Default)]
+pub(super) struct FakeHost(pub(super) Mutex<HostState>);
+
+struct Runs<'a>(&'a FakeHost);
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().running -= 1;
+    }
+}
+
+fn outcome(code: i32, stdout: &str) -> HostOutcome {
+    HostOutcome {
+        end: HostEnd::Exited { code },
+        stdout: stdout.to_owned(),
+        stderr: String::new(),
+        cut: false,
+        took: Duration::from_secs(1),
+    }
+}
+
+#[async_trait]
+impl Host for FakeHost {
+    async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
+        permit.check(Instant::now())?;
+        let (program, address) = (command.words[0].clone(), command.words.last().unwrap().clone());
+        let does = self.0.lock().unwrap().does.get(&program).cloned().unwrap_or(Does::Exits(0));
+        let _runs = (program != "check").then(|| {
+            let mut state = self.0.lock().unwrap();
+            state.ran.push(command.words.clone());
+            state.running += 1;
+            state.at_once = state.at_once.max(state.running);
+            Runs(self)
+        });
+        let code = match does {
+            Does::Exits(code) => code,
+            Does::Hangs => {
+                tokio::time::sleep(command.deadline).await;
+                return Ok(HostOutcome { end: HostEnd::Deadline, ..outcome(0, "") });
+            }
+            Does::Takes(time) => {
+                tokio::time::sleep(time).await;
+                0
+            }
+            Does::GetsLost => return Err(HostError::Lost { program, why: "watcher died".to_owned() }),
+            Does::DoesNotStart => {
+                return Err(HostError::NotStarted { program, why: "no such file".to_owned() });
+            }
+        };
+        let mut state = self.0.lock().unwrap();
+        if program == "check" {
+            state.checks += 1;
+            let healthy = state.healthy.contains(&address);
+            return Ok(outcome(code, if healthy { "true\n" } else { "false\n" }));
+        }
+        if program == "reset" && code == 0 && state.cured.contains(&address) {
+            state.healthy.insert(address);
+        }
+        Ok(outcome(code, ""))
+    }
+}
+
+/// What the API server says.
+#[derive(Default)]
+pub(super) struct KubeState {
+    pub(super) nodes: BTreeMap<String, KubeNode>,
+    pub(super) pods: BTreeMap<String, Vec<Pod>>,
+    pub(super) protected: BTreeSet<String>,
+    /// Names of pods whose eviction is refused.
+    pub(super) budget: BTreeSet<String>,
+    /// Names of pods that never end.
+    pub(super) stuck: BTreeSet<String>,
+    pub(super) down: Option<KubernetesError>,
+    pub(super) calls: Vec<String>,
+}
+
+#[derive(Default)]
+pub(super) struct FakeKubernetes(pub(super) Mutex<KubeState>);
+
+impl FakeKubernetes {
+    fn ask(&self, call: String) -> Result<std::sync::MutexGuard<'_, KubeState>, KubernetesError> {
+        let mut state = self.0.lock().unwrap();
+        state.calls.push(call);
+        match &state.down {
+            Some(error) => Err(error.clone()),
+            None => Ok(state),
+        }
+    }
+}
+
+#[async_trait]
+impl Kubernetes for FakeKubernetes {
+    async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
+        Ok(self.ask("nodes".to_owned())?.nodes.values().cloned().collect())
+    }
+
+    async fn namespaces(&self, _: &str) -> Result<BTreeSet<String>, KubernetesError> {
+        Ok(self.ask("namespaces".to_owned())?.protected.clone())
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
+        Ok(self.ask(format!("pods {node}"))?.pods.get(node).cloned().unwrap_or_default())
+    }
+
+    async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let mut state = self.ask(format!("cordon {node}"))?;
+        let known = state.nodes.entry(node.to_owned()).or_default();
+        node.clone_into(&mut known.name);
+        let node = known;
+        node.unschedulable = true;
+        node.annotations.insert(ANNOTATION_REBOOT.to_owned(), "true".to_owned());
+        Ok(())
+    }
+
+    async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        let mut state = self.ask(format!("uncordon {node}"))?;
+        let node = state.nodes.entry(node.to_owned()).or_default();
+        node.unschedulable = false;
+        node.annotations.clear();
+        Ok(())
+    }
+
+    async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
+        permit.check(Instant::now())?;
+        let what = if dry_run { "try" } else { "evict" };
+        let mut state = self.ask(format!("{what} {pod}"))?;
+        if state.budget.contains(&pod.name) {
+            return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
+        }
+        if !dry_run {
+            state.end(pod);
+        }
+        Ok(Eviction::Accepted)
+    }
+
+    async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
+        permit.check(Instant::now())?;
+        self.ask(format!("delete {pod}"))?.end(pod);
+        Ok(())
+    }
+}
+
+impl KubeState {
+    fn end(&mut self, pod: &PodId) {
+        let stuck = self.stuck.contains(&pod.name);
+        for pods in self.pods.values_mut() {
+            pods.retain_mut(|known| {
+                known.deleted_at = if known.id == *pod { Some(NOW) } else { known.deleted_at };
+                known.id != *pod || stuck
+            });
+        }
+    }
+}
+
+/// A pod of a replica set in the namespace `apps`.
+pub(super) fn pod(name: &str, controller: &str) -> Pod {
+    Pod {
+        id: PodId { namespace: "apps".to_owned(), name: name.to_owned(), uid: name.to_owned() },
+        phase: PodPhase::Running,
+        controller: Some(controller.to_owned()),
+        mirror: false,
+        deleted_at: None,
+    }
+}
+
+/// The wall clock, which paused time moves.
+pub(super) struct TestClock(Instant);
+
+impl Clock for TestClock {
+    fn now(&self) -> OffsetDateTime {
+        NOW + self.0.elapsed()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Events(pub(super) Mutex<Vec<Event>>);
+
+impl EventSink for Events {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// The store behind the leader, and how the leader answers.
+pub(super) struct Gate {
+    pub(super) store: Store,
+    state: Publisher<Arc<ClusterState>>,
+    pub(super) committed: Vec<RepairChange>,
+    /// How the next commits fail, and whether they are written all the same.
+    pub(super) fails: VecDeque<(bool, CommitError)>,
+    /// Commits after which the repair queue is killed; `None`: never.
+    pub(super) fuse: Option<usize>,
+}
+
+impl Gate {
+    fn publish(&mut self) {
+        self.state.publish(self.store.state());
+    }
+
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Store)) {
+        change(&mut self.store);
+        self.publish();
+    }
+
+    fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
+        let failure = self.fails.pop_front();
+        if let Some((false, error)) = failure {
+            return Err(error);
+        }
+        if !self.store.commit(change) {
+            let key = |condition: &Condition| match condition {
+                Condition::Created { key, .. } | Condition::Unchanged { key, .. } => key.clone(),
+            };
+            return Err(CommitError::Conflict { keys: change.conditions.iter().map(key).collect() });
+        }
+        self.committed.push(change.clone());
+        if let Some(fuse) = &mut self.fuse {
+            *fuse = fuse.saturating_sub(1);
+        }
+        self.publish();
+        match failure {
+            Some((_, error)) => Err(error),
+            None => Ok(Committed { revision: self.store.revision }),
+        }
+    }
+}
+
+struct FakeLeader;
+
+impl Actor for FakeLeader {
+    type Msg = Letter<LeaderMessage>;
+    type State = Arc<Mutex<Gate>>;
+    type Arguments = Arc<Mutex<Gate>>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Letter<LeaderMessage>>,
+        gate: Arc<Mutex<Gate>>,
+    ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
+        Ok(gate)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Letter<LeaderMessage>>,
+        letter: Letter<LeaderMessage>,
+        gate: &mut Arc<Mutex<Gate>>,
+    ) -> Result<(), ActorProcessingErr> {
+        match letter.open() {
+            LeaderMessage::Permit { epoch, reply } => {
+                let until = Instant::now() + Duration::from_secs(10);
+                let _ = reply.send((epoch == EPOCH).then(|| Permit::give(epoch, until)));
+            }
+            LeaderMessage::Commit { mutation: Mutation::Repair(change), reply, .. } => {
+                let mut gate = gate.lock().unwrap();
+                if gate.fuse != Some(0) {
+                    let _ = reply.send(gate.commit(&change));
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    }
+}
+
+/// Everything together.
+pub(super) struct World {
+    pub(super) gate: Arc<Mutex<Gate>>,
+    pub(super) host: Arc<FakeHost>,
+    pub(super) kubernetes: Arc<FakeKubernetes>,
+    pub(super) events: Arc<Events>,
+    arguments: RepairArguments,
+    actor: Option<ActorRef<Letter<madako_messages::actors::RepairMessage>>>,
+}
+
+impl World {
+    pub(super) async fn new(store: Store) -> Self {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        let leader = format!("repair-world-{}/leader", WORLDS.fetch_add(1, Ordering::Relaxed));
+        let (publisher, state) = latest::channel();
+        let gate = Gate { store, state: publisher, committed: vec![], fails: VecDeque::new(), fuse: None };
+        let gate = Arc::new(Mutex::new(gate));
+        gate.lock().unwrap().publish();
+        Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&gate)).await.unwrap();
+        let (host, kubernetes, events) = (Arc::default(), Arc::default(), Arc::new(Events::default()));
+        let arguments = RepairArguments {
+            epoch: EPOCH,
+            leader,
+            interval: Duration::from_secs(10),
+            seed: 1,
+            clock: Arc::new(TestClock(Instant::now())),
+            events: Arc::clone(&events) as Arc<dyn EventSink>,
+            state,
+            host: Some(Arc::clone(&host) as Arc<dyn Host>),
+            kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
+        };
+        Self { gate, host, kubernetes, events, arguments, actor: None }
+    }
+
+    pub(super) async fn begin(&mut self) {
+        let (actor, _) = Actor::spawn(None, Repair, self.arguments.clone()).await.unwrap();
+        self.actor = Some(actor);
+    }
+
+    /// Ends the repair queue at once, with everything that it runs.
+    pub(super) async fn kill(&mut self) {
+        if let Some(actor) = self.actor.take() {
+            actor.kill_and_wait(None).await.unwrap();
+        }
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Store)) {
+        self.gate.lock().unwrap().change(change);
+    }
+
+    pub(super) fn entry(&self, index: i64) -> Option<RepairQueueEntry> {
+        let state = self.gate.lock().unwrap().store.state();
+        state.repair.entries.get(&index).map(|item| item.value.clone())
+    }
+
+    /// Waits until something holds of the state.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&ClusterState) -> bool) {
+        let mut states = self.arguments.state.clone();
+        let seen = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
+        if seen.await.is_err() {
+            let entries = self.gate.lock().unwrap().store.state().repair.entries.clone();
+            panic!("waited in vain for {what}: {entries:?}\n{:?}", self.events.0.lock().unwrap());
+        }
+    }
+
+    pub(super) async fn until_status(&self, index: i64, status: RepairStatus) {
+        let what = format!("entry {index} to be {status}");
+        self.until(&what, |state| {
+            state.repair.entries.get(&index).is_some_and(|item| item.value.status == status)
+        })
+        .await;
+    }
+
+    pub(super) fn records(&self) -> Vec<Record> {
+        let gate = self.gate.lock().unwrap();
+        let records = gate.store.entries.iter().filter(|(key, _)| key.starts_with("records/"));
+        records.map(|(_, entry)| serde_json::from_slice(&entry.value).unwrap()).collect()
+    }
+
+    /// Operation and status of each record.
+    pub(super) fn history(&self) -> Vec<String> {
+        self.records().iter().map(|record| format!("{} {}", record.operation, record.status)).collect()
+    }
+
+    pub(super) fn ran(&self) -> Vec<String> {
+        self.host.0.lock().unwrap().ran.iter().map(|words| words.join(" ")).collect()
+    }
+
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.kubernetes.0.lock().unwrap().calls.clone()
+    }
+}

@@ -1,0 +1,290 @@
+//! What runs beside the mailbox: the command, the health checks, the drains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use madako_messages::actors::RepairMessage;
+use madako_messages::feed::Task;
+use madako_messages::invariants::repair::is_active;
+use madako_messages::kubernetes::drain::DrainNews;
+use madako_messages::repair::RepairStepStatus;
+use madako_messages::repair::command::{CommandEnd, HealthAnswer};
+use madako_messages::repair::config::RepairOperation;
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::state::ClusterState;
+use tokio::time::Instant;
+
+use super::{Announced, RepairState, command, drain, telemetry};
+use crate::round::{Drain, Health, places};
+
+/// Health checks at one time: each is a process on this host that mostly waits for a machine.
+const CHECKS_AT_ONCE: usize = 16;
+
+/// A health is known for this many rounds.
+const FRESH_ROUNDS: u32 = 2;
+
+/// The command that runs.
+pub(super) struct Running {
+    pub(super) announced: Announced,
+    stop: Arc<AtomicBool>,
+    since: Instant,
+    _task: Task,
+}
+
+/// A drain that runs.
+pub(super) struct Draining {
+    number: u64,
+    pub(super) node: String,
+    pub(super) state: Drain,
+    _task: Option<Task>,
+}
+
+/// Health checks: what they said, which run, and which were asked for in this round.
+#[derive(Default)]
+pub(super) struct Checks {
+    known: BTreeMap<i64, Known>,
+    running: BTreeMap<i64, Check>,
+    /// The entry's revision at the last check of this round: it is not asked twice.
+    asked: BTreeMap<i64, i64>,
+}
+
+struct Known {
+    revision: i64,
+    since: Instant,
+    health: Health,
+}
+
+struct Check {
+    number: u64,
+    revision: i64,
+    since: Instant,
+    _task: Task,
+}
+
+impl Checks {
+    /// Everybody is asked again.
+    pub(super) fn new_round(&mut self) {
+        self.asked.clear();
+    }
+
+    /// What is known of entries that did not change since they were asked, and that is not too old.
+    pub(super) fn fresh(&self, queue: &RepairQueue, interval: Duration) -> BTreeMap<i64, Health> {
+        self.known
+            .iter()
+            .filter(|(index, known)| {
+                known.since.elapsed() <= interval * FRESH_ROUNDS
+                    && queue.entries.get(index).is_some_and(|item| item.revision == known.revision)
+            })
+            .map(|(index, known)| (*index, known.health))
+            .collect()
+    }
+}
+
+impl RepairState {
+    /// Ends what the store says is not to go on.
+    pub(super) fn clear(&mut self, state: &ClusterState) {
+        let queue = &state.repair;
+        let unfinished = |index: &i64| queue.entries.get(index).is_some_and(|item| !item.value.is_finished());
+        self.checks.known.retain(|index, _| unfinished(index));
+        self.checks.asked.retain(|index, _| unfinished(index));
+        self.checks.running.retain(|index, check| {
+            queue.entries.get(index).is_some_and(|item| item.revision == check.revision)
+        });
+        let draining = |index: &i64| {
+            queue.entries.get(index).is_some_and(|item| {
+                is_active(&item.value) && item.value.step_status == RepairStepStatus::Draining
+            })
+        };
+        let before = self.drains.len();
+        self.drains.retain(|index, _| draining(index));
+        self.begun.retain(draining);
+        if self.drains.len() != before {
+            self.look_at_nodes();
+        }
+        if let Some(running) = &self.running {
+            let entry = queue.entries.get(&running.announced.index);
+            let stopped = queue.disabled || entry.is_none_or(|item| item.value.deleted);
+            if stopped {
+                running.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn operation<'s>(&self, state: &'s ClusterState, index: i64) -> Option<(&'s RepairOperation, &'s str)> {
+        let entry = &state.repair.entries.get(&index)?.value;
+        let operation = state.repair_config.as_ref()?.of(entry).ok()?;
+        Some((operation, &entry.address))
+    }
+
+    pub(super) fn success_command(&self, state: &ClusterState, index: i64, record: i64) -> Option<Announced> {
+        let (operation, address) = self.operation(state, index)?;
+        let command = operation.success.as_ref()?;
+        Some(Announced {
+            index,
+            record,
+            words: command.for_machine(address),
+            deadline: command.timeout,
+            attempts: 1,
+            interval: Duration::ZERO,
+            kind: "success",
+        })
+    }
+
+    pub(super) fn repair_command(
+        &self,
+        state: &ClusterState,
+        index: i64,
+        step: u32,
+        record: i64,
+    ) -> Option<Announced> {
+        let (operation, address) = self.operation(state, index)?;
+        let step = operation.step(step)?;
+        let command = step.command.as_ref()?;
+        Some(Announced {
+            index,
+            record,
+            words: command.for_machine(address),
+            deadline: command.timeout,
+            attempts: step.attempts,
+            interval: step.interval,
+            kind: "repair",
+        })
+    }
+
+    /// Starts a command that was announced.
+    pub(super) fn run(&mut self, announced: Announced) {
+        self.unsure = None;
+        let Some(host) = self.given.host.clone() else { return };
+        let stop = Arc::new(AtomicBool::new(false));
+        let order = command::Order {
+            host,
+            permits: self.permits(),
+            words: announced.words.clone(),
+            deadline: announced.deadline,
+            attempts: announced.attempts,
+            interval: announced.interval,
+            stop: Arc::clone(&stop),
+        };
+        let (actor, record) = (self.myself.clone(), announced.record);
+        let task = Task::start(async move {
+            let end = order.carry_out().await;
+            // The actor is gone: its successor finds the record unfinished.
+            let _ = actor.cast(RepairMessage::Ran { record, end }.into());
+        });
+        self.running = Some(Running { announced, stop, since: Instant::now(), _task: task });
+    }
+
+    pub(super) fn ran(&mut self, record: i64, end: CommandEnd) {
+        let Some(running) = self.running.take_if(|running| running.announced.record == record) else {
+            return;
+        };
+        telemetry::ran(running.announced.kind, end.how.name(), running.since.elapsed());
+        self.ended = Some((running.announced.index, record, end));
+    }
+
+    /// Asks for the health of every unfinished entry that is not known well enough.
+    pub(super) fn start_checks(&mut self, state: &ClusterState) {
+        let Some(host) = self.given.host.clone() else { return };
+        let commanded = self.running.as_ref().map(|running| running.announced.index);
+        for (index, item) in &state.repair.entries {
+            if self.checks.running.len() >= CHECKS_AT_ONCE {
+                return;
+            }
+            let asked = self.checks.asked.get(index) == Some(&item.revision);
+            let unfinished = !item.value.is_finished() && !item.value.deleted;
+            if asked || !unfinished || commanded == Some(*index) || self.checks.running.contains_key(index) {
+                continue;
+            }
+            let Some((operation, address)) = self.operation(state, *index) else { continue };
+            let Some(command) = &operation.health_check else { continue };
+            let (words, deadline) = (command.for_machine(address), command.timeout);
+            self.next += 1;
+            let number = self.next;
+            let (index, actor) = (*index, self.myself.clone());
+            let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
+            let task = Task::start(async move {
+                let health = check.await;
+                // The actor is gone: nobody wants the answer.
+                let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
+            });
+            self.checks.asked.insert(index, item.revision);
+            let check = Check { number, revision: item.revision, since: Instant::now(), _task: task };
+            self.checks.running.insert(index, check);
+        }
+    }
+
+    pub(super) fn checked(&mut self, index: i64, number: u64, answer: Option<HealthAnswer>) {
+        if self.checks.running.get(&index).is_none_or(|check| check.number != number) {
+            return;
+        }
+        let Some(check) = self.checks.running.remove(&index) else { return };
+        telemetry::checked(answer.as_ref());
+        let Some(answer) = answer else { return };
+        let health = if answer == HealthAnswer::Healthy { Health::Healthy } else { Health::Unhealthy };
+        if let HealthAnswer::Failed(why) = &answer {
+            tracing::debug!(entry = index, why, "a health check failed");
+        }
+        // Known as of when it was asked: what it saw may be as old.
+        self.checks.known.insert(index, Known { revision: check.revision, since: check.since, health });
+    }
+
+    /// Starts the drains that the store announces and nobody carries out.
+    pub(super) fn start_drains(&mut self, state: &ClusterState) {
+        let (Some(kubernetes), Some(config)) = (self.given.kubernetes.clone(), state.repair_config.clone())
+        else {
+            return;
+        };
+        let draining: Vec<(i64, String)> = state
+            .repair
+            .entries
+            .iter()
+            .filter(|(index, item)| {
+                is_active(&item.value)
+                    && item.value.step_status == RepairStepStatus::Draining
+                    && !self.drains.contains_key(index)
+            })
+            .map(|(index, item)| (*index, item.value.address.clone()))
+            .collect();
+        if draining.is_empty() {
+            return;
+        }
+        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let nodes: BTreeSet<String> = self.drains.values().map(|drain| drain.node.clone()).collect();
+        for (index, address) in draining {
+            let Some(place) = places.get(address.as_str()) else { continue };
+            let node = place.name.to_owned();
+            if nodes.contains(&node) || self.cordons.is_uncordoned(&node) {
+                continue;
+            }
+            let number = self.take_number();
+            let order = drain::Order {
+                kubernetes: Arc::clone(&kubernetes),
+                permits: self.permits(),
+                node: node.clone(),
+                config: Arc::clone(&config),
+                resumed: !self.begun.contains(&index),
+            };
+            let actor = self.myself.clone();
+            let task = Task::start(async move {
+                let tell = |news| {
+                    // The actor is gone: its successor drains.
+                    let _ = actor.cast(RepairMessage::Drained { index, drain: number, news }.into());
+                };
+                order.carry_out(tell).await;
+            });
+            let state = Drain::Runs { waits: None };
+            self.drains.insert(index, Draining { number, node, state, _task: Some(task) });
+        }
+    }
+
+    pub(super) fn drained(&mut self, index: i64, number: u64, news: DrainNews) {
+        let Some(drain) = self.drains.get_mut(&index).filter(|drain| drain.number == number) else { return };
+        drain.state = match news {
+            DrainNews::Waits(waits) => Drain::Runs { waits: Some(waits) },
+            DrainNews::Done => Drain::Done,
+            DrainNews::Failed(why) => Drain::Failed { why },
+        };
+    }
+}

@@ -1,0 +1,337 @@
+//! Random fleets, queues, clocks and faults: what must hold after every step, whoever interferes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_messages::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_messages::keys;
+use madako_messages::reboot::RebootStatus;
+use madako_messages::repair::command::{CommandEnd, HowEnded};
+use madako_messages::repair::{RepairQueueEntry, RepairStatus};
+use proptest::collection::vec;
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
+use proptest::{prop_assert, prop_assert_eq, proptest};
+use time::{Duration, OffsetDateTime};
+
+use crate::outlook::{Failure, Next, Outlook};
+use crate::round::{Drain, Health, Live, View, config, look, places};
+use crate::testing::{NOW, REPAIR, Store, queued};
+use crate::transition::{self, Transition};
+
+const CONTROL_PLANE: [&str; 3] = ["a", "b", "c"];
+const WORKERS: [&str; 3] = ["w", "x", "y"];
+const MACHINES: [&str; 7] = ["a", "b", "c", "w", "x", "y", "outside"];
+const OPERATIONS: [&str; 4] = ["unreachable", "plain", "empty", "missing"];
+
+/// The configuration with fewer steps.
+const FEWER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures": [{"machine_types": ["t"], "repair_operations": [
+    {"operation": "unreachable", "health_check_command": ["check"],
+     "repair_steps": [{"repair_command": ["reset"], "watch_seconds": 50}]},
+    {"operation": "plain", "health_check_command": ["check"], "repair_steps": []}]}]}"#;
+
+/// Something that happens. Numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// The leader looks, and does the first thing that is due.
+    Round,
+    /// Time goes on, or the clock is set back.
+    Clock(i64),
+    Add(usize, usize),
+    Delete(usize),
+    Health(usize, Option<bool>),
+    Drain(usize, u8),
+    /// The command that runs ends.
+    Ends(u8),
+    /// The leader is gone, and with it its command and what it knew.
+    Dies,
+    Disable(bool),
+    Hold(usize, bool),
+    Reboot(usize, bool),
+    /// `ckecli` writes an entry as it read it a while ago.
+    Overwrite(usize, usize),
+    Configure(bool, bool),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let any_index = 0..8_usize;
+    prop_oneof![
+        12 => Just(Happening::Round),
+        3 => (1..400_i64).prop_map(Happening::Clock),
+        1 => (-3_700..3_700_i64).prop_map(Happening::Clock),
+        3 => (0..MACHINES.len(), 0..OPERATIONS.len()).prop_map(|(machine, what)| Happening::Add(machine, what)),
+        1 => any_index.clone().prop_map(Happening::Delete),
+        3 => (0..MACHINES.len(), any::<Option<bool>>()).prop_map(|(machine, health)| Happening::Health(machine, health)),
+        3 => (any_index.clone(), 0..3_u8).prop_map(|(index, how)| Happening::Drain(index, how)),
+        4 => (0..4_u8).prop_map(Happening::Ends),
+        1 => Just(Happening::Dies),
+        1 => any::<bool>().prop_map(Happening::Disable),
+        1 => (0..MACHINES.len(), any::<bool>()).prop_map(|(machine, held)| Happening::Hold(machine, held)),
+        1 => (0..MACHINES.len(), any::<bool>()).prop_map(|(machine, is)| Happening::Reboot(machine, is)),
+        2 => (any_index, 0..40_usize).prop_map(|(index, age)| Happening::Overwrite(index, age)),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(steps, nodes)| Happening::Configure(steps, nodes)),
+    ]
+}
+
+struct World {
+    store: Store,
+    now: OffsetDateTime,
+    live: Live,
+    /// Machines whose health is known, and what it is.
+    health: BTreeMap<&'static str, bool>,
+    held: BTreeMap<String, String>,
+    /// The command that runs: entry and record.
+    running: Option<(i64, i64)>,
+    /// Every repair command that was started: create revision of the entry, and step.
+    started: BTreeSet<(i64, u32)>,
+    /// Success commands likewise.
+    celebrated: BTreeSet<i64>,
+    /// Everything that each entry ever was.
+    past: BTreeMap<i64, Vec<RepairQueueEntry>>,
+    deleted: BTreeSet<i64>,
+    /// Somebody else wrote entries: what two of them say together is not ours.
+    spoiled: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            store: Store::new(&CONTROL_PLANE, &WORKERS),
+            now: NOW,
+            live: Live { host: true, kubernetes: true, ..Live::default() },
+            health: BTreeMap::new(),
+            held: BTreeMap::new(),
+            running: None,
+            started: BTreeSet::new(),
+            celebrated: BTreeSet::new(),
+            past: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            spoiled: false,
+        }
+    }
+
+    fn outlooks(&mut self) -> Vec<Outlook> {
+        let state = self.store.state();
+        let known = |address: &str| {
+            let healthy = *self.health.get(address)?;
+            Some(if healthy { Health::Healthy } else { Health::Unhealthy })
+        };
+        let entries = state.repair.entries.iter();
+        self.live.health =
+            entries.filter_map(|(index, item)| Some((*index, known(&item.value.address)?))).collect();
+        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let config = config(&state);
+        look(&View {
+            queue: &state.repair,
+            places: &places,
+            config: config.as_ref().map(|config| *config),
+            held: &self.held,
+            live: &self.live,
+            now: self.now,
+        })
+    }
+
+    /// What the shell does in one look.
+    fn round(&mut self) {
+        let state = self.store.state();
+        let runs = self.running.map(|(_, record)| record);
+        if let Some(change) = transition::disown(&state.repair, runs, self.now) {
+            assert!(self.store.commit(&change));
+            return;
+        }
+        let outlooks = self.outlooks();
+        let Some((index, next)) = outlooks.iter().find_map(|it| Some((it.index, it.due()?.clone()))) else {
+            if let Some(change) = transition::forget(&state.repair) {
+                assert!(self.store.commit(&change));
+            }
+            return;
+        };
+        let created = state.repair.entries[&index].created;
+        let transition = Transition::new(&state, index, "node", self.now).expect("it is there");
+        let change = match next {
+            Next::Nothing => unreachable!("it is never due"),
+            Next::Remove => transition.remove(),
+            Next::Restore => transition.restore().expect("something is missing in it"),
+            Next::Succeed { command: false } => transition.finish(RepairStatus::Succeeded, 0, "healthy"),
+            Next::Succeed { command: true } => {
+                assert!(self.celebrated.insert(created), "the success command runs twice");
+                let (change, record) = transition.finish_with_command();
+                self.running = Some((index, record));
+                change
+            }
+            Next::Fail(Failure::NoStepLeft { step } | Failure::NoCommand { step }) => {
+                transition.finish(RepairStatus::Failed, step, "no step")
+            }
+            Next::Drain { step } => transition.drain(step),
+            Next::Abandon(why) => transition.abandon(&why.to_string(), 0.5),
+            Next::Execute { step } => {
+                assert!(self.started.insert((created, step)), "step {step} of entry {index} runs twice");
+                assert!(!state.repair.disabled, "a command runs in a disabled queue");
+                assert!(
+                    !self.held.contains_key(&state.repair.entries[&index].value.address),
+                    "a command runs in a rack that is held"
+                );
+                let (change, record) = transition.execute(step);
+                assert!(self.running.is_none(), "two commands at once");
+                self.running = Some((index, record));
+                change
+            }
+        };
+        assert!(self.store.commit(&change), "nobody else wrote");
+        let drained = self.store.state();
+        self.live
+            .drains
+            .retain(|index, _| drained.repair.entries.get(index).is_some_and(|item| is_active(&item.value)));
+    }
+
+    fn happens(&mut self, happening: &Happening) {
+        let entries: Vec<(i64, RepairQueueEntry)> = {
+            let state = self.store.state();
+            state.repair.entries.iter().map(|(index, item)| (*index, item.value.clone())).collect()
+        };
+        let chosen = |number: usize| entries.get(number).cloned();
+        match happening {
+            Happening::Round => self.round(),
+            Happening::Clock(seconds) => self.now += Duration::seconds(*seconds),
+            Happening::Add(machine, operation) => {
+                let index = i64::try_from(self.past.len()).unwrap();
+                let entry = queued(index, MACHINES[*machine], OPERATIONS[*operation]);
+                self.past.insert(index, Vec::new());
+                self.store.entry(&entry);
+            }
+            Happening::Delete(number) => {
+                if let Some((index, entry)) = chosen(*number) {
+                    self.deleted.insert(index);
+                    self.store.entry(&RepairQueueEntry { deleted: true, ..entry });
+                }
+            }
+            Happening::Health(machine, health) => {
+                self.health.remove(MACHINES[*machine]);
+                self.health.extend(health.map(|health| (MACHINES[*machine], health)));
+            }
+            Happening::Drain(number, how) => {
+                if let Some((index, _)) = chosen(*number) {
+                    let drain = match how {
+                        0 => Drain::Runs { waits: None },
+                        1 => Drain::Done,
+                        _ => Drain::Failed { why: "refused".to_owned() },
+                    };
+                    self.live.drains.insert(index, drain);
+                }
+            }
+            Happening::Ends(how) => {
+                let Some((index, record)) = self.running.take() else { return };
+                let how = match how {
+                    0 => HowEnded::Failed,
+                    1 => HowEnded::Unknown,
+                    2 => HowEnded::Stopped,
+                    _ => HowEnded::Succeeded,
+                };
+                let end = CommandEnd { how, text: "ended".to_owned() };
+                let state = self.store.state();
+                let change = transition::ended(&state, index, record, &end, self.now);
+                assert!(self.store.commit(&change.expect("the record has not ended")));
+            }
+            Happening::Dies => {
+                self.running = None;
+                self.live.drains.clear();
+            }
+            Happening::Disable(disabled) => {
+                self.store.text(keys::REPAIRS_DISABLED, if *disabled { "true" } else { "false" });
+            }
+            Happening::Hold(machine, held) => {
+                self.held.remove(MACHINES[*machine]);
+                if *held {
+                    self.held.insert(MACHINES[*machine].to_owned(), "3".to_owned());
+                }
+            }
+            Happening::Reboot(machine, is) => {
+                // CKE begins no reboot of an API server beside a repair of another.
+                let state = self.store.state();
+                let free = state.repair.entries.values().all(|item| !is_active(&item.value));
+                let status = if *is && free { RebootStatus::Draining } else { RebootStatus::Queued };
+                self.store.reboot(0, MACHINES[*machine], status);
+            }
+            Happening::Overwrite(number, age) => {
+                let Some((index, entry)) = chosen(*number) else { return };
+                let past = &self.past[&index];
+                let Some(older) = past.len().checked_sub(*age + 1).map(|at| past[at].clone()) else { return };
+                self.spoiled = true;
+                self.store.entry(&RepairQueueEntry { deleted: entry.deleted, ..older });
+            }
+            Happening::Configure(steps, nodes) => {
+                let repair = if *steps { FEWER } else { REPAIR };
+                let workers = if *nodes { &WORKERS[..1] } else { &WORKERS[..] };
+                self.store.configure(&CONTROL_PLANE, workers, repair);
+            }
+        }
+    }
+
+    fn remember(&mut self) {
+        let state = self.store.state();
+        for (index, item) in &state.repair.entries {
+            let past = self.past.entry(*index).or_default();
+            if past.last() != Some(&item.value) {
+                past.push(item.value.clone());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_invariants_hold(happenings in vec(happening(), 1..160)) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happens(happening);
+            world.remember();
+            let state = world.store.state();
+            let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
+            if !world.spoiled {
+                prop_assert_eq!(one_repair_a_machine(&state.repair), []);
+                prop_assert_eq!(one_api_server(&state.repair, cluster), None);
+            }
+            prop_assert_eq!(records(&state.repair), []);
+            // I9: an entry goes only when somebody asked for it.
+            for index in world.past.keys() {
+                let there = state.repair.entries.contains_key(index);
+                prop_assert!(there || world.deleted.contains(index), "entry {} is lost", index);
+            }
+        }
+    }
+
+    #[test]
+    fn when_all_is_well_again_every_entry_ends_or_says_why_not_and_then_nothing_is_written(
+        happenings in vec(happening(), 1..120),
+    ) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happens(happening);
+            world.remember();
+        }
+        world.happens(&Happening::Disable(false));
+        world.happens(&Happening::Configure(false, false));
+        world.happens(&Happening::Reboot(0, false));
+        world.held.clear();
+        world.health = MACHINES.iter().map(|machine| (*machine, false)).collect();
+        for _ in 0..200 {
+            world.happens(&Happening::Ends(3));
+            for index in world.past.keys().copied().collect::<Vec<_>>() {
+                world.live.drains.insert(index, Drain::Done);
+            }
+            world.happens(&Happening::Round);
+            world.happens(&Happening::Round);
+            world.happens(&Happening::Clock(60));
+        }
+        let revision = world.store.revision;
+        for outlook in world.outlooks() {
+            let ended = outlook.next == Next::Nothing;
+            let waits = outlook.obstacle.as_ref().is_some_and(|obstacle| obstacle.name() == "missing");
+            prop_assert!(ended || waits, "{:?}", outlook);
+        }
+        for _ in 0..20 {
+            world.happens(&Happening::Round);
+        }
+        prop_assert_eq!(world.store.revision, revision, "I12");
+    }
+}

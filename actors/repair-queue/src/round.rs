@@ -1,0 +1,459 @@
+//! One look at the queue: what comes next for every entry (CKE's `repairOps`, with what it leaves to chance settled).
+//!
+//! Guarantees: whatever the queue holds, at most one entry of a machine, one control plane node and as many entries as the
+//! configuration allows are newly begun; what is under way counts before what could begin, so that neither an older index
+//! nor a lower limit ever makes more of them. Deciding costs `n log n` of the entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_messages::cluster::Cluster;
+use madako_messages::invariants::repair::is_active;
+use madako_messages::repair::config::{RepairConfig, RepairOperation};
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_messages::state::ClusterState;
+use time::OffsetDateTime;
+
+use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
+
+/// A node of the cluster, as far as repairs need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Name of its Kubernetes node.
+    pub name: &'a str,
+    /// Whether it is a control plane node.
+    pub control_plane: bool,
+}
+
+/// The nodes of the cluster by address.
+pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
+
+/// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
+#[must_use]
+pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
+    let mut places = Places::new();
+    for node in cluster.into_iter().flat_map(|cluster| &cluster.nodes) {
+        let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
+        let place = Place { name, control_plane: node.control_plane };
+        let known = places.entry(&node.address).or_insert(place);
+        known.control_plane |= node.control_plane;
+    }
+    places
+}
+
+/// What is known of a machine's health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// The check said so.
+    Healthy,
+    /// The check said otherwise, or failed.
+    Unhealthy,
+}
+
+/// How far the draining of an entry's node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drain {
+    /// Under way, and what it waits for.
+    Runs {
+        /// What that is, if anything was seen.
+        waits: Option<String>,
+    },
+    /// Only what stays is left.
+    Done,
+    /// It cannot be done.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What only the leader knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Health of the machines of unfinished entries, by index, as far as it is known and fresh.
+    pub health: BTreeMap<i64, Health>,
+    /// How far drains are, by index.
+    pub drains: BTreeMap<i64, Drain>,
+    /// Whether this instance runs commands.
+    pub host: bool,
+    /// Whether it reaches Kubernetes.
+    pub kubernetes: bool,
+}
+
+/// Everything that a look is taken at.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The queue.
+    pub queue: &'a RepairQueue,
+    /// The cluster's nodes.
+    pub places: &'a Places<'a>,
+    /// How machines are repaired, or what stands in the way of knowing.
+    pub config: Result<&'a RepairConfig, &'a Obstacle>,
+    /// Racks that are held, by the address of each entry's machine that stands in one.
+    pub held: &'a BTreeMap<String, String>,
+    /// What only the leader knows.
+    pub live: &'a Live,
+    /// The time.
+    pub now: OffsetDateTime,
+}
+
+/// The configuration in a state of the store, or why there is none.
+///
+/// # Errors
+/// There is no cluster, or its section cannot be used.
+pub fn config(state: &ClusterState) -> Result<&RepairConfig, Obstacle> {
+    match (&state.repair_config, &state.repair_fault) {
+        (Some(config), _) => Ok(config),
+        (None, Some(why)) => Err(Obstacle::Unusable { why: why.clone() }),
+        (None, None) => Err(Obstacle::NoCluster),
+    }
+}
+
+/// An entry with what it is judged by.
+struct Case<'a> {
+    index: i64,
+    entry: &'a RepairQueueEntry,
+    place: Option<Place<'a>>,
+    operation: Result<&'a RepairOperation, Obstacle>,
+    /// Less is earlier: under way, then waiting, then queued; API servers first; then by index.
+    rank: (u8, bool, i64),
+}
+
+/// What is taken already.
+struct Taken<'a> {
+    slots: u32,
+    machines: BTreeMap<&'a str, i64>,
+    /// The entry of each machine that was begun and has not ended, though it may wait.
+    processed: BTreeMap<&'a str, i64>,
+    api_server: Option<&'a str>,
+}
+
+/// Looks at every entry, in the order in which they are served; entries that need no place in it come first.
+#[must_use]
+pub fn look(view: &View<'_>) -> Vec<Outlook> {
+    let rebooting: BTreeSet<&str> = view
+        .queue
+        .rebooting()
+        .map(|(node, _)| node)
+        .filter(|node| view.places.get(node).is_some_and(|place| place.control_plane))
+        .collect();
+    let mut outlooks = Vec::with_capacity(view.queue.entries.len());
+    let mut cases = Vec::new();
+    for (index, item) in &view.queue.entries {
+        let entry = &item.value;
+        match view.at_once(*index, entry) {
+            Some((next, obstacle)) => {
+                outlooks.push(Outlook { index: *index, address: entry.address.clone(), next, obstacle });
+            }
+            None => cases.push(view.case(*index, entry)),
+        }
+    }
+    cases.sort_by_key(|case| case.rank);
+    let mut processed = BTreeMap::new();
+    for case in cases.iter().filter(|case| case.entry.status == RepairStatus::Processing) {
+        processed.entry(case.entry.address.as_str()).or_insert(case.index);
+    }
+    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None };
+    for case in &cases {
+        let (next, obstacle) = view.turn(case, &mut taken, &rebooting);
+        let obstacle = if view.queue.records.next.is_none() { Some(Obstacle::NoRecords) } else { obstacle };
+        outlooks.push(Outlook { index: case.index, address: case.entry.address.clone(), next, obstacle });
+    }
+    outlooks
+}
+
+impl<'a> View<'a> {
+    /// What needs no turn: removals, what ended, and what somebody wrote an older state over.
+    fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Next, Option<Obstacle>)> {
+        let runs = self.command_of(index).map(|record| Obstacle::CommandRuns { record });
+        if entry.deleted {
+            let records = self.queue.records.next.is_none().then_some(Obstacle::NoRecords);
+            return Some((Next::Remove, runs.or(records)));
+        }
+        if entry.is_finished() {
+            return Some((Next::Nothing, None));
+        }
+        self.queue.kept_of(index)?.behind(entry).map(|_| (Next::Restore, runs))
+    }
+
+    /// The record of the command that runs for an entry.
+    fn command_of(&self, index: i64) -> Option<i64> {
+        let kept = self.queue.kept_of(index)?;
+        let repair = kept.started.as_ref().map(|started| started.record);
+        let runs = |record: &i64| self.queue.records.unfinished.contains_key(record);
+        [repair, kept.finishing].into_iter().flatten().find(runs)
+    }
+
+    fn case(&self, index: i64, entry: &'a RepairQueueEntry) -> Case<'a> {
+        let place = self.places.get(entry.address.as_str()).copied();
+        let operation = match self.config {
+            Ok(config) => config.of(entry).map_err(Obstacle::Missing),
+            Err(obstacle) => Err(obstacle.clone()),
+        };
+        let stage = match entry.status {
+            RepairStatus::Processing if is_active(entry) => 0,
+            RepairStatus::Processing => 1,
+            _ => 2,
+        };
+        let first = place.is_some_and(|place| place.control_plane);
+        Case { index, entry, place, operation, rank: (stage, !first, index) }
+    }
+
+    fn turn(
+        &self,
+        case: &Case<'a>,
+        taken: &mut Taken<'a>,
+        rebooting: &BTreeSet<&str>,
+    ) -> (Next, Option<Obstacle>) {
+        let active = is_active(case.entry);
+        let rival = taken.rival(case, rebooting);
+        // What is under way holds its place whatever else is said of it.
+        if active {
+            taken.take(case);
+        }
+        if let Some(record) = self.command_of(case.index) {
+            taken.take(case);
+            let next = Next::Execute { step: case.entry.step };
+            return (next, Some(Obstacle::CommandRuns { record }));
+        }
+        let operation = match &case.operation {
+            Ok(operation) => *operation,
+            Err(obstacle) => return self.without_operation(case, obstacle),
+        };
+        if self.health(case, operation) == Some(Health::Healthy) {
+            return self.succeed(case.index, operation);
+        }
+        match (&case.entry.status, &case.entry.step_status) {
+            (RepairStatus::Processing, RepairStepStatus::Draining) => self.draining(case, operation, rival),
+            (RepairStatus::Processing, RepairStepStatus::Watching) => self.watching(case, operation, rival),
+            _ => self.waiting(case, operation, rival, taken),
+        }
+    }
+
+    fn health(&self, case: &Case<'_>, operation: &RepairOperation) -> Option<Health> {
+        match operation.health_check {
+            Some(_) => self.live.health.get(&case.index).copied(),
+            None => Some(Health::Unhealthy),
+        }
+    }
+
+    fn without_operation(&self, case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obstacle>) {
+        let draining = is_active(case.entry) && case.entry.step_status == RepairStepStatus::Draining;
+        if !draining {
+            return (Next::Execute { step: case.entry.step }, Some(obstacle.clone()));
+        }
+        let why = match obstacle {
+            Obstacle::Missing(missing) => Abandoned::Missing(missing.clone()),
+            other => Abandoned::Unusable { why: other.to_string() },
+        };
+        (Next::Abandon(why), None)
+    }
+
+    fn succeed(&self, index: i64, operation: &RepairOperation) -> (Next, Option<Obstacle>) {
+        // A success command whose end nobody saw is not run again.
+        let begun = self.queue.kept_of(index).is_some_and(|kept| kept.finishing.is_some());
+        let command = operation.success.is_some() && !begun;
+        let obstacle = if command { self.no_command() } else { None };
+        (Next::Succeed { command }, obstacle)
+    }
+
+    /// What keeps a command from being run now, whoever wants it.
+    fn no_command(&self) -> Option<Obstacle> {
+        if !self.live.host {
+            return Some(Obstacle::NoHost);
+        }
+        let record = *self.queue.records.unfinished.first_key_value()?.0;
+        Some(Obstacle::CommandRuns { record })
+    }
+
+    fn draining(
+        &self,
+        case: &Case<'a>,
+        operation: &RepairOperation,
+        rival: Option<Obstacle>,
+    ) -> (Next, Option<Obstacle>) {
+        let abandon = |why| (Next::Abandon(why), None);
+        if self.queue.disabled {
+            return abandon(Abandoned::Disabled);
+        }
+        if let Some(rack) = self.held.get(&case.entry.address) {
+            return abandon(Abandoned::Held { rack: rack.clone() });
+        }
+        match rival {
+            Some(Obstacle::SameMachine { index }) => return abandon(Abandoned::SameMachine { index }),
+            Some(Obstacle::ApiServerRepaired { address } | Obstacle::ApiServerRebooted { address }) => {
+                return abandon(Abandoned::ApiServer { address });
+            }
+            _ => {}
+        }
+        let step = case.entry.step;
+        if operation.step(step).is_none() {
+            return (Next::Fail(Failure::NoStepLeft { step }), None);
+        }
+        let next = Next::Execute { step };
+        // A machine that left the cluster has nothing to drain.
+        if case.place.is_none() {
+            return self.execute(case, operation, step);
+        }
+        if !self.live.kubernetes {
+            return abandon(Abandoned::Impossible { why: Obstacle::NoKubernetes.to_string() });
+        }
+        let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
+        let until = later(since(case.entry), limit);
+        let waits = match self.live.drains.get(&case.index) {
+            Some(Drain::Done) => return self.execute(case, operation, step),
+            Some(Drain::Failed { why }) => return abandon(Abandoned::Impossible { why: why.clone() }),
+            Some(Drain::Runs { waits }) => waits.clone(),
+            None => None,
+        };
+        if until < self.now {
+            return abandon(Abandoned::Timeout { waits });
+        }
+        (next, Some(Obstacle::Draining { until, waits }))
+    }
+
+    fn watching(
+        &self,
+        case: &Case<'a>,
+        operation: &RepairOperation,
+        rival: Option<Obstacle>,
+    ) -> (Next, Option<Obstacle>) {
+        let watch = operation.step(case.entry.step).map_or(Duration::ZERO, |step| step.watch);
+        let until = later(since(case.entry), watch);
+        let step = case.entry.step + 1;
+        let (next, obstacle) = self.begin(case, operation, step);
+        // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
+        let over = watch.is_zero() || until < self.now;
+        if !over {
+            return (next, Some(Obstacle::Watching { until }));
+        }
+        let rival = rival.filter(|_| !matches!(next, Next::Fail(_)));
+        (next, rival.or(obstacle))
+    }
+
+    fn waiting(
+        &self,
+        case: &Case<'a>,
+        operation: &RepairOperation,
+        rival: Option<Obstacle>,
+        taken: &mut Taken<'a>,
+    ) -> (Next, Option<Obstacle>) {
+        let (next, obstacle) = self.begin(case, operation, case.entry.step);
+        if matches!(next, Next::Fail(_)) {
+            return (next, obstacle);
+        }
+        let back_off = case
+            .entry
+            .drain_backoff_expire
+            .filter(|until| case.entry.status == RepairStatus::Processing && *until > self.now);
+        if let Some(until) = back_off {
+            let why = self.queue.kept_of(case.index).and_then(|kept| kept.drain.clone());
+            return (next, Some(Obstacle::BackOff { until, count: case.entry.drain_backoff_count, why }));
+        }
+        // What no time mends holds no slot.
+        if let Some(obstacle) = obstacle.as_ref().filter(|obstacle| {
+            use Obstacle::{Disabled, Held, NoHost, NoKubernetes};
+            matches!(obstacle, Disabled | Held { .. } | NoKubernetes | NoHost)
+        }) {
+            return (next, Some(obstacle.clone()));
+        }
+        if let Some(rival) = rival {
+            return (next, Some(rival));
+        }
+        let maximum = self.config.map_or(0, |config| config.max_concurrent);
+        if taken.slots >= maximum {
+            return (next, Some(Obstacle::Slots { maximum }));
+        }
+        taken.take(case);
+        (next, obstacle)
+    }
+
+    /// The beginning of a step, and what of the entry itself stands in its way.
+    fn begin(&self, case: &Case<'a>, operation: &RepairOperation, number: u32) -> (Next, Option<Obstacle>) {
+        let Some(step) = operation.step(number) else {
+            let failed = Next::Fail(Failure::NoStepLeft { step: number });
+            // A rack without power does not make its machines unrepairable.
+            let obstacle = self.held_by(case).or_else(|| self.unasked(case, operation));
+            return (failed, obstacle);
+        };
+        if step.need_drain && case.place.is_some() {
+            let obstacle = self
+                .kept_back(case)
+                .or_else(|| (!self.live.kubernetes).then_some(Obstacle::NoKubernetes))
+                .or_else(|| (!self.live.host).then_some(Obstacle::NoHost))
+                .or_else(|| self.unasked(case, operation));
+            return (Next::Drain { step: number }, obstacle);
+        }
+        self.execute(case, operation, number)
+    }
+
+    /// The command of a step, and what stands in its way.
+    fn execute(&self, case: &Case<'a>, operation: &RepairOperation, step: u32) -> (Next, Option<Obstacle>) {
+        if operation.step(step).is_some_and(|step| step.command.is_none()) {
+            return (Next::Fail(Failure::NoCommand { step }), None);
+        }
+        let obstacle =
+            self.kept_back(case).or_else(|| self.unasked(case, operation)).or_else(|| self.no_command());
+        (Next::Execute { step }, obstacle)
+    }
+
+    fn held_by(&self, case: &Case<'_>) -> Option<Obstacle> {
+        let rack = self.held.get(&case.entry.address)?;
+        Some(Obstacle::Held { rack: rack.clone() })
+    }
+
+    fn kept_back(&self, case: &Case<'_>) -> Option<Obstacle> {
+        let disabled = self.queue.disabled.then_some(Obstacle::Disabled);
+        disabled.or_else(|| self.held_by(case))
+    }
+
+    /// Nothing begins for a machine that may have become healthy meanwhile.
+    fn unasked(&self, case: &Case<'_>, operation: &RepairOperation) -> Option<Obstacle> {
+        let unknown = self.health(case, operation).is_none();
+        unknown.then_some(if self.live.host { Obstacle::HealthUnknown } else { Obstacle::NoHost })
+    }
+}
+
+impl<'a> Taken<'a> {
+    fn take(&mut self, case: &Case<'a>) {
+        if self.machines.get(case.entry.address.as_str()) == Some(&case.index) {
+            return;
+        }
+        self.slots = self.slots.saturating_add(1);
+        self.machines.entry(&case.entry.address).or_insert(case.index);
+        if case.place.is_some_and(|place| place.control_plane) && self.api_server.is_none() {
+            self.api_server = Some(&case.entry.address);
+        }
+    }
+
+    /// Who else is at this machine, or at another API server.
+    fn rival(&self, case: &Case<'_>, rebooting: &BTreeSet<&str>) -> Option<Obstacle> {
+        let address = case.entry.address.as_str();
+        let begun = self.processed.get(address).filter(|_| case.entry.status != RepairStatus::Processing);
+        if let Some(index) = self.machines.get(address).or(begun) {
+            return Some(Obstacle::SameMachine { index: *index });
+        }
+        if !case.place.is_some_and(|place| place.control_plane) {
+            return None;
+        }
+        if let Some(other) = self.api_server.filter(|other| *other != address) {
+            return Some(Obstacle::ApiServerRepaired { address: other.to_owned() });
+        }
+        let other = rebooting.iter().find(|other| **other != address)?;
+        Some(Obstacle::ApiServerRebooted { address: (*other).to_owned() })
+    }
+}
+
+/// A time after another; the end of time when there is none.
+pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
+    time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
+}
+
+/// When the entry's last transition was; the beginning of time when it does not say.
+fn since(entry: &RepairQueueEntry) -> OffsetDateTime {
+    entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests;

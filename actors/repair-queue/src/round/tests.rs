@@ -1,0 +1,276 @@
+use madako_messages::keys;
+use madako_messages::reboot::RebootStatus;
+use madako_messages::repair::RepairStepStatus::{Draining, Waiting, Watching};
+
+use super::*;
+use crate::testing::{NOW, Store, processing, queued};
+
+/// What is looked at beside the store.
+struct Beside {
+    live: Live,
+    held: BTreeMap<String, String>,
+}
+
+/// Machines that are not healthy, with Kubernetes and a host.
+fn beside(store: &Store) -> Beside {
+    let state = store.state();
+    let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
+    let live = Live { health, host: true, kubernetes: true, ..Live::default() };
+    Beside { live, held: BTreeMap::new() }
+}
+
+fn look_with(store: &Store, beside: &Beside) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
+    let state = store.state();
+    let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+    let config = config(&state);
+    let outlooks = look(&View {
+        queue: &state.repair,
+        places: &places,
+        config: config.as_ref().map(|config| *config),
+        held: &beside.held,
+        live: &beside.live,
+        now: NOW,
+    });
+    outlooks.into_iter().map(|outlook| (outlook.index, (outlook.next, outlook.obstacle))).collect()
+}
+
+fn look_at(store: &Store) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
+    look_with(store, &beside(store))
+}
+
+/// Indices of the entries that something is done with.
+fn due(outlooks: &BTreeMap<i64, (Next, Option<Obstacle>)>) -> Vec<i64> {
+    outlooks.iter().filter(|(_, (_, obstacle))| obstacle.is_none()).map(|(index, _)| *index).collect()
+}
+
+fn store(entries: &[RepairQueueEntry]) -> Store {
+    let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
+    for entry in entries {
+        store.entry(entry);
+    }
+    store
+}
+
+#[test]
+fn a_node_is_drained_first_and_another_machine_is_not() {
+    let outlooks = look_at(&store(&[queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")]));
+    assert_eq!(outlooks[&0], (Next::Drain { step: 0 }, None));
+    assert_eq!(outlooks[&1], (Next::Execute { step: 0 }, None));
+}
+
+#[test]
+fn as_many_begin_as_may_and_api_servers_come_first() {
+    let entries = [queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "a", "plain")];
+    let outlooks = look_at(&store(&entries));
+    assert_eq!(due(&outlooks), [0, 2]);
+    assert_eq!(outlooks[&1].1, Some(Obstacle::Slots { maximum: 2 }));
+}
+
+#[test]
+fn what_is_under_way_comes_before_what_could_begin_again() {
+    // The back-off of the first is over while the second is worked on: CKE would begin with the first beside it.
+    let entries = [processing(0, "a", 0, Waiting, 500), processing(1, "b", 0, Watching, 10)];
+    let outlooks = look_at(&store(&entries));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::ApiServerRepaired { address: "b".to_owned() }));
+    assert!(matches!(outlooks[&1].1, Some(Obstacle::Watching { .. })), "{outlooks:?}");
+}
+
+#[test]
+fn an_api_server_is_not_repaired_beside_a_reboot_of_another() {
+    for status in [RebootStatus::Draining, RebootStatus::Rebooting] {
+        let mut store = store(&[queued(0, "a", "plain"), queued(1, "w", "plain")]);
+        store.reboot(0, "b", status.clone());
+        let outlooks = look_at(&store);
+        assert_eq!(outlooks[&0].1, Some(Obstacle::ApiServerRebooted { address: "b".to_owned() }));
+        assert_eq!(due(&outlooks), [1]);
+        store.reboot(0, "a", status);
+        assert_eq!(due(&look_at(&store)), [0, 1], "its own reboot is none of another");
+    }
+    let mut store = store(&[queued(0, "a", "plain")]);
+    store.reboot(0, "b", RebootStatus::Queued);
+    assert_eq!(due(&look_at(&store)), [0]);
+}
+
+#[test]
+fn of_two_entries_for_one_machine_one_is_processed() {
+    let outlooks = look_at(&store(&[queued(0, "w", "plain"), queued(1, "w", "plain")]));
+    assert_eq!(outlooks[&1].1, Some(Obstacle::SameMachine { index: 0 }));
+    let outlooks = look_at(&store(&[queued(0, "w", "plain"), processing(1, "w", 0, Watching, 1)]));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::SameMachine { index: 1 }));
+}
+
+#[test]
+fn an_entry_in_back_off_still_has_its_machine_to_itself() {
+    let until = NOW + time::Duration::seconds(60);
+    let entry = RepairQueueEntry { drain_backoff_expire: Some(until), ..processing(1, "w", 0, Waiting, 1) };
+    let outlooks = look_at(&store(&[queued(0, "w", "plain"), entry]));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::SameMachine { index: 1 }));
+}
+
+#[test]
+fn entries_in_back_off_hold_no_slot() {
+    let until = NOW + time::Duration::seconds(60);
+    let backing = |index, address| RepairQueueEntry {
+        drain_backoff_count: 2,
+        drain_backoff_expire: Some(until),
+        ..processing(index, address, 0, Waiting, 1)
+    };
+    let entries = [backing(0, "w"), backing(1, "x"), queued(2, "y", "plain"), queued(3, "z", "plain")];
+    let outlooks = look_at(&store(&entries));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::BackOff { until, count: 2, why: None }));
+    assert_eq!(due(&outlooks), [2, 3]);
+}
+
+#[test]
+fn a_missing_operation_waits_without_a_slot_and_hinders_nobody() {
+    let missing = RepairQueueEntry { machine_type: "unknown".to_owned(), ..queued(0, "w", "plain") };
+    let entries = [missing, queued(1, "x", "none"), queued(2, "y", "plain"), queued(3, "z", "plain")];
+    let outlooks = look_at(&store(&entries));
+    assert!(matches!(outlooks[&0].1, Some(Obstacle::Missing(_))));
+    assert!(matches!(outlooks[&1].1, Some(Obstacle::Missing(_))));
+    assert_eq!(due(&outlooks), [2, 3]);
+}
+
+#[test]
+fn a_drain_whose_operation_vanished_is_given_up() {
+    let entry = RepairQueueEntry { operation: "gone".to_owned(), ..processing(0, "w", 0, Draining, 1) };
+    assert!(matches!(look_at(&store(&[entry]))[&0], (Next::Abandon(Abandoned::Missing(_)), None)));
+}
+
+#[test]
+fn a_healthy_machine_succeeds_in_every_state_also_while_disabled() {
+    for entry in [
+        queued(0, "w", "unreachable"),
+        processing(0, "w", 0, Draining, 1),
+        processing(0, "w", 0, Watching, 1),
+        processing(0, "w", 9, Watching, 1),
+        processing(0, "w", 0, Waiting, 1),
+    ] {
+        let mut store = store(&[entry]);
+        store.text(keys::REPAIRS_DISABLED, "true");
+        let mut beside = beside(&store);
+        beside.live.health.insert(0, Health::Healthy);
+        assert_eq!(look_with(&store, &beside)[&0], (Next::Succeed { command: false }, None));
+    }
+}
+
+#[test]
+fn nothing_begins_while_the_health_is_unknown() {
+    for entry in [
+        queued(0, "w", "unreachable"),
+        queued(0, "x", "plain"),
+        queued(0, "y", "empty"),
+        processing(0, "w", 0, Watching, 500),
+        processing(0, "w", 1, Watching, 500),
+    ] {
+        let store = store(std::slice::from_ref(&entry));
+        let mut beside = beside(&store);
+        beside.live.health.clear();
+        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::HealthUnknown), "{entry:?}");
+    }
+}
+
+#[test]
+fn a_disabled_queue_begins_nothing_and_gives_drains_up() {
+    let entries = [
+        queued(0, "w", "plain"),
+        processing(1, "x", 0, Draining, 1),
+        processing(2, "y", 0, Watching, 500),
+        RepairQueueEntry { deleted: true, ..queued(3, "z", "plain") },
+    ];
+    let mut store = store(&entries);
+    store.text(keys::REPAIRS_DISABLED, "true");
+    let outlooks = look_at(&store);
+    assert_eq!(outlooks[&0].1, Some(Obstacle::Disabled));
+    assert_eq!(outlooks[&1], (Next::Abandon(Abandoned::Disabled), None));
+    assert_eq!(outlooks[&2].1, Some(Obstacle::Disabled));
+    assert_eq!(outlooks[&3], (Next::Remove, None));
+}
+
+#[test]
+fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
+    let entries = [
+        queued(0, "w", "plain"),
+        processing(1, "x", 0, Draining, 1),
+        processing(2, "y", 1, Watching, 500),
+        queued(3, "z", "plain"),
+    ];
+    let store = store(&entries);
+    let mut beside = beside(&store);
+    beside.held = ["w", "x", "y"].map(|address| (address.to_owned(), "3".to_owned())).into();
+    let outlooks = look_with(&store, &beside);
+    let held = Some(Obstacle::Held { rack: "3".to_owned() });
+    assert_eq!(outlooks[&0].1, held);
+    assert_eq!(outlooks[&1].0, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));
+    assert_eq!(outlooks[&2], (Next::Fail(Failure::NoStepLeft { step: 2 }), held));
+    assert_eq!(due(&outlooks), [1], "two are under way: the fourth has no slot");
+}
+
+#[test]
+fn steps_follow_each_other_when_their_watch_is_over() {
+    let at = |step, ago| look_at(&store(&[processing(0, "w", step, Watching, ago)]))[&0].clone();
+    assert_eq!(
+        at(0, 99),
+        (Next::Execute { step: 1 }, Some(Obstacle::Watching { until: NOW + time::Duration::SECOND }))
+    );
+    assert_eq!(at(0, 101), (Next::Execute { step: 1 }, None));
+    assert_eq!(at(1, 0), (Next::Fail(Failure::NoStepLeft { step: 2 }), None));
+    assert_eq!(at(7, 0), (Next::Fail(Failure::NoStepLeft { step: 8 }), None), "the steps shrank");
+    assert_eq!(
+        look_at(&store(&[queued(0, "w", "empty")]))[&0],
+        (Next::Fail(Failure::NoStepLeft { step: 0 }), None)
+    );
+}
+
+#[test]
+fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
+    let draining = |ago, drain: Option<Drain>, address: &str| {
+        let store = store(&[processing(0, address, 0, Draining, ago)]);
+        let mut beside = beside(&store);
+        beside.live.drains.extend(drain.map(|drain| (0, drain)));
+        look_with(&store, &beside)[&0].clone()
+    };
+    let waits = Some("the pod a/p has not ended".to_owned());
+    let runs = Drain::Runs { waits: waits.clone() };
+    let until = NOW + time::Duration::seconds(10);
+    assert_eq!(
+        draining(50, Some(runs.clone()), "w"),
+        (Next::Execute { step: 0 }, Some(Obstacle::Draining { until, waits: waits.clone() }))
+    );
+    assert_eq!(draining(61, Some(runs), "w"), (Next::Abandon(Abandoned::Timeout { waits }), None));
+    assert_eq!(draining(61, Some(Drain::Done), "w"), (Next::Execute { step: 0 }, None));
+    let why = "refused".to_owned();
+    assert_eq!(
+        draining(1, Some(Drain::Failed { why: why.clone() }), "w"),
+        (Next::Abandon(Abandoned::Impossible { why }), None)
+    );
+    assert_eq!(draining(1, None, "outside"), (Next::Execute { step: 0 }, None), "it left the cluster");
+}
+
+#[test]
+fn without_kubernetes_a_node_waits_and_others_go_on() {
+    let entries = [queued(0, "w", "unreachable"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
+    let store = store(&entries);
+    let mut beside = beside(&store);
+    beside.live.kubernetes = false;
+    let outlooks = look_with(&store, &beside);
+    assert_eq!(outlooks[&0].1, Some(Obstacle::NoKubernetes));
+    assert_eq!(due(&outlooks), [2]);
+    beside.live.host = false;
+    assert_eq!(due(&look_with(&store, &beside)), [0_i64; 0]);
+}
+
+#[test]
+fn an_unreadable_configuration_is_said_and_gives_drains_up() {
+    let mut store = store(&[queued(0, "w", "plain"), processing(1, "x", 0, Draining, 1)]);
+    store.configure(&[], &["w", "x"], "[]");
+    let outlooks = look_at(&store);
+    assert!(matches!(outlooks[&0].1, Some(Obstacle::Unusable { .. })));
+    assert!(matches!(outlooks[&1], (Next::Abandon(Abandoned::Unusable { .. }), None)));
+}
+
+#[test]
+fn every_obstacle_has_a_name_of_its_own() {
+    let names: BTreeSet<&str> = Obstacle::NAMES.into_iter().collect();
+    assert_eq!(names.len(), Obstacle::NAMES.len());
+}

@@ -1,0 +1,301 @@
+//! What is written for each thing that is done: the entry, its operation record, and what is kept beside it.
+//!
+//! Each is one transaction that compares the entry, what is kept of it and the counter of records as they were seen, so that
+//! nothing is done on a state that somebody changed. What takes no time has a record that is complete at once.
+
+use std::time::Duration;
+
+use madako_messages::keys;
+use madako_messages::record::{Command, Record};
+use madako_messages::repair::change::{RepairChange, RepairWrite};
+use madako_messages::repair::command::{CommandEnd, HowEnded};
+use madako_messages::repair::kept::{Behind, Ended, Kept, Started};
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_messages::state::ClusterState;
+use madako_messages::store::Condition;
+use time::{OffsetDateTime, UtcOffset};
+
+use crate::round::later;
+
+/// Least pause after draining was given up (CKE).
+pub const BACK_OFF_BASE: Duration = Duration::from_secs(300);
+
+/// Removal of an entry.
+pub const DEQUEUE: &str = "repair-dequeue";
+/// Beginning of a drain.
+pub const DRAIN_START: &str = "repair-drain-start";
+/// A drain that was given up.
+pub const DRAIN_TIMEOUT: &str = "repair-drain-timeout";
+/// A repair command.
+pub const EXECUTE: &str = "repair-execute";
+/// The end of a repair.
+pub const FINISH: &str = "repair-finish";
+/// The names of all operations of the repair queue (CKE's).
+pub const OPERATIONS: [&str; 5] = [DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, EXECUTE, FINISH];
+
+/// The pause after draining was given up `count` times: 300 s and up to 300 s more each time. `draw` is from 0 to 1.
+#[must_use]
+pub fn back_off(count: u32, draw: f64) -> Duration {
+    let most = BACK_OFF_BASE.as_secs_f64() * f64::from(count);
+    BACK_OFF_BASE + Duration::try_from_secs_f64((most * draw).floor()).unwrap_or(BACK_OFF_BASE)
+}
+
+/// A thing that is to be done, and what it is done to.
+pub struct Transition<'a> {
+    state: &'a ClusterState,
+    index: i64,
+    entry: RepairQueueEntry,
+    kept: Kept,
+    /// The record's number.
+    id: i64,
+    now: OffsetDateTime,
+}
+
+impl<'a> Transition<'a> {
+    /// Prepares it; `None`: the entry is gone, or no record can be registered. `nodename` is its node's present name.
+    #[must_use]
+    pub fn new(state: &'a ClusterState, index: i64, nodename: &str, now: OffsetDateTime) -> Option<Self> {
+        let queue = &state.repair;
+        let item = queue.entries.get(&index)?;
+        let (id, _) = queue.records.next?;
+        let kept = queue.kept_of(index).cloned().unwrap_or_default();
+        let kept = Kept { entry: item.created, ..kept };
+        let entry = RepairQueueEntry { nodename: nodename.to_owned(), ..item.value.clone() };
+        Some(Self { state, index, entry, kept, id, now: whole_second(now) })
+    }
+
+    /// The entry is removed, with everything that is kept of it.
+    #[must_use]
+    pub fn remove(self) -> RepairChange {
+        let record = self.done(DEQUEUE, String::new());
+        let kept = RepairWrite::Kept { index: self.index, kept: None };
+        let writes = vec![RepairWrite::Removed { index: self.index }, kept, record];
+        RepairChange { what: DEQUEUE, conditions: self.conditions(), writes }
+    }
+
+    /// Draining begins.
+    #[must_use]
+    pub fn drain(mut self, step: u32) -> RepairChange {
+        self.enter(step, RepairStepStatus::Draining);
+        let record =
+            self.done(DRAIN_START, format!("the node {} is drained for step {step}", self.entry.nodename));
+        let conditions = self.effect();
+        self.written(DRAIN_START, conditions, record)
+    }
+
+    /// Draining is given up; `draw` is from 0 to 1.
+    #[must_use]
+    pub fn abandon(mut self, why: &str, draw: f64) -> RepairChange {
+        self.enter(self.entry.step, RepairStepStatus::Waiting);
+        let count = self.entry.drain_backoff_count.saturating_add(1);
+        self.entry.drain_backoff_count = count;
+        self.entry.drain_backoff_expire = Some(later(self.now, back_off(count, draw)));
+        self.kept.drain = Some(why.to_owned());
+        let record = self.done(DRAIN_TIMEOUT, why.to_owned());
+        let conditions = self.conditions();
+        self.written(DRAIN_TIMEOUT, conditions, record)
+    }
+
+    /// The command of a step is about to be started; the record has the number that is returned too.
+    #[must_use]
+    pub fn execute(mut self, step: u32) -> (RepairChange, i64) {
+        self.enter(step, RepairStepStatus::Watching);
+        let id = self.id;
+        self.kept.started = Some(Started { step, at: self.now, record: id });
+        let record = RepairWrite::Record(self.begun(EXECUTE));
+        let conditions = self.effect();
+        (self.written(EXECUTE, conditions, record), id)
+    }
+
+    /// The success command is about to be started; the record has the number that is returned too.
+    #[must_use]
+    pub fn finish_with_command(mut self) -> (RepairChange, i64) {
+        let id = self.id;
+        self.kept.finishing = Some(id);
+        let record = RepairWrite::Record(self.begun(FINISH));
+        let conditions = self.conditions();
+        (self.written(FINISH, conditions, record), id)
+    }
+
+    /// The entry ends without a command.
+    #[must_use]
+    pub fn finish(mut self, status: RepairStatus, step: u32, why: &str) -> RepairChange {
+        self.end(status, step, why);
+        let record = self.done(FINISH, why.to_owned());
+        let conditions = self.conditions();
+        self.written(FINISH, conditions, record)
+    }
+
+    /// The entry is put back to what was done already; `None`: nothing is missing in it.
+    #[must_use]
+    pub fn restore(mut self) -> Option<RepairChange> {
+        let was = format!("{} (step {}, {})", self.entry.status, self.entry.step, self.entry.step_status);
+        let what = match self.kept.behind(&self.entry)? {
+            Behind::Started(started) => {
+                let started = started.clone();
+                self.entry.status = RepairStatus::Processing;
+                self.entry.step_status = RepairStepStatus::Watching;
+                self.entry.step = started.step;
+                self.entry.last_transition_time = Some(started.at);
+                EXECUTE
+            }
+            Behind::Ended(ended) => {
+                let ended = ended.clone();
+                self.entry.status = ended.status;
+                self.entry.step = ended.step;
+                self.entry.last_transition_time = Some(ended.at);
+                FINISH
+            }
+        };
+        let info = format!("somebody wrote an older state over the entry, {was}; nothing is run again");
+        let record = self.done(what, info);
+        let conditions = self.conditions();
+        Some(self.written(what, conditions, record))
+    }
+
+    fn enter(&mut self, step: u32, step_status: RepairStepStatus) {
+        self.entry.status = RepairStatus::Processing;
+        self.entry.step = step;
+        self.entry.step_status = step_status;
+        self.entry.last_transition_time = Some(self.now);
+    }
+
+    fn end(&mut self, status: RepairStatus, step: u32, why: &str) {
+        self.entry.status = status.clone();
+        self.entry.step = step;
+        self.entry.last_transition_time = Some(self.now);
+        self.kept.ended = Some(Ended { status, step, at: self.now, why: why.to_owned() });
+    }
+
+    fn begun(&self, operation: &'static str) -> Record {
+        let mut record = Record::new(self.id, operation, vec![self.entry.address.clone()], self.now);
+        record.start(Command {
+            name: command_name(operation).to_owned(),
+            target: self.entry.address.clone(),
+            ..Command::default()
+        });
+        record
+    }
+
+    fn done(&self, operation: &'static str, info: String) -> RepairWrite {
+        let mut record = self.begun(operation);
+        record.complete(self.now);
+        record.info = info;
+        RepairWrite::Record(record)
+    }
+
+    fn written(self, what: &'static str, conditions: Vec<Condition>, record: RepairWrite) -> RepairChange {
+        let kept = RepairWrite::Kept { index: self.index, kept: Some(self.kept) };
+        RepairChange { what, conditions, writes: vec![RepairWrite::Entry(self.entry), kept, record] }
+    }
+
+    /// What every transition compares.
+    fn conditions(&self) -> Vec<Condition> {
+        let queue = &self.state.repair;
+        let mut conditions = vec![queue.entry_unchanged(self.index), queue.kept_unchanged(self.index)];
+        conditions.extend(queue.records_unchanged());
+        conditions
+    }
+
+    /// What one compares that announces an effect: nobody disabled the queue, and the cluster is the same.
+    fn effect(&self) -> Vec<Condition> {
+        let mut conditions = self.conditions();
+        let revision = self.state.repair.disabled_revision;
+        conditions.push(Condition::Unchanged { key: keys::REPAIRS_DISABLED.to_owned(), revision });
+        conditions.push(self.state.unchanged(keys::CLUSTER));
+        conditions
+    }
+}
+
+/// A command ended: its record does, and with it what it decides about the entry. `None`: the record has ended already.
+#[must_use]
+pub fn ended(
+    state: &ClusterState,
+    index: i64,
+    id: i64,
+    end: &CommandEnd,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
+    let now = whole_second(now);
+    let queue = &state.repair;
+    let item = queue.records.unfinished.get(&id)?;
+    let mut record = item.value.clone();
+    let succeeded = end.how == HowEnded::Succeeded;
+    if succeeded {
+        record.complete(now);
+        record.info.clone_from(&end.text);
+    } else {
+        record.cancel(now, end.text.as_str());
+    }
+    let finishing = record.operation == FINISH;
+    let what = if finishing { FINISH } else { EXECUTE };
+    let mut conditions = vec![Condition::Unchanged { key: keys::record(id), revision: item.revision }];
+    let record = RepairWrite::Record(record);
+    // A repair command that did its work, or of which nobody knows, leaves the rest to the health check.
+    let decides = match end.how {
+        HowEnded::Succeeded => finishing,
+        HowEnded::Failed => true,
+        HowEnded::Stopped | HowEnded::Unknown => false,
+    };
+    let entry = queue.entries.get(&index).filter(|item| decides && !item.value.is_finished());
+    let Some(item) = entry else { return Some(RepairChange { what, conditions, writes: vec![record] }) };
+    conditions.extend([queue.entry_unchanged(index), queue.kept_unchanged(index)]);
+    let status = if succeeded { RepairStatus::Succeeded } else { RepairStatus::Failed };
+    let kept = queue.kept_of(index).cloned().unwrap_or_default();
+    let step = kept.started.as_ref().map_or(item.value.step, |started| started.step.max(item.value.step));
+    let why = match (finishing, succeeded) {
+        (true, true) => "the machine is healthy",
+        (true, false) => "the success command failed",
+        (false, _) => "the repair command failed",
+    };
+    let ended = Ended { status: status.clone(), step, at: now, why: why.to_owned() };
+    let entry = RepairQueueEntry { status, step, last_transition_time: Some(now), ..item.value.clone() };
+    let kept = Kept { entry: item.created, ended: Some(ended), ..kept };
+    let kept = RepairWrite::Kept { index, kept: Some(kept) };
+    Some(RepairChange { what, conditions, writes: vec![RepairWrite::Entry(entry), kept, record] })
+}
+
+/// A record of ours that has not ended, and that nobody here runs a command for: nobody knows what became of that.
+#[must_use]
+pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
+    let (id, item) = queue
+        .records
+        .unfinished
+        .iter()
+        .find(|(id, item)| Some(**id) != runs && OPERATIONS.contains(&item.value.operation.as_str()))?;
+    let mut record = item.value.clone();
+    record.cancel(whole_second(now), "outcome unknown: the actor that ran it is gone");
+    Some(RepairChange {
+        what: "repair-disown",
+        conditions: vec![Condition::Unchanged { key: keys::record(*id), revision: item.revision }],
+        writes: vec![RepairWrite::Record(record)],
+    })
+}
+
+/// What is kept of an entry that is gone, or was another one, goes.
+#[must_use]
+pub fn forget(queue: &RepairQueue) -> Option<RepairChange> {
+    let index = queue.kept.keys().find(|index| !queue.entries.contains_key(index))?;
+    Some(RepairChange {
+        what: "repair-forget",
+        conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],
+        writes: vec![RepairWrite::Kept { index: *index, kept: None }],
+    })
+}
+
+fn command_name(operation: &str) -> &'static str {
+    match operation {
+        DEQUEUE => "repairDequeueCommand",
+        DRAIN_START => "repairDrainStartCommand",
+        DRAIN_TIMEOUT => "repairDrainTimeoutCommand",
+        EXECUTE => "repairExecuteCommand",
+        _ => "repairFinishCommand",
+    }
+}
+
+/// CKE's entries have times to the second, in UTC.
+fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
+    let time = time.to_offset(UtcOffset::UTC);
+    time.replace_nanosecond(0).unwrap_or(time)
+}

@@ -1,0 +1,148 @@
+//! What is kept of an entry beside it (`madako/repair/entries/<index in hex>`).
+//!
+//! Entries are written whole by others: `ckecli repair-queue reset-backoff` puts back what it read a moment ago, and with it
+//! an older state. What must not be done twice is therefore remembered here: this only ever goes forward.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+/// A command that was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The step whose command it is.
+    pub step: u32,
+    /// When; what the entry says of its last transition then.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Number of its operation record.
+    pub record: i64,
+}
+
+/// What is kept of an entry.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Create revision of the entry's key: of another entry with the same number this says nothing.
+    pub entry: i64,
+    /// The repair command that was started last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Started>,
+    /// Number of the record of the success command, once that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finishing: Option<i64>,
+    /// How the entry ended, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+    /// Why draining was given up last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<String>,
+    /// What a newer version keeps beside.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, serde_json::Value>,
+}
+
+/// How an entry ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// `succeeded` or `failed`.
+    pub status: RepairStatus,
+    /// The step it had come to.
+    pub step: u32,
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Why.
+    pub why: String,
+}
+
+/// What an entry must be put back to, because somebody wrote an older state over it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Behind<'a> {
+    /// A command was started that it does not know of.
+    Started(&'a Started),
+    /// It had ended.
+    Ended(&'a Ended),
+}
+
+impl Kept {
+    /// What the entry lacks of what happened already.
+    #[must_use]
+    pub fn behind(&self, entry: &RepairQueueEntry) -> Option<Behind<'_>> {
+        if entry.is_finished() {
+            return None;
+        }
+        if let Some(ended) = &self.ended {
+            return Some(Behind::Ended(ended));
+        }
+        let started = self.started.as_ref()?;
+        let watching =
+            entry.status == RepairStatus::Processing && entry.step_status == RepairStepStatus::Watching;
+        let reached = if watching { entry.step >= started.step } else { entry.step > started.step };
+        (!reached).then_some(Behind::Started(started))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    const AT: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+
+    fn entry(status: RepairStatus, step: u32, step_status: RepairStepStatus) -> RepairQueueEntry {
+        RepairQueueEntry { status, step, step_status, ..RepairQueueEntry::new("o", "t", "10.0.0.1") }
+    }
+
+    #[test]
+    fn an_older_state_is_told_from_one_that_is_ahead() {
+        use RepairStatus::{Failed, Processing, Queued};
+        use RepairStepStatus::{Draining, Waiting, Watching};
+        let started = Started { step: 1, at: AT, record: 7 };
+        let kept = Kept { entry: 3, started: Some(started.clone()), ..Kept::default() };
+        for (status, step, step_status, behind) in [
+            (Queued, 0, Waiting, true),
+            (Processing, 0, Watching, true),
+            (Processing, 1, Waiting, true),
+            (Processing, 1, Draining, true),
+            (Processing, 1, Watching, false),
+            (Processing, 2, Waiting, false),
+            (Failed, 0, Waiting, false),
+        ] {
+            let expected = behind.then_some(Behind::Started(&started));
+            assert_eq!(
+                kept.behind(&entry(status.clone(), step, step_status.clone())),
+                expected,
+                "{status} {step}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_entry_that_ended_does_not_begin_again() {
+        let ended = Ended { status: RepairStatus::Succeeded, step: 0, at: AT, why: "healthy".to_owned() };
+        let kept = Kept { ended: Some(ended.clone()), ..Kept::default() };
+        let older = entry(RepairStatus::Processing, 0, RepairStepStatus::Watching);
+        assert_eq!(kept.behind(&older), Some(Behind::Ended(&ended)));
+        assert_eq!(Kept::default().behind(&older), None);
+    }
+
+    #[test]
+    fn what_is_kept_survives_its_json() {
+        let kept = Kept {
+            entry: 3,
+            started: Some(Started { step: 1, at: AT, record: 7 }),
+            drain: Some("a job runs".to_owned()),
+            ..Kept::default()
+        };
+        let json = serde_json::to_string(&kept).unwrap();
+        assert_eq!(
+            json,
+            r#"{"entry":3,"started":{"step":1,"at":"2026-01-02T03:04:05Z","record":7},"drain":"a job runs"}"#
+        );
+        assert_eq!(serde_json::from_str::<Kept>(&json).unwrap(), kept);
+    }
+}

@@ -1,0 +1,101 @@
+use bytes::Bytes;
+
+use super::*;
+
+fn store(values: &[(&str, &str)]) -> BTreeMap<String, Entry> {
+    let entry = |(at, (key, value)): (usize, &(&str, &str))| {
+        let revision = i64::try_from(at).unwrap() + 1;
+        let value = Bytes::from((*value).to_owned());
+        ((*key).to_owned(), Entry { value, create_revision: revision, mod_revision: revision, lease: 0 })
+    };
+    values.iter().enumerate().map(entry).collect()
+}
+
+fn decode(values: &[(&str, &str)]) -> (RepairQueue, Vec<String>) {
+    let mut faults = Vec::new();
+    let queue = RepairQueue::decode(&store(values), None, &mut faults);
+    (queue, faults.into_iter().map(|fault| fault.key).collect())
+}
+
+#[test]
+fn an_empty_store_has_an_enabled_empty_queue_that_begins_as_ckes() {
+    let (queue, faults) = decode(&[]);
+    assert!(queue.entries.is_empty() && !queue.disabled && faults.is_empty());
+    assert_eq!((queue.write_index, queue.records.next), (Some((0, 0)), Some((1, 0))));
+}
+
+#[test]
+fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
+    let (queue, mut faults) = decode(&[
+        ("repairs/data/0000000000000000", r#"{"index":"0","address":"10.0.0.1"}"#),
+        ("repairs/data/0000000000000001", r#"{"index":1}"#),
+        ("repairs/data/0000000000000002", r#"{"index":"7"}"#),
+        ("repairs/data/3", r#"{"index":"3"}"#),
+        ("repairs/write-index", "x"),
+        ("repairs/disabled", "True"),
+        ("reboots/data/0000000000000000", "["),
+        ("records", "-1"),
+    ]);
+    faults.sort();
+    assert_eq!(
+        faults,
+        [
+            "reboots/data/0000000000000000",
+            "records",
+            "repairs/data/0000000000000001",
+            "repairs/data/0000000000000002",
+            "repairs/data/3",
+            "repairs/write-index",
+        ]
+    );
+    assert_eq!(queue.entries.keys().copied().collect::<Vec<_>>(), [0]);
+    assert!(!queue.disabled, "only the bytes `true` switch it off");
+    assert_eq!((queue.write_index, queue.records.next), (None, None));
+}
+
+#[test]
+fn only_what_changed_is_read_again() {
+    let mut values = store(&[
+        ("repairs/data/0000000000000000", r#"{"index":"0"}"#),
+        ("repairs/data/0000000000000001", r#"{"index":"1"}"#),
+    ]);
+    let first = RepairQueue::decode(&values, None, &mut Vec::new());
+    if let Some(entry) = values.get_mut("repairs/data/0000000000000001") {
+        entry.mod_revision = 9;
+        entry.value = Bytes::from_static(br#"{"index":"1","step":2}"#);
+    }
+    let second = RepairQueue::decode(&values, Some(&first), &mut Vec::new());
+    assert!(Arc::ptr_eq(&first.entries[&0], &second.entries[&0]));
+    assert_eq!((second.entries[&1].value.step, second.entries[&1].revision), (2, 9));
+}
+
+#[test]
+fn records_know_the_next_number_and_who_has_not_ended() {
+    let record = |id: i64, status: &str| {
+        format!(r#"{{"id":"{id}","status":"{status}","operation":"repair-execute","targets":null}}"#)
+    };
+    let (running, done) = (record(4, "running"), record(5, "completed"));
+    let values = [
+        ("records", "5"),
+        ("records/0000000000000004", running.as_str()),
+        ("records/0000000000000005", done.as_str()),
+    ];
+    let (queue, faults) = decode(&values);
+    assert_eq!(faults, [""; 0]);
+    assert_eq!(queue.records.next, Some((6, 1)), "a number is never given twice");
+    assert_eq!(queue.records.unfinished.keys().copied().collect::<Vec<_>>(), [4]);
+    let again = RepairQueue::decode(&store(&values), Some(&queue), &mut Vec::new());
+    assert_eq!(again.records, queue.records);
+}
+
+#[test]
+fn what_was_kept_of_another_entry_of_the_same_number_says_nothing() {
+    let (queue, _) = decode(&[
+        ("madako/repair/entries/0000000000000000", r#"{"entry":2,"drain":"mine"}"#),
+        ("repairs/data/0000000000000000", r#"{"index":"0"}"#),
+        ("madako/repair/entries/0000000000000001", r#"{"entry":3,"drain":"another's"}"#),
+        ("repairs/data/0000000000000001", r#"{"index":"1"}"#),
+    ]);
+    assert_eq!(queue.kept_of(0).unwrap().drain.as_deref(), Some("mine"));
+    assert_eq!(queue.kept_of(1), None);
+}
