@@ -43,6 +43,8 @@ pub struct Unread {
     pub mod_revision: i64,
     /// What is wrong with it, without values.
     pub why: String,
+    /// Whether it is in order, and encrypted with a key that is not configured here.
+    pub sealed: bool,
 }
 
 /// One change of one resource.

@@ -135,7 +135,8 @@ impl MemoryObjects {
                         }))
                     }
                     Err(error) => {
-                        let unread = Unread { mod_revision: entry.modified, why: error.to_string() };
+                        let why = error.to_string();
+                        let unread = Unread { mod_revision: entry.modified, why, sealed: false };
                         inside.faults.insert(path.clone(), unread);
                         None
                     }

@@ -215,6 +215,10 @@ impl Service {
             self.fresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
             expected.holds(Some(unread.mod_revision))?;
+            if unread.sealed {
+                // Whoever has the key can read it, and delete it as any other.
+                return Err(Problem::unreadable(key, &unread.why));
+            }
             let path = key.etcd_key();
             let conditions = vec![Condition::Unchanged { key: path.clone(), revision: unread.mod_revision }];
             let transaction = Transaction { conditions, writes: vec![Write::Delete { key: path }] };

@@ -8,20 +8,42 @@ use madako_messages::placement::object_value::Object;
 use madako_messages::placement::objects::Stored;
 use madako_messages::store::Entry;
 
-use crate::sealing::Sealing;
+use crate::sealing::{OpenError, Sealing};
 
 /// The longest description of what is wrong with a value, in bytes: a value could have any number of wrong fields.
 const LONGEST_WHY: usize = 1000;
+
+/// Why a value is no resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// What is wrong with it, without values.
+    pub(super) why: String,
+    /// Whether it may be in order for who has the key that it is encrypted with.
+    pub(super) sealed: bool,
+}
+
+impl From<String> for Wrong {
+    fn from(why: String) -> Self {
+        Self { why, sealed: false }
+    }
+}
+
+impl From<OpenError> for Wrong {
+    fn from(error: OpenError) -> Self {
+        let sealed = matches!(error, OpenError::UnknownKey { .. } | OpenError::Form { .. });
+        Self { why: error.to_string(), sealed }
+    }
+}
 
 /// The resource that a key holds.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, String> {
+pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, Wrong> {
     let of = ObjectKey::from_etcd_key(key)
-        .ok_or("the key has another form than those of resources: it is left alone")?;
+        .ok_or_else(|| "the key has another form than those of resources: it is left alone".to_owned())?;
     let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
-    let text = sealing.open(&of, text).map_err(|error| error.to_string())?;
+    let text = sealing.open(&of, text)?;
     let object = Object::from_stored(of.kind, &text).map_err(|error| shortened(error.to_string()))?;
     let wire = Bytes::from(object.to_json());
     let (create_revision, mod_revision) = (entry.create_revision, entry.mod_revision);
@@ -69,7 +91,7 @@ mod tests {
             ("/core/roles/r", b"{}", "metadata"),
             ("/core/roles/a/b", b"{}", "another form"),
         ] {
-            let why = decode(key, &entry(value), &Sealing::default()).unwrap_err();
+            let why = decode(key, &entry(value), &Sealing::default()).unwrap_err().why;
             assert!(why.contains(expected), "{why} does not say {expected}");
         }
         let rules = vec![r#"{"api": 1, "verbs": 2}"#; 1000].join(", ");
@@ -78,7 +100,8 @@ mod tests {
             &entry(format!(r#"{{"rules": [{rules}]}}"#).as_bytes()),
             &Sealing::default(),
         )
-        .unwrap_err();
+        .unwrap_err()
+        .why;
         assert!(why.len() <= LONGEST_WHY + 4, "{} bytes", why.len());
     }
 }

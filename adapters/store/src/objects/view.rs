@@ -9,10 +9,11 @@ use madako_messages::placement::kind::Kind;
 use madako_messages::placement::objects::{Change, Gap, Stored, Unread};
 use madako_messages::state::Fault;
 
+use super::decode::Wrong;
 use super::ring::Ring;
 
 /// A value as it was read: a resource, or why there is none.
-pub(super) type Read = Result<Arc<Stored>, String>;
+pub(super) type Read = Result<Arc<Stored>, Wrong>;
 
 /// What a key became at a revision.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl View {
                     *self.counts.entry(stored.key.kind).or_default() += 1;
                     objects.insert(key, stored);
                 }
-                Err(why) => drop(faults.insert(key, Unread { mod_revision, why })),
+                Err(wrong) => drop(faults.insert(key, unread(mod_revision, wrong))),
             }
         }
         let known = mem::replace(&mut self.faults, faults);
@@ -133,7 +134,7 @@ impl View {
         for Step { revision, key, value } in steps {
             let (after, unread) = match value {
                 Some((_, Ok(stored))) => (Some(stored), None),
-                Some((mod_revision, Err(why))) => (None, Some(Unread { mod_revision, why })),
+                Some((mod_revision, Err(wrong))) => (None, Some(unread(mod_revision, wrong))),
                 None => (None, None),
             };
             match unread {
@@ -198,6 +199,11 @@ impl View {
     fn lagged(&self) -> Gap {
         Gap::Lagged { limit: self.ring.len() }
     }
+}
+
+fn unread(mod_revision: i64, wrong: Wrong) -> Unread {
+    let Wrong { why, sealed } = wrong;
+    Unread { mod_revision, why, sealed }
 }
 
 #[cfg(test)]

@@ -116,9 +116,11 @@ async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interva
     // The first plan of a reign waits for this one.
     assert!(looks.next().await.result.is_err());
     assert_eq!(begun.elapsed(), FIRST_LOOK);
+    // The second look is under way then; the third begins at the moment at which it is given up.
+    tokio::time::sleep(INTERVAL).await;
+    *api.takes.lock().unwrap() = Duration::from_secs(30);
     assert!(looks.next().await.result.is_err());
     assert_eq!(begun.elapsed(), 2 * INTERVAL);
-    *api.takes.lock().unwrap() = Duration::from_secs(30);
     assert!(looks.next().await.result.is_ok());
     assert_eq!(begun.elapsed(), 2 * INTERVAL + Duration::from_secs(30));
     *api.fails.lock().unwrap() = true;

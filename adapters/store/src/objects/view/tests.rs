@@ -26,7 +26,7 @@ fn put(name: &str, revision: i64) -> Step {
 }
 
 fn spoil(name: &str, revision: i64) -> Step {
-    Step { revision, key: role(name).etcd_key(), value: Some((revision, Err("spoilt".into()))) }
+    Step { revision, key: role(name).etcd_key(), value: Some((revision, Err("spoilt".to_owned().into()))) }
 }
 
 fn delete(name: &str, revision: i64) -> Step {
@@ -98,7 +98,7 @@ fn a_list_replaces_everything_and_ends_who_follows() {
     let next = view.follow(101).unwrap();
     let values = [
         ("/core/roles/b".to_owned(), (3, Ok(stored(&role("b"), 3)))),
-        ("/core/roles/x".to_owned(), (101, Err("spoilt".to_owned()))),
+        ("/core/roles/x".to_owned(), (101, Err("spoilt".to_owned().into()))),
     ];
     let (new, replaced) = view.replace(5, values.into(), "it is another one");
     assert_eq!(new, [], "this fault was known");

@@ -124,7 +124,8 @@ async fn who_has_a_role_and_a_certificate_works_with_the_api() {
 async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_decides() {
     let Some(etcd) = RealEtcd::start(&[]).await else { return };
     let files = Files::new();
-    let placement = "placement: {api: {authorization: always-allow}}\n";
+    let user = "{strategy: {static: {enabled: true, name: testing}}}";
+    let placement = format!("placement: {{api: {{authorization: always-allow, authentication: {user}}}}}\n");
     let config = files.write("config.yml", format!("{}{placement}", etcd.settings()));
     let mut clients = Vec::new();
     let services = [Serve::start(&config, "5s", "1s").await, Serve::start(&config, "5s", "1s").await];

@@ -82,16 +82,17 @@ async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them(
     };
     let before = written().await;
     let refused = stranger.ask("GET", &path, &Value::Null).await;
-    assert_eq!(refused.status, 404, "{refused:?}");
+    assert_eq!(refused.status, 409, "{refused:?}");
     let why = format!("/spec/kubeconfig is encrypted with the key {old}, which is not configured here");
     assert!(refused.body["detail"].as_str().unwrap().contains(&why), "{refused:?}");
     assert!(keyless.log().contains(&why), "{}", keyless.log());
     let list = stranger.ask("GET", &all("clusters"), &Value::Null).await.done();
     assert_eq!(list["items"], json!([]), "one that cannot be read fails no list");
     let cluster = client.ask("GET", &path, &Value::Null).await.done();
-    for method in ["PUT", "DELETE"] {
-        let refused = stranger.ask(method, &path, &cluster).await;
-        assert_eq!(refused.status, 404, "{method}: {refused:?}");
+    let forced = format!("{path}?force=True");
+    for (method, path) in [("PUT", &path), ("DELETE", &path), ("DELETE", &forced)] {
+        let refused = stranger.ask(method, path, &cluster).await;
+        assert_eq!(refused.status, 409, "{method} {path}: {refused:?}");
     }
     assert_eq!(stranger.ask("POST", &all("clusters"), &cluster).await.status, 409);
     let message = madako(&["--config", &plain, "bootstrap", "--force", &provider]).await.refused(1);
