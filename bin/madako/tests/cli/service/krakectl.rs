@@ -150,7 +150,10 @@ async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_deci
     let candidates = Keys::at(&etcd.endpoint(), None).candidates().await;
     assert_eq!(explained["leader"], candidates[0].value_str().unwrap());
     let asked = madako(&[&explain[..], &[clients[leader].as_str()]].concat()).await.json();
-    assert_eq!((&asked["decision"]["outcome"], &asked["last"]), (&json!("degraded"), &explained["last"]));
+    assert_eq!(
+        (&asked["decision"]["outcome"], &asked["last"]["outcome"]),
+        (&json!("degraded"), &json!("degraded"))
+    );
     // What would have changed it, only who decides can say; who that is, is said.
     let question = [&explain[..], &[follower.as_str(), "--without", "a"]].concat();
     let message = madako(&question).await.refused(1);
