@@ -99,7 +99,7 @@ fn an_embedded_section_is_the_store_and_endpoints_beside_it_are_for_clients() {
 fn every_wrong_field_is_named_in_one_message() {
     let message = refusal(
         "endpoint: [a]\nendpoints: [ftp://x:1, http://h, 7]\ntimeout: 2\nusername: [x]\npassword: {a: b}\n\
-         tls_ca: x\nembedded: {dataDir: /x, listen: ':2379', data-dir: rel, 5: 6}\nkubernetes: {}\nprefix: [/cke/]\n",
+         tls_ca: x\nembedded: {dataDir: /x, listen: ':2379', data-dir: rel, 5: 6}\npods: {}\nprefix: [/cke/]\n",
     );
     for part in [
         "configuration file c.yml is not valid",
@@ -115,7 +115,7 @@ fn every_wrong_field_is_named_in_one_message() {
         "embedded.listen: got \":2379\", expected an IP address and a port",
         "embedded.data-dir: got \"rel\", expected an absolute path",
         "embedded.5: got an unknown key",
-        "kubernetes: got an unknown key",
+        "pods: got an unknown key",
         "prefix: got a list, expected a text",
     ] {
         assert!(message.contains(part), "{part:?} is not in {message}");
