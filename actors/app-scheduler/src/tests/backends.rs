@@ -294,6 +294,35 @@ fn a_created_cluster_that_is_waited_for_stays() {
 }
 
 #[test]
+fn a_created_cluster_whose_last_application_leaves_it_offline_is_deleted_after_its_retention() {
+    // It is seen online by a pass, or only between two.
+    for seen in [true, false] {
+        let mut world = creating();
+        world.application("a", auto);
+        world.run();
+        let name = created(&world).remove(0).name;
+        world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Online);
+        if seen {
+            world.settle();
+        }
+        world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Offline);
+        world.settle();
+        world.wait(100_000);
+        world.relist();
+        world.settle();
+        assert!(world.get::<Cluster>(&name).metadata.deleted.is_none(), "it is used: {seen}");
+        world.remove(&ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"));
+        world.run();
+        world.wait(599);
+        world.run();
+        assert!(world.get::<Cluster>(&name).metadata.deleted.is_none(), "{seen}");
+        world.wait(1);
+        world.settle();
+        assert!(created(&world).iter().all(|key| key.name != name), "{seen}");
+    }
+}
+
+#[test]
 fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
     let mut world = creating();
     world.application("a", auto);
