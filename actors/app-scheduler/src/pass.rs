@@ -121,7 +121,7 @@ impl<'a> Scopes<'a> {
         (clusters, [clouds, &mut self.global_clouds])
     }
 
-    fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
         let places = self.clusters.values().chain(self.clouds.values());
         places.chain([&self.global_clouds, &self.projects]).flat_map(Scope::targets)
     }
@@ -348,9 +348,12 @@ impl Writer<'_, '_> {
                 }
             }
             Act::Fail(_) => return,
-            Act::Create { cloud } => {
-                let cloud = Rc::clone(cloud);
+            Act::Create { cloud, moves } => {
+                let (cloud, moves) = (Rc::clone(cloud), moves.is_some());
                 self.create(seen, &cloud, verdict);
+                if moves {
+                    self.draft.counts_as_move(key);
+                }
             }
         }
         self.draft.decided(key, &verdict.decision);
