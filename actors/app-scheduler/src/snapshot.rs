@@ -103,6 +103,15 @@ impl Snapshot {
         self
     }
 
+    /// The same with some resources as they are taken to be.
+    #[must_use]
+    pub(crate) fn with(mut self, objects: Vec<Arc<Stored>>) -> Self {
+        for stored in objects {
+            self.objects.insert(stored.key.clone(), stored);
+        }
+        self
+    }
+
     /// The revision of the store that it is of.
     #[must_use]
     pub fn revision(&self) -> i64 {
