@@ -300,13 +300,14 @@ async fn a_cluster_that_was_online_while_no_scheduler_ran_or_within_one_debounce
         world.wait(100).await;
         world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
         world.wait(50).await;
+        let interrupted = |world: &World| {
+            world.change::<Cluster>("own", |own| own.status.state = ClusterState::Online);
+            world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
+        };
         if restarts {
-            world.actor.stop_and_wait(None, None).await.unwrap();
-        }
-        world.change::<Cluster>("own", |own| own.status.state = ClusterState::Online);
-        world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
-        if restarts {
-            world.restart().await;
+            world.restart_after(interrupted).await;
+        } else {
+            interrupted(&world);
         }
         world.wait(55).await;
         assert_eq!(world.bound("a").as_deref(), Some("own"), "restarts: {restarts}");
