@@ -216,7 +216,7 @@ impl<'a> Target<'a> {
 /// in every round.
 fn same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
     let codes = |reasons: &Entries<Reason>| -> BTreeMap<String, ReasonCode> {
-        reasons.iter().map(|(metric, reason)| (metric.to_owned(), reason.code.clone())).collect()
+        reasons.iter().map(|(metric, reason)| (metric.to_owned(), reason.code)).collect()
     };
     codes(one) == codes(other)
 }
