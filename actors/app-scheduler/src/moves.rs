@@ -1,8 +1,9 @@
 //! How many applications may move (`max_moves`): not more than a part of them within any `reschedule_after`.
 //!
-//! Guarantees: first bindings are never held back. Creating a cluster for an application that is bound counts as the move
-//! that it prepares: or else a cloud that gets better would be covered with clusters at once. Moves off a cluster that takes its application no longer come
-//! first, then those that gain most; what waits is said to wait, and for what.
+//! Guarantees: first bindings are never held back. Creating a cluster for an application that is bound counts as the
+//! move that it prepares: or else a cloud that gets better would be covered with clusters at once. Moves off a cluster
+//! that takes its application no longer come first, then those that gain most; what waits is said to wait, and for
+//! what.
 
 use std::cmp::Reverse;
 

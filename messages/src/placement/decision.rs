@@ -117,7 +117,7 @@ pub enum Outcome {
         /// The cluster that it is bound to.
         #[serde(with = "key")]
         on: ObjectKey,
-        /// Where it should go.
+        /// Where it should go, or the cloud on which a cluster would be created for it.
         #[serde(with = "key")]
         to: ObjectKey,
         /// Why.

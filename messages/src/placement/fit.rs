@@ -210,8 +210,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Something that keeps somebody off a place. A constraint stands here in its canonical form; one that cannot be read, as it
-/// was written.
+/// Something that keeps somebody off a place. A constraint stands here in its canonical form; one that cannot be
+/// read, as it was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "unmet", rename_all = "snake_case")]
 pub enum Unmet {
