@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use madako_messages::placement::decision::{Decision, LeftAlone, Move, Outcome};
 use madako_messages::placement::fit::Wants;
+use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::{Application, ApplicationState};
 use time::OffsetDateTime;
 
@@ -51,7 +52,11 @@ pub(crate) enum Act<'a> {
     /// The attempt failed.
     Fail(Attempt),
     /// A cluster is created for it.
-    Create { cloud: Rc<Target<'a>> },
+    Create {
+        cloud: Rc<Target<'a>>,
+        /// For one that is bound and is to move there: where it is, and why.
+        moves: Option<(ObjectKey, Move)>,
+    },
 }
 
 /// What all verdicts of a pass share.

@@ -41,7 +41,7 @@ pub(crate) struct Batch {
     pub(crate) kept: BTreeMap<String, Option<Bytes>>,
     /// Applications, and the clusters that they are bound to by this.
     pub(crate) bindings: Vec<(ObjectKey, ObjectKey)>,
-    /// How many of these are moves.
+    /// How many moves count: bindings that are moves, and clusters that are created for one.
     pub(crate) moves: u64,
     /// Decisions that become true by this.
     pub(crate) decisions: Vec<(ObjectKey, Decision)>,
@@ -49,6 +49,8 @@ pub(crate) struct Batch {
     pub(crate) clusters: Vec<Kept>,
     /// What it is for, and how many of each.
     pub(crate) what: BTreeMap<What, u64>,
+    /// How many of the bindings are moves.
+    pub(crate) moved: u64,
     bytes: usize,
 }
 
@@ -178,6 +180,7 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
     batch.decisions.extend(unit.decision.clone());
     batch.bindings.extend(unit.binding.clone());
     batch.moves += u64::from(unit.moves);
+    batch.moved += u64::from(unit.moves && unit.binding.is_some());
     *batch.what.entry(unit.what).or_default() += 1;
     Ok(())
 }

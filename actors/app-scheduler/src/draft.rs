@@ -39,7 +39,7 @@ pub struct Unit {
     pub decision: Option<(ObjectKey, Decision)>,
     /// An application and the cluster that it is bound to by this.
     pub binding: Option<(ObjectKey, ObjectKey)>,
-    /// Whether that binding is a move.
+    /// Whether that binding is a move, or a cluster is created for one.
     pub moves: bool,
 }
 
@@ -143,6 +143,13 @@ impl Draft {
     pub(crate) fn decided(&mut self, key: &ObjectKey, decision: &Decision) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.decision = Some(decision.clone());
+        }
+    }
+
+    /// Says that a change counts as a move.
+    pub(crate) fn counts_as_move(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.0.get_mut(key) {
+            entry.moves = true;
         }
     }
 

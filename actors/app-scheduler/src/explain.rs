@@ -4,16 +4,21 @@
 //! something else than what is decided. Made when somebody asks: a pass does not pay for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use madako_messages::placement::core::{GlobalMetric, Metric, MetricSpec};
 use madako_messages::placement::decision::{
     Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
 };
+use madako_messages::placement::entries::Entries;
 use madako_messages::placement::fit::{Unmet, Wants, unavailable};
+use madako_messages::placement::infrastructure::CloudState;
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_messages::placement::metadata::Reason;
 use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
 use madako_messages::placement::object_value::Object;
+use madako_messages::placement::objects::Stored;
 use time::OffsetDateTime;
 
 use crate::book::{Book, Definition, Known};
@@ -38,20 +43,15 @@ pub fn explain(
     let seen = input.snapshot.seen::<Application>(key).ok_or_else(unknown)?;
     let metrics = with(input, key, what_if)?;
     let left_out = left_out(input, key, what_if)?;
-    let mut snapshot = None;
-    if !left_out.is_empty() {
-        let kept = input.snapshot.clone().without(&left_out);
-        snapshot = Some(kept);
-    }
-    let asked = PassInput {
-        snapshot: snapshot.as_ref().unwrap_or(input.snapshot),
-        metrics: metrics.as_ref().or(input.metrics),
-        ..*input
-    };
+    let recovered = metrics.as_ref().map(|metrics| input.snapshot.clone().with(recovered(input, metrics)));
+    let whole = recovered.as_ref().unwrap_or(input.snapshot);
+    let kept = (!left_out.is_empty()).then(|| whole.clone().without(&left_out));
+    let metrics = metrics.as_ref().or(input.metrics);
+    let asked = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
     let decision = pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
 
     // Candidates are shown with those that were left out.
-    let shown = PassInput { snapshot: input.snapshot, ..asked };
+    let shown = PassInput { snapshot: whole, ..asked };
     let going = gc::collect(shown.snapshot).mark;
     let mut book = Book::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
     let mut scopes = Scopes::new(&shown, &going, &mut book);
@@ -116,8 +116,7 @@ impl<'a> Show<'_, 'a> {
         };
         unmet.extend(Wants { metrics: &[], ..self.wants }.unmet(&target.offer));
         if unmet.is_empty() && target.takes == Takes::FailingMetrics {
-            let (metric, why) = target.failing().next().unwrap_or_default();
-            return Some(Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() });
+            return Some(failing(target));
         }
         if unmet.is_empty()
             && let Some((metric, _)) = target.waits().next()
@@ -151,10 +150,60 @@ impl<'a> Show<'_, 'a> {
                     oscillates: trust.is_some_and(Trust::oscillates),
                     range: trust.and_then(|trust| trust.range),
                     since: trust.map(|trust| trust.since),
+                    note: metric.state.and_then(|state| state.note.clone()),
                 }
             })
             .collect()
     }
+}
+
+/// Which metric of a place fails: one that does now, or one that it still shows as failing.
+fn failing(target: &Target<'_>) -> Dropped {
+    if let Some((metric, why)) = target.failing().next() {
+        return Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() };
+    }
+    match metrics_state(&target.stored.object).and_then(|(_, reasons)| reasons.iter().next()) {
+        Some((metric, why)) => Dropped::FailingMetrics { metric: metric.to_owned(), why: Some(why.clone()) },
+        None => Dropped::Unmet { unmet: vec![Unmet::NotOnline { state: ClusterState::FailingMetrics }] },
+    }
+}
+
+/// Whether the metrics of a place fail, as it is stored, and why.
+fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
+    Some(match object {
+        Object::Cluster(it) => (it.status.state == ClusterState::FailingMetrics, &it.status.metrics_reasons),
+        Object::Cloud(it) => (it.status.state == CloudState::FailingMetrics, &it.status.metrics_reasons),
+        Object::GlobalCloud(it) => {
+            (it.status.state == CloudState::FailingMetrics, &it.status.metrics_reasons)
+        }
+        _ => return None,
+    })
+}
+
+/// Clusters and clouds that are stored as failing, and would not fail with these values: as they would be.
+fn recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
+    let input = PassInput { metrics: Some(metrics), ..*input };
+    let going = gc::collect(input.snapshot).mark;
+    let mut book = Book::new(input.snapshot, input.metrics, input.config, input.memory, input.now);
+    let scopes = Scopes::new(&input, &going, &mut book);
+    let fails = |object: &Object| metrics_state(object).is_some_and(|(fails, _)| fails);
+    scopes
+        .all()
+        .filter(|target| fails(&target.stored.object))
+        .filter(|target| target.known.iter().all(|known| matches!(known, Known::Value(_))))
+        .map(|target| Arc::new(online(target.stored)))
+        .collect()
+}
+
+fn online(stored: &Stored) -> Stored {
+    let mut object = stored.object.clone();
+    match &mut object {
+        Object::Cluster(it) => it.status.state = ClusterState::Online,
+        Object::Cloud(it) => it.status.state = CloudState::Online,
+        Object::GlobalCloud(it) => it.status.state = CloudState::Online,
+        _ => {}
+    }
+    Stored { key: stored.key.clone(), object, wire: stored.wire.clone(), ..*stored }
 }
 
 /// What is known of metrics, with other values; `None`: as it is.

@@ -1,8 +1,9 @@
 //! Applications that nothing fits, and what becomes of a failure when something does.
 //!
 //! Guarantees: `retries` counts down from `backoff_limit`, one each time that `scheduled_retry` has passed; -1 is for
-//! ever, and 0 is FAILED at once. An attempt that does not count (for ever) writes nothing: a thousand applications
-//! that fit nowhere do not write a thousand times a second.
+//! ever, and 0 is FAILED at once. For ever, only the first retry has a time: when that has passed, `scheduled_retry` is
+//! cleared, since what follows comes with whatever changes. So a thousand applications that fit nowhere do not write a
+//! thousand times a second, and none shows a retry of the past.
 
 use madako_messages::placement::decision::Outcome;
 use madako_messages::placement::kubernetes::{Application, ApplicationState};
@@ -41,11 +42,15 @@ pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt
         _ => spec.backoff_limit,
     };
     let planned = status.scheduled_retry.as_ref().map(Timestamp::instant);
-    let again = |retry: Option<OffsetDateTime>| retry.filter(|_| !for_ever);
     let failed_before = is_ours(application) && status.reason.is_some();
-    if failed_before && (for_ever || planned.is_some_and(|retry| retry > now)) {
+    let ahead = planned.is_some_and(|retry| retry > now);
+    if failed_before && (ahead || (for_ever && planned.is_none())) {
         let outcome = Outcome::Degraded { retries: left, retry: planned };
-        return Attempt { outcome, counts: false, again: again(planned) };
+        return Attempt { outcome, counts: false, again: planned };
+    }
+    if failed_before && for_ever {
+        let outcome = Outcome::Degraded { retries: left, retry: None };
+        return Attempt { outcome, counts: true, again: None };
     }
     if !for_ever && left == 0 {
         return Attempt { outcome: Outcome::Failed, counts: true, again: None };
@@ -53,7 +58,7 @@ pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt
     let retry = later_by_seconds(now, spec.backoff_delay.saturating_mul(spec.backoff));
     let retries = if for_ever { -1 } else { left - 1 };
     let outcome = Outcome::Degraded { retries, retry: Some(retry) };
-    Attempt { outcome, counts: true, again: again(Some(retry)) }
+    Attempt { outcome, counts: true, again: Some(retry) }
 }
 
 /// Writes an attempt down.

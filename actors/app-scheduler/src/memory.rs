@@ -13,14 +13,22 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::config::later;
+use crate::snapshot::Standing;
 
 /// What is remembered of one cluster; kept in the store, while there is something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMemory {
+    /// A revision of the cluster at which the rest was true: what is of an earlier one may have been interrupted while
+    /// nobody watched.
+    #[serde(default)]
+    pub revision: i64,
     /// Since when it is not online, without interruption.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub not_online_since: Option<OffsetDateTime>,
-    /// Since when nobody uses it; only of clusters that were created for applications and were online.
+    /// Whether it was ever online; only of clusters that were created for applications.
+    #[serde(default)]
+    pub was_online: bool,
+    /// Since when nobody uses it; only of such as were online.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub unused_since: Option<OffsetDateTime>,
 }
@@ -29,7 +37,18 @@ impl ClusterMemory {
     /// Whether there is nothing to remember.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.not_online_since.is_none() && !self.was_online && self.unused_since.is_none()
+    }
+
+    /// What of it holds for the cluster as it is now: nothing, if that is another one of the same name; and since when it
+    /// is not online only if it was not online meanwhile.
+    #[must_use]
+    pub(crate) fn of(self, created: i64, standing: Standing) -> Self {
+        if self.revision < created {
+            return Self::default();
+        }
+        let uninterrupted = standing.down_since.is_some_and(|down| down <= self.revision);
+        Self { not_online_since: self.not_online_since.filter(|_| uninterrupted), ..self }
     }
 }
 

@@ -1,11 +1,14 @@
 //! How many applications may move (`max_moves`): not more than a part of them within any `reschedule_after`.
 //!
-//! Guarantees: first bindings are never held back. Moves off a cluster that takes its application no longer come
-//! first, then those that gain most; what waits is said to wait, and for what.
+//! Guarantees: first bindings are never held back. Creating a cluster for an application that is bound counts as the
+//! move that it prepares: or else a cloud that gets better would be covered with clusters at once. Moves off a cluster
+//! that takes its application no longer come first, then those that gain most; what waits is said to wait, and for
+//! what.
 
 use std::cmp::Reverse;
 
 use madako_messages::placement::decision::{Gain, Hold, Move, Outcome};
+use madako_messages::placement::kind::ObjectKey;
 use time::OffsetDateTime;
 
 use crate::application::{Act, Verdict};
@@ -20,25 +23,34 @@ impl MaxMoves {
     }
 }
 
+impl<'a> Verdict<'a> {
+    /// For a move, or the creation of a cluster for one: where from, where to, and why.
+    fn moves(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
+        match (&self.act, &self.decision.outcome) {
+            (Act::Bind { to, moves: Some(why) }, Outcome::Moved { from, .. }) => Some((from, to.key(), why)),
+            (Act::Create { cloud, moves: Some((from, why)) }, _) => Some((from, cloud.key(), why)),
+            _ => None,
+        }
+    }
+}
+
 /// Holds back the moves that are too many. `left`: how many may be made now; `until`: when the next one may.
 pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, until: Option<OffsetDateTime>) {
     let mut moves: Vec<(Reverse<bool>, Reverse<Order>, usize)> = verdicts
         .iter()
         .enumerate()
-        .filter_map(|(at, verdict)| match &verdict.act {
-            Act::Bind { moves: Some(why), .. } => {
-                let gain = verdict.decision.gain.map_or(0.0, |gain: Gain| gain.gain);
-                Some((Reverse(why.forced()), Reverse(Order(gain)), at))
-            }
-            _ => None,
+        .filter_map(|(at, verdict)| {
+            let (_, _, why) = verdict.moves()?;
+            let gain = verdict.decision.gain.map_or(0.0, |gain: Gain| gain.gain);
+            Some((Reverse(why.forced()), Reverse(Order(gain)), at))
         })
         .collect();
     moves.sort_unstable();
     let left = usize::try_from(left).unwrap_or(usize::MAX);
     for (_, _, at) in moves.into_iter().skip(left) {
         let Some(verdict) = verdicts.get_mut(at) else { continue };
-        let Outcome::Moved { from, to, why } = &verdict.decision.outcome else { continue };
-        let (on, to, why) = (from.clone(), to.clone(), why.clone());
+        let Some((on, to, why)) = verdict.moves() else { continue };
+        let (on, to, why) = (on.clone(), to.clone(), why.clone());
         verdict.act = if why.forced() {
             // Nobody may deploy it where it has to leave, such as a version of it that its cluster does not take.
             Act::Nothing

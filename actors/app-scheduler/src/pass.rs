@@ -12,6 +12,7 @@ use madako_messages::placement::kubernetes::{Application, ApplicationState, Clus
 use madako_messages::placement::metadata::ResourceRef;
 use madako_messages::placement::metrics::MetricsObserved;
 use madako_messages::placement::object_value::Resource as _;
+use madako_messages::placement::objects::Stored;
 use madako_messages::placement::openstack::{MagnumCluster, Project};
 use time::OffsetDateTime;
 
@@ -120,7 +121,7 @@ impl<'a> Scopes<'a> {
         (clusters, [clouds, &mut self.global_clouds])
     }
 
-    fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<Target<'a>>> {
         let places = self.clusters.values().chain(self.clouds.values());
         places.chain([&self.global_clouds, &self.projects]).flat_map(Scope::targets)
     }
@@ -224,16 +225,24 @@ impl Alarm {
     }
 }
 
-/// What is remembered of clusters: since when they are not online.
+/// What is remembered of clusters: since when they are not online, and whether those that were created ever were.
 fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
-    let known = |key: &ObjectKey| input.memory.clusters.get(key).copied().unwrap_or_default();
+    let known = |stored: &Stored, standing| {
+        let memory = input.memory.clusters.get(&stored.key).copied().unwrap_or_default();
+        memory.of(stored.create_revision, standing)
+    };
     input
         .snapshot
         .of::<Cluster>()
         .map(|seen| {
-            let mut memory = known(&seen.stored.key);
-            let since = memory.not_online_since.unwrap_or(input.now);
-            memory.not_online_since = (!creation::is_up(seen.value.status.state)).then_some(since);
+            let standing = input.snapshot.standing(&seen.stored.key);
+            let mut memory = known(seen.stored, standing);
+            let down = !creation::is_up(seen.value.status.state);
+            // While it is not online every change of it is noted: who reads this later knows that none was missed.
+            let least = if down { seen.stored.mod_revision } else { seen.stored.create_revision };
+            memory.revision = memory.revision.max(least);
+            memory.not_online_since = down.then_some(memory.not_online_since.unwrap_or(input.now));
+            memory.was_online |= seen.value.spec.auto_generated && standing.was_up;
             (seen.stored.key.clone(), memory)
         })
         .filter(|(_, memory)| !memory.is_empty())
@@ -253,9 +262,9 @@ fn unused(
         if !cluster.spec.auto_generated || cluster.metadata.deleted.is_some() {
             continue;
         }
-        let kept = memory.clusters.entry(key.clone()).or_default();
-        let since = kept.unused_since.or(creation::is_up(cluster.status.state).then_some(input.now));
-        kept.unused_since = since.filter(|_| !used.contains(key));
+        // What was never online has nothing to be remembered, or only that it is not.
+        let Some(kept) = memory.clusters.get_mut(key).filter(|kept| kept.was_online) else { continue };
+        kept.unused_since = (!used.contains(key)).then_some(kept.unused_since.unwrap_or(input.now));
         if let Some(since) = kept.unused_since {
             let until = later(since, input.config.cluster_creation.deletion_retention);
             if until > input.now {
@@ -266,9 +275,6 @@ fn unused(
                 gc::mark_deleted(object, input.now);
                 draft.stand_on_all(key);
             }
-        }
-        if memory.clusters.get(key).is_some_and(ClusterMemory::is_empty) {
-            memory.clusters.remove(key);
         }
     }
 }
@@ -342,9 +348,12 @@ impl Writer<'_, '_> {
                 }
             }
             Act::Fail(_) => return,
-            Act::Create { cloud } => {
-                let cloud = Rc::clone(cloud);
+            Act::Create { cloud, moves } => {
+                let (cloud, moves) = (Rc::clone(cloud), moves.is_some());
                 self.create(seen, &cloud, verdict);
+                if moves {
+                    self.draft.counts_as_move(key);
+                }
             }
         }
         self.draft.decided(key, &verdict.decision);

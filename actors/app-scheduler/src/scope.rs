@@ -1,6 +1,6 @@
 //! Places among which somebody chooses, with what is computed once for all who do.
 //!
-//! Guarantees: a constraint is evaluated once for each distinct text, and a set of constraints is ranked once,
+//! Guarantees: a constraint is evaluated once for each canonical text, and a set of constraints is ranked once,
 //! however many ask for it. The answer for one who asks is the same as if all were evaluated for it alone with
 //! [`Wants::met_by`].
 
@@ -31,7 +31,7 @@ pub(crate) struct Scope<'a> {
     classes: BTreeMap<Signature<'a>, Rc<Class>>,
 }
 
-/// The texts of constraints on labels, custom resources and metrics: each in order, and once.
+/// The texts of constraints on labels, custom resources and metrics, in their canonical form: each in order, and once.
 type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
 /// What a set of constraints comes to.
@@ -116,9 +116,9 @@ impl<'a> Scope<'a> {
     /// What constraints come to.
     pub(crate) fn class(&mut self, wants: &Wants<'a>) -> Rc<Class> {
         let signature = (
-            ordered(wants.labels.iter().map(LabelConstraint::written)),
+            ordered(wants.labels.iter().map(LabelConstraint::canonical)),
             ordered(wants.custom_resources.iter().map(String::as_str)),
-            ordered(wants.metrics.iter().map(MetricConstraint::written)),
+            ordered(wants.metrics.iter().map(MetricConstraint::canonical)),
         );
         if let Some(class) = self.classes.get(&signature) {
             return Rc::clone(class);
@@ -189,7 +189,7 @@ impl<'a> Scope<'a> {
     }
 
     fn label(&mut self, constraint: &'a LabelConstraint) -> Rc<Bits> {
-        if let Some(bits) = self.labels.get(constraint.written()) {
+        if let Some(bits) = self.labels.get(constraint.canonical()) {
             return Rc::clone(bits);
         }
         let size = self.targets.len();
@@ -204,7 +204,7 @@ impl<'a> Scope<'a> {
                 Bits::of(size, |at| column[at].is_some_and(|value| rule.test.accepts(value)))
             }
         });
-        self.labels.insert(constraint.written(), Rc::clone(&bits));
+        self.labels.insert(constraint.canonical(), Rc::clone(&bits));
         bits
     }
 
@@ -218,7 +218,7 @@ impl<'a> Scope<'a> {
     }
 
     fn metric(&mut self, constraint: &'a MetricConstraint) -> Rc<Bits> {
-        if let Some(bits) = self.metrics.get(constraint.written()) {
+        if let Some(bits) = self.metrics.get(constraint.canonical()) {
             return Rc::clone(bits);
         }
         let size = self.targets.len();
@@ -232,7 +232,7 @@ impl<'a> Scope<'a> {
                 Bits::of(size, |at| constraint.evaluate(column[at]).matched())
             }
         });
-        self.metrics.insert(constraint.written(), Rc::clone(&bits));
+        self.metrics.insert(constraint.canonical(), Rc::clone(&bits));
         bits
     }
 }
@@ -253,4 +253,22 @@ fn ordered<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     texts.sort_unstable();
     texts.dedup();
     texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constraints_that_say_the_same_are_judged_once() {
+        let labels: [[LabelConstraint; 1]; 2] =
+            ["loc = DE", "loc is DE"].map(|written| [written.parse().unwrap()]);
+        let metrics: [[MetricConstraint; 1]; 2] =
+            ["load >= 5", "load gte 5.0"].map(|written| [written.parse().unwrap()]);
+        let mut scope = Scope::new(Vec::new());
+        let [one, other] = [0, 1]
+            .map(|at| scope.class(&Wants { labels: &labels[at], metrics: &metrics[at], ..Wants::default() }));
+        assert!(Rc::ptr_eq(&one, &other));
+        assert_eq!((scope.labels.len(), scope.metrics.len()), (1, 1));
+    }
 }

@@ -1,17 +1,37 @@
-//! All of placement's resources at one revision.
+//! All of placement's resources at one revision, and what its changes told of clusters that it does not show any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::Cluster;
 use madako_messages::placement::object_value::Resource;
 use madako_messages::placement::objects::{Change, Stored};
+
+use crate::creation::is_up;
 
 /// All resources at one revision, in the order of their keys.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     revision: i64,
     objects: BTreeMap<ObjectKey, Arc<Stored>>,
+    standings: BTreeMap<ObjectKey, Standing>,
+}
+
+/// Whether a cluster was online, by every change that was seen of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Whether it ever was.
+    pub(crate) was_up: bool,
+    /// The revision since which it is not, without interruption, as far as is known; `None`: it is.
+    pub(crate) down_since: Option<i64>,
+}
+
+impl Standing {
+    fn next(before: Option<Self>, up: bool, revision: i64) -> Self {
+        let Self { was_up, down_since } = before.unwrap_or_default();
+        Self { was_up: was_up || up, down_since: (!up).then(|| down_since.unwrap_or(revision)) }
+    }
 }
 
 /// A resource of one type in a snapshot.
@@ -35,7 +55,12 @@ impl Snapshot {
     /// The resources as they were listed.
     #[must_use]
     pub fn new(revision: i64, objects: impl IntoIterator<Item = Arc<Stored>>) -> Self {
-        Self { revision, objects: objects.into_iter().map(|stored| (stored.key.clone(), stored)).collect() }
+        let mut snapshot = Self { revision, ..Self::default() };
+        for stored in objects {
+            snapshot.watch(&stored);
+            snapshot.objects.insert(stored.key.clone(), stored);
+        }
+        snapshot
     }
 
     /// Takes over changes, in their order.
@@ -43,10 +68,30 @@ impl Snapshot {
         for change in changes {
             self.revision = self.revision.max(change.revision);
             match &change.after {
-                Some(stored) => self.objects.insert(change.key.clone(), Arc::clone(stored)),
-                None => self.objects.remove(&change.key),
-            };
+                Some(stored) => {
+                    self.watch(stored);
+                    self.objects.insert(change.key.clone(), Arc::clone(stored));
+                }
+                None => {
+                    self.standings.remove(&change.key);
+                    self.objects.remove(&change.key);
+                }
+            }
         }
+    }
+
+    /// Notes whether a cluster is online: a later change may hide it from the next pass.
+    fn watch(&mut self, stored: &Stored) {
+        if let Some(cluster) = Cluster::of(&stored.object) {
+            let before = self.standings.get(&stored.key).copied();
+            let standing = Standing::next(before, is_up(cluster.status.state), stored.mod_revision);
+            self.standings.insert(stored.key.clone(), standing);
+        }
+    }
+
+    /// Whether a cluster was online.
+    pub(crate) fn standing(&self, cluster: &ObjectKey) -> Standing {
+        self.standings.get(cluster).copied().unwrap_or_default()
     }
 
     /// The same without some resources.
@@ -54,6 +99,15 @@ impl Snapshot {
     pub fn without(mut self, keys: &[ObjectKey]) -> Self {
         for key in keys {
             self.objects.remove(key);
+        }
+        self
+    }
+
+    /// The same with some resources as they are taken to be.
+    #[must_use]
+    pub(crate) fn with(mut self, objects: Vec<Arc<Stored>>) -> Self {
+        for stored in objects {
+            self.objects.insert(stored.key.clone(), stored);
         }
         self
     }

@@ -1,13 +1,13 @@
 //! Places where something can go: clusters, clouds and projects, as decisions see them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use madako_messages::placement::entries::Entries;
 use madako_messages::placement::fit::{AnyCloud, Compared, Offer};
 use madako_messages::placement::infrastructure::CloudState;
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Cluster, ClusterState};
-use madako_messages::placement::metadata::{Reason, ResourceRef};
+use madako_messages::placement::metadata::{Reason, ReasonCode, ResourceRef};
 use madako_messages::placement::objects::Stored;
 use madako_messages::placement::openstack::{Project, ProjectState};
 use time::OffsetDateTime;
@@ -190,7 +190,7 @@ impl<'a> Target<'a> {
     }
 
     /// What is to change in its state because of its metrics, given whether it is online, or fails because of them
-    /// for the reasons that it shows. Metrics that are waited for change nothing.
+    /// for the reasons that it shows. Metrics that are waited for change nothing, and nor do other words for the same.
     pub(crate) fn turn(&self, online: bool, failing: Option<&Entries<Reason>>) -> Option<MetricsTurn> {
         if self.stored.object.metadata().deleted.is_some() {
             return None;
@@ -203,13 +203,22 @@ impl<'a> Target<'a> {
         };
         match failing {
             None if online && !reasons.is_empty() => turned(reasons),
-            Some(shown) if !reasons.is_empty() && *shown != reasons => turned(reasons),
+            Some(shown) if !reasons.is_empty() && !same_codes(shown, &reasons) => turned(reasons),
             Some(_) if self.known.iter().all(|known| matches!(known, Known::Value(_))) => {
                 Some(MetricsTurn::Recovers)
             }
             _ => None,
         }
     }
+}
+
+/// Whether the same metrics fail for the same reasons. Words do not count: they may name a value, which is another one
+/// in every round.
+fn same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
+    let codes = |reasons: &Entries<Reason>| -> BTreeMap<String, ReasonCode> {
+        reasons.iter().map(|(metric, reason)| (metric.to_owned(), reason.code)).collect()
+    };
+    codes(one) == codes(other)
 }
 
 /// The cloud that a cluster is bound to.

@@ -171,6 +171,13 @@ impl World {
         self.know(name, None, Some(reason), false);
     }
 
+    /// Somebody else takes over, who saw none of the changes.
+    pub(crate) fn relist(&mut self) {
+        let keys = self.snapshot.all().map(|stored| stored.key.clone());
+        let objects = keys.filter_map(|key| self.snapshot.shared(&key)).collect::<Vec<_>>();
+        self.snapshot = Snapshot::new(self.snapshot.revision(), objects);
+    }
+
     pub(crate) fn pass(&self) -> Pass {
         pass(&PassInput {
             snapshot: &self.snapshot,

@@ -117,7 +117,7 @@ pub enum Outcome {
         /// The cluster that it is bound to.
         #[serde(with = "key")]
         on: ObjectKey,
-        /// Where it should go.
+        /// Where it should go, or the cloud on which a cluster would be created for it.
         #[serde(with = "key")]
         to: ObjectKey,
         /// Why.
@@ -129,7 +129,8 @@ pub enum Outcome {
     Degraded {
         /// Attempts that are left; -1: for ever.
         retries: i64,
-        /// When the next one counts. It is bound before that if something fits.
+        /// When the next one counts. It is bound before that if something fits. `None` for ever: it is tried again
+        /// when something changes.
         #[serde(with = "time::serde::rfc3339::option")]
         retry: Option<OffsetDateTime>,
     },
@@ -411,6 +412,8 @@ pub struct MetricPart {
     /// Since when that is known.
     #[serde(with = "time::serde::rfc3339::option")]
     pub since: Option<OffsetDateTime>,
+    /// What people should know of how the value was had, such as which of several series it is.
+    pub note: Option<String>,
 }
 
 /// What should be taken for something else.

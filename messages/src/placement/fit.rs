@@ -134,31 +134,31 @@ fn metric<'a, 'o>(
 }
 
 fn unmet_label(constraint: &LabelConstraint, offer: &Offer<'_>) -> Option<Unmet> {
-    let written = || constraint.written().to_owned();
+    let canonical = || constraint.canonical().to_owned();
     Some(match label(constraint, offer) {
         LabelVerdict::Matched { .. } => return None,
-        LabelVerdict::Missing => Unmet::Label { constraint: written(), got: None },
+        LabelVerdict::Missing => Unmet::Label { constraint: canonical(), got: None },
         LabelVerdict::Differs { value } => {
-            Unmet::Label { constraint: written(), got: Some(value.to_owned()) }
+            Unmet::Label { constraint: canonical(), got: Some(value.to_owned()) }
         }
         LabelVerdict::Unreadable { error } => {
-            Unmet::Unreadable { constraint: written(), why: error.to_string() }
+            Unmet::Unreadable { constraint: canonical(), why: error.to_string() }
         }
     })
 }
 
 fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unmet> {
-    let written = || constraint.written().to_owned();
+    let canonical = || constraint.canonical().to_owned();
     let (verdict, lack) = metric(constraint, offer);
     Some(match verdict {
         MetricVerdict::Matched { .. } => return None,
         MetricVerdict::Missing => {
-            Unmet::MetricMissing { constraint: written(), lack: lack.cloned().unwrap_or(Lack::NotReferred) }
+            Unmet::MetricMissing { constraint: canonical(), lack: lack.cloned().unwrap_or(Lack::NotReferred) }
         }
-        MetricVerdict::NotFinite => Unmet::MetricMissing { constraint: written(), lack: Lack::NotFinite },
-        MetricVerdict::Differs { value } => Unmet::Metric { constraint: written(), got: value },
+        MetricVerdict::NotFinite => Unmet::MetricMissing { constraint: canonical(), lack: Lack::NotFinite },
+        MetricVerdict::Differs { value } => Unmet::Metric { constraint: canonical(), got: value },
         MetricVerdict::Unreadable { error } => {
-            Unmet::Unreadable { constraint: written(), why: error.to_string() }
+            Unmet::Unreadable { constraint: canonical(), why: error.to_string() }
         }
     })
 }
@@ -210,7 +210,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Something that keeps somebody off a place. A constraint stands here as it was written.
+/// Something that keeps somebody off a place. A constraint stands here in its canonical form; one that cannot be
+/// read, as it was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "unmet", rename_all = "snake_case")]
 pub enum Unmet {

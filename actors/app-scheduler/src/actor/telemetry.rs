@@ -62,9 +62,9 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
     }
     if error.is_none() {
         let bindings = u64::try_from(batch.bindings.len()).unwrap_or(u64::MAX);
-        let first = bindings.saturating_sub(batch.moves);
+        let first = bindings.saturating_sub(batch.moved);
         counter!("madako_placement_bindings_total", "kind" => "first").increment(first);
-        counter!("madako_placement_bindings_total", "kind" => "move").increment(batch.moves);
+        counter!("madako_placement_bindings_total", "kind" => "move").increment(batch.moved);
     }
 }
 

@@ -288,6 +288,35 @@ async fn since_when_a_cluster_is_offline_survives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cluster_that_was_online_while_no_scheduler_ran_or_within_one_debounce_begins_its_time_afresh() {
+    for restarts in [true, false] {
+        let debounce = Duration::from_secs(2);
+        let mut world = World::start(SchedulerConfig { debounce, ..SchedulerConfig::default() }).await;
+        world.scored("own");
+        world.scored("other");
+        world.score(&[("own", 0.9), ("other", 0.1)]);
+        world.put(application("a"));
+        world.until("bound", |world| world.bound("a").as_deref() == Some("own")).await;
+        world.wait(100).await;
+        world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
+        world.wait(50).await;
+        let interrupted = |world: &World| {
+            world.change::<Cluster>("own", |own| own.status.state = ClusterState::Online);
+            world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
+        };
+        if restarts {
+            world.restart_after(interrupted).await;
+        } else {
+            interrupted(&world);
+        }
+        world.wait(55).await;
+        assert_eq!(world.bound("a").as_deref(), Some("own"), "restarts: {restarts}");
+        world.wait(10).await;
+        assert_eq!(world.bound("a").as_deref(), Some("other"), "restarts: {restarts}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn how_many_moved_survives_a_restart() {
     let config = SchedulerConfig {
         max_moves: crate::MaxMoves { percent: 0, at_least: 2 },

@@ -116,18 +116,34 @@ impl<'a> Case<'_, '_, 'a> {
             // Its metrics may come back; what does not fit for another reason never will by itself.
             return (self.clusters.target(at).takes == Takes::FailingMetrics).then(waiting);
         }
-        let to = self.clusters.target(at);
         let rank = self.rank(at);
-        let outcome = match current {
-            None => Outcome::Bound { to: created.clone() },
-            Some(current) => {
-                Outcome::Moved { from: current.key.clone(), to: created.clone(), why: Move::Created }
-            }
+        let Some(current) = current else {
+            let act = Act::Bind { to: Rc::clone(self.clusters.target(at)), moves: None };
+            let mut verdict = self.verdict(Outcome::Bound { to: created.clone() }, act);
+            verdict.decision.best = Some(self.ranked(at, rank));
+            return Some(verdict);
         };
-        let act = Act::Bind { to: Rc::clone(to), moves: current.map(|_| Move::Created) };
-        let mut verdict = self.verdict(outcome, act);
-        verdict.decision.best = Some(self.ranked(at, rank));
-        Some(verdict)
+        // Its own cluster and every other one that may be better are among those that are waited for.
+        let waits: Vec<usize> = self.class.waits.iter().collect();
+        if let Some((_, until)) = self.waits_of(&waits) {
+            return Some(waiting().again_at(until));
+        }
+        match current.stand {
+            Stand::Grace { until } => Some(waiting().again_at(until)),
+            Stand::Failing => Some(waiting()),
+            _ if !self.wins(at, rank, current) => None,
+            Stand::Fits | Stand::Waits => Some(self.go(current, at, rank, Move::Created)),
+            Stand::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
+            Stand::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
+            Stand::Gone => Some(self.go(current, at, rank, Move::Gone)),
+        }
+    }
+
+    /// Whether the cluster that was created for it is still the best one: much may have changed since.
+    fn wins(&self, at: usize, rank: Rank, current: &Current) -> bool {
+        let own = current.at.filter(|_| current.stand == Stand::Fits).map(|own| self.own_rank(own));
+        own.is_none_or(|own| rank.beats(&own))
+            && self.class.best(&[at]).is_none_or(|(other, _)| !other.beats(&rank))
     }
 
     /// Whether it is not to be moved, whatever its cluster is like.
@@ -154,7 +170,7 @@ impl<'a> Case<'_, '_, 'a> {
         let best = self.class.best(&[]).map(|(rank, members)| (rank, self.draw(&members)));
         match self.cloud(clouds, best.map(|(rank, _)| rank)) {
             Cloud::Waits(metrics) => self.wait(Some(metrics)),
-            Cloud::Better(cloud, rank) => self.create(&cloud, rank),
+            Cloud::Better(cloud, rank) => self.create(&cloud, rank, None),
             Cloud::None => match best {
                 None => self.fail(),
                 Some((rank, at)) => {
@@ -193,7 +209,11 @@ impl<'a> Case<'_, '_, 'a> {
         let best = other.as_ref().map_or(own, |(rank, _)| *rank);
         match (self.cloud(clouds, Some(best)), other) {
             (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
-            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank),
+            (Cloud::Better(cloud, rank), _) => {
+                let mut verdict = self.create(&cloud, rank, Some((current.key.clone(), Move::Better)));
+                verdict.decision.gain = Some(self.gain(at, rank));
+                verdict
+            }
             (Cloud::None, None) => stays(Stay::Best),
             (Cloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
@@ -211,7 +231,7 @@ impl<'a> Case<'_, '_, 'a> {
         let best = self.class.best(&[]);
         match (self.cloud(clouds, best.as_ref().map(|(rank, _)| *rank)), best) {
             (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),
-            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank),
+            (Cloud::Better(cloud, rank), _) => self.create(&cloud, rank, Some((current.key.clone(), why))),
             (Cloud::None, None) => self.fail(),
             (Cloud::None, Some((rank, members))) => {
                 let to = self.draw(&members);
@@ -226,7 +246,7 @@ impl<'a> Case<'_, '_, 'a> {
         let act = Act::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
         let mut verdict = self.verdict(outcome, act);
         verdict.decision.best = Some(self.ranked(at, rank));
-        let own = current.at.filter(|_| !why.forced());
+        let own = current.at.filter(|own| !why.forced() && self.class.fit.has(*own));
         let without: Vec<usize> = [Some(at), own].into_iter().flatten().collect();
         verdict.decision.runner_up = self.runner_up(&without);
         if let Some(own) = own {
@@ -263,10 +283,10 @@ impl<'a> Case<'_, '_, 'a> {
         }
     }
 
-    fn create(&self, cloud: &Rc<Target<'a>>, rank: Rank) -> Verdict<'a> {
+    fn create(&self, cloud: &Rc<Target<'a>>, rank: Rank, moves: Option<(ObjectKey, Move)>) -> Verdict<'a> {
         // The cluster gets its name when it is created.
         let outcome = Outcome::Creates { cluster: cloud.key().clone(), cloud: cloud.key().clone() };
-        let mut verdict = self.verdict(outcome, Act::Create { cloud: Rc::clone(cloud) });
+        let mut verdict = self.verdict(outcome, Act::Create { cloud: Rc::clone(cloud), moves });
         let Rank { has_metrics, score } = rank;
         verdict.decision.best = Some(Ranked { target: cloud.key().clone(), score, has_metrics });
         verdict.decision.runner_up = self.runner_up(&[]);

@@ -178,10 +178,18 @@ fn a_limit_of_zero_fails_at_once_and_minus_one_never() {
     assert_eq!(world.get::<Application>("none").status.state, ApplicationState::Failed);
     let ever = world.get::<Application>("ever").status.clone();
     assert_eq!((ever.state, ever.retries), (ApplicationState::Degraded, Some(-1)));
-    // For ever, and not a write a second.
+    let retry = ever.scheduled_retry.unwrap().instant();
+    assert_eq!(world.pass().again, Some(retry));
+    // For ever, and not a write a second: the retry takes place, and is not shown as one to come.
+    world.wait(1);
+    world.run();
+    let ever = world.get::<Application>("ever").status.clone();
+    assert_eq!((ever.state, ever.retries), (ApplicationState::Degraded, Some(-1)));
+    assert_eq!(ever.scheduled_retry, None);
     world.wait(10_000);
     let pass = world.run();
     assert_eq!((pass.units, pass.again), (Vec::new(), None));
+    assert_eq!(world.outcome("ever"), Outcome::Degraded { retries: -1, retry: None });
 }
 
 #[test]

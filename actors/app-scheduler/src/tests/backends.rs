@@ -1,4 +1,4 @@
-use madako_messages::placement::decision::Outcome;
+use madako_messages::placement::decision::{Decision, Outcome};
 use madako_messages::placement::free::JsonObject;
 use madako_messages::placement::infrastructure::{CloudKind, CloudState, GlobalCloud};
 use madako_messages::placement::kind::{Kind, ObjectKey};
@@ -253,6 +253,64 @@ fn a_cluster_is_created_when_a_cloud_scores_above_every_fitting_one() {
     }
 }
 
+/// A world in which applications are bound to a cluster, and then a cloud scores far above it.
+fn lifted(count: usize) -> World {
+    let mut world = creating();
+    world.metric("cloudy", 0.3);
+    world.scored("there", &[("there", 0.5)]);
+    world.change::<Cluster>("there", |cluster| cluster.metadata.labels.insert("location", "DE".to_owned()));
+    for number in 0..count {
+        world.application(&format!("a{number:02}"), auto);
+    }
+    world.run();
+    world.wait(60);
+    assert_eq!(created(&world), []);
+    world.metric("cloudy", 0.9);
+    world
+}
+
+#[test]
+fn a_cloud_that_gets_better_is_not_covered_with_clusters_at_once() {
+    let mut world = lifted(40);
+    let pass = world.run();
+    assert_eq!(created(&world).len(), 10);
+    let held =
+        |decision: &&Decision| matches!(&decision.outcome, Outcome::Held { to, .. } if to.name == "sky");
+    assert_eq!(pass.decisions.values().filter(held).count(), 30);
+    assert_eq!(world.run().units, []);
+    world.wait(59);
+    world.run();
+    assert_eq!(created(&world).len(), 10);
+    world.wait(1);
+    world.run();
+    assert_eq!(created(&world).len(), 20);
+    // Who is not bound anywhere is never held back.
+    for number in 0..15 {
+        world.application(&format!("new{number}"), auto);
+    }
+    world.run();
+    assert_eq!(created(&world).len(), 35);
+}
+
+#[test]
+fn a_created_cluster_that_is_not_better_any_more_is_not_moved_to_and_goes() {
+    for (value, moves) in [(0.9, true), (0.1, false)] {
+        let mut world = lifted(1);
+        world.run();
+        let name = created(&world).remove(0).name;
+        // The score of staying is (0.1 + 0.5) / 1.1.
+        world.metric("cloudy", value);
+        world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Online);
+        world.wait(60);
+        world.settle();
+        assert_eq!(world.bound("a00"), Some(if moves { name.as_str() } else { "there" }));
+        assert_eq!(world.get::<Application>("a00").status.auto_cluster_create_started, None);
+        world.wait(600);
+        world.settle();
+        assert_eq!(created(&world).is_empty(), !moves);
+    }
+}
+
 #[test]
 fn no_cloud_has_custom_resources() {
     let mut world = creating();
@@ -291,6 +349,35 @@ fn a_created_cluster_that_is_waited_for_stays() {
     world.settle();
     assert!(world.get::<Cluster>(&name).metadata.deleted.is_none());
     assert!(matches!(world.outcome("a"), Outcome::WaitsForCluster { .. }));
+}
+
+#[test]
+fn a_created_cluster_whose_last_application_leaves_it_offline_is_deleted_after_its_retention() {
+    // It is seen online by a pass, or only between two.
+    for seen in [true, false] {
+        let mut world = creating();
+        world.application("a", auto);
+        world.run();
+        let name = created(&world).remove(0).name;
+        world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Online);
+        if seen {
+            world.settle();
+        }
+        world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Offline);
+        world.settle();
+        world.wait(100_000);
+        world.relist();
+        world.settle();
+        assert!(world.get::<Cluster>(&name).metadata.deleted.is_none(), "it is used: {seen}");
+        world.remove(&ObjectKey::new(Kind::Application, Some(NAMESPACE), "a"));
+        world.run();
+        world.wait(599);
+        world.run();
+        assert!(world.get::<Cluster>(&name).metadata.deleted.is_none(), "{seen}");
+        world.wait(1);
+        world.settle();
+        assert!(created(&world).iter().all(|key| key.name != name), "{seen}");
+    }
 }
 
 #[test]

@@ -124,6 +124,47 @@ fn the_metric_of_a_namespace_is_meant_by_its_name_or_with_its_namespace_where_it
 }
 
 #[test]
+fn with_values_for_all_its_metrics_a_failing_place_is_online() {
+    let mut world = world();
+    world.scored("best", &[("lost", 0.9), ("gone", 0.9)]);
+    world.lose("lost");
+    world.run();
+    world.lose("gone");
+    let best = |explanation: &Explanation| {
+        explanation.clusters.iter().find(|it| it.target.name == "best").unwrap().clone()
+    };
+    let ask = |with: &[(&str, f64)]| {
+        let with = with.iter().map(|(metric, value)| ((*metric).to_owned(), *value)).collect();
+        asked(&world, &WhatIf { with, ..WhatIf::default() }).unwrap()
+    };
+    let one = ask(&[("lost", 1.0)]);
+    let fails = |explanation: &Explanation, name: &str| match best(explanation).dropped {
+        Some(Dropped::FailingMetrics { metric, .. }) => metric == name,
+        _ => false,
+    };
+    assert!(fails(&one, "gone"));
+    let both = ask(&[("lost", 1.0), ("gone", 1.0)]);
+    assert_eq!((best(&both).dropped, best(&both).score), (None, Some(1.0)));
+    assert!(matches!(both.decision.outcome, Outcome::Moved { to, .. } if to.name == "best"));
+    // Both values are back: it is still shown as failing, for what it says itself.
+    world.metric("lost", 0.9);
+    world.metric("gone", 0.9);
+    let shown = asked(&world, &WhatIf::default()).unwrap();
+    assert!(fails(&shown, "lost"));
+}
+
+#[test]
+fn a_metric_is_shown_with_what_is_to_be_known_of_its_value() {
+    let mut world = world();
+    let note = "of 2 series the first in the order of labels";
+    for state in world.metrics.as_mut().unwrap().metrics.values_mut() {
+        state.note = Some(note.to_owned());
+    }
+    let explanation = asked(&world, &WhatIf::default()).unwrap();
+    assert_eq!(explanation.clusters[1].metrics[0].note.as_deref(), Some(note));
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
     let mut world = world();
     let ask = |world: &World, metric: &str, value| {

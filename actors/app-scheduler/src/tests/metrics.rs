@@ -3,7 +3,7 @@
 use madako_messages::placement::decision::{Outcome, Stay};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Cluster, ClusterState};
-use madako_messages::placement::metadata::{MetricRef, ReasonCode};
+use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode};
 
 use super::key;
 use crate::What;
@@ -107,6 +107,21 @@ fn a_monitoring_outage_moves_nothing_and_brings_nothing_new() {
     let measured = world.get::<Cluster>("measured");
     assert_eq!(measured.status.state, ClusterState::Online);
     assert!(measured.status.metrics_reasons.is_empty());
+}
+
+#[test]
+fn a_metric_that_fails_in_other_words_for_the_same_reason_writes_nothing() {
+    let mut world = World::new();
+    world.scored("c", &[("m", 0.5)]);
+    let fails = |world: &mut World, code, words: &str| {
+        world.know("m", None, Some(Reason::new(code, words)), true);
+        world.run().units.len()
+    };
+    assert_eq!(fails(&mut world, ReasonCode::InvalidMetric, "its value 7 is not between 0 and 1"), 1);
+    assert_eq!(fails(&mut world, ReasonCode::InvalidMetric, "its value 8 is not between 0 and 1"), 0);
+    assert_eq!(fails(&mut world, ReasonCode::UnknownMetric, "there is none"), 1);
+    let reasons = &world.get::<Cluster>("c").status.metrics_reasons;
+    assert_eq!(reasons.get("m").unwrap().code, ReasonCode::UnknownMetric);
 }
 
 #[test]

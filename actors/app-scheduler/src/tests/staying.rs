@@ -103,6 +103,66 @@ fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_i
 }
 
 #[test]
+fn a_cluster_that_was_online_between_two_passes_or_while_nobody_watched_begins_its_time_afresh() {
+    for watched in [true, false] {
+        let mut world = World::new();
+        world.scored("own", &[("own", 0.9)]);
+        world.scored("other", &[("other", 0.1)]);
+        world.application("a", |_| {});
+        world.run();
+        world.wait(1_000);
+        let state = |world: &mut World, state| world.change::<Cluster>("own", |own| own.status.state = state);
+        state(&mut world, ClusterState::Offline);
+        world.run();
+        world.wait(50);
+        state(&mut world, ClusterState::Online);
+        state(&mut world, ClusterState::Offline);
+        if !watched {
+            world.relist();
+        }
+        world.run();
+        world.wait(59);
+        world.run();
+        assert_eq!(world.bound("a"), Some("own"), "watched: {watched}");
+        world.wait(1);
+        world.run();
+        assert_eq!(world.bound("a"), Some("other"), "watched: {watched}");
+    }
+}
+
+#[test]
+fn a_change_of_a_cluster_that_is_not_online_is_no_interruption_and_nor_is_a_change_of_who_decides() {
+    let mut world = World::new();
+    world.scored("own", &[("own", 0.9)]);
+    world.scored("other", &[("other", 0.1)]);
+    world.application("a", |_| {});
+    world.run();
+    world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
+    world.run();
+    world.wait(30);
+    world.change::<Cluster>("own", |own| own.metadata.labels.insert("l", "new".to_owned()));
+    assert_eq!(world.run().kept.len(), 1);
+    world.relist();
+    assert_eq!(world.run().kept, []);
+    world.wait(30);
+    world.run();
+    assert_eq!(world.bound("a"), Some("other"));
+}
+
+#[test]
+fn what_is_remembered_of_a_cluster_is_not_of_another_one_of_its_name() {
+    let mut world = World::new();
+    world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);
+    world.run();
+    world.wait(50);
+    world.remove(&key("c"));
+    world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);
+    world.relist();
+    let pass = world.run();
+    assert_eq!(pass.kept[0].memory.unwrap().not_online_since, Some(world.now));
+}
+
+#[test]
 fn since_when_a_cluster_is_not_online_is_kept_once() {
     let mut world = World::new();
     world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);

@@ -86,6 +86,8 @@ pub struct ConstraintError {
 #[derive(Debug, Clone)]
 pub struct Constraint<R> {
     written: String,
+    /// The canonical form, where it is not what was written. Made once: every pass compares by it.
+    canonical: Option<Box<str>>,
     rule: Result<R, ConstraintError>,
 }
 
@@ -113,13 +115,19 @@ impl<R: Language> Constraint<R> {
     /// # Errors
     /// The text is no constraint: where, and what could stand there.
     pub fn parse(written: &str) -> Result<Self, ConstraintError> {
-        Ok(Self { rule: Ok(read(written)?), written: written.to_owned() })
+        Ok(Self::new(written.to_owned(), Ok(read(written)?)))
     }
 
     /// Takes what is stored, whether it can be read or not. Deserialization does the same.
     #[must_use]
     pub fn stored(written: String) -> Self {
-        Self { rule: read(&written), written }
+        let rule = read(&written);
+        Self::new(written, rule)
+    }
+
+    fn new(written: String, rule: Result<R, ConstraintError>) -> Self {
+        let canonical = rule.as_ref().ok().map(R::to_string).filter(|canonical| *canonical != written);
+        Self { canonical: canonical.map(String::into_boxed_str), written, rule }
     }
 
     /// The text as it was written.
@@ -139,8 +147,8 @@ impl<R: Language> Constraint<R> {
     /// The one way to write what it says, which parses to an equal constraint; as it was written if it cannot
     /// be read. Display shows the same.
     #[must_use]
-    pub fn canonical(&self) -> String {
-        self.to_string()
+    pub fn canonical(&self) -> &str {
+        self.canonical.as_deref().unwrap_or(&self.written)
     }
 }
 
@@ -177,10 +185,7 @@ impl<R: Language> Eq for Constraint<R> {}
 
 impl<R: Language> fmt::Display for Constraint<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rule {
-            Ok(rule) => rule.fmt(f),
-            Err(_) => f.write_str(&self.written),
-        }
+        f.write_str(self.canonical())
     }
 }
 

@@ -222,7 +222,7 @@ fn what_is_stored_is_kept_as_written_and_meets_nothing_if_it_cannot_be_read() {
         panic!("it cannot be read");
     };
     assert_eq!((error.column, error.got.as_str()), (8, "\"abc\""));
-    assert_eq!((stored[1].canonical(), stored[1].metric()), ("load > abc".to_owned(), None));
+    assert_eq!((stored[1].canonical(), stored[1].metric()), ("load > abc", None));
 
     let json = r#"["location is not valid DE","location is not DE"]"#;
     let stored: Vec<LabelConstraint> = serde_json::from_str(json).unwrap();

@@ -223,6 +223,19 @@ fn what_is_unmet_can_be_kept_and_read_again() {
     assert!(kept.contains(r#"{"unmet":"not_online","state":"OFFLINE"}"#), "{kept}");
 }
 
+#[test]
+fn what_is_not_met_is_told_in_its_canonical_form() {
+    let cluster = cluster(json!({"loc": "SK"}), json!([]));
+    let known = std::collections::BTreeMap::new();
+    let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);
+    let application = application(json!({"labels": ["loc  ==DE"], "metrics": ["load=>5"]}));
+    let told: Vec<String> = Wants::from(&application).unmet(&offer).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["loc is DE: the label is SK", "load greater than or equal 5: it does not refer to this metric",]
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 

@@ -80,7 +80,13 @@ impl World {
 
     /// Another scheduler takes over: it knows only what is stored.
     pub(super) async fn restart(&mut self) {
+        self.restart_after(|_| {}).await;
+    }
+
+    /// The same, after something that no scheduler saw.
+    pub(super) async fn restart_after(&mut self, meanwhile: impl FnOnce(&Self)) {
         self.actor.stop_and_wait(None, None).await.unwrap();
+        meanwhile(self);
         self.actor = Actor::spawn(None, Scheduler, self.given.clone()).await.unwrap().0;
     }
 

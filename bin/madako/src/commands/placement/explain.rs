@@ -4,6 +4,7 @@ use madako_messages::placement::decision::{Decision, Outcome};
 use madako_messages::placement::fit::Unmet;
 use serde::Deserialize;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::client::{Api, Request};
 use super::given::Given;
@@ -65,6 +66,10 @@ struct Metric {
     normalized: Option<f64>,
     age: Option<f64>,
     oscillates: bool,
+    range: Option<(f64, f64)>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    since: Option<OffsetDateTime>,
+    note: Option<String>,
 }
 
 /// Asks the service and shows what it says.
@@ -135,10 +140,18 @@ fn said(decision: &Decision) -> String {
         Outcome::Held { on, to, why, rule } => {
             format!("stays on {on}, though {to} would be its place ({}), held by {}", word(why), word(rule))
         }
-        Outcome::Degraded { retries, retry } => match retry {
-            Some(retry) => format!("fits nowhere; {retries} attempts are left, the next at {retry}"),
-            None => format!("fits nowhere; {retries} attempts are left"),
-        },
+        Outcome::Degraded { retries, retry } => {
+            let left = match retries {
+                1 => "1 attempt is left".to_owned(),
+                _ if *retries < 0 => "it is tried again without end".to_owned(),
+                _ => format!("{retries} attempts are left"),
+            };
+            let next = match retry {
+                Some(retry) => format!(", next at {retry}, or before if something changes"),
+                None => ", whenever something changes".to_owned(),
+            };
+            format!("fits nowhere; {left}{next}")
+        }
         Outcome::Failed => "fits nowhere, and no attempts are left".to_owned(),
         Outcome::WaitsForMetric { metrics, until } => {
             format!("waits until {until} for the first value of {}", metrics.join(", "))
@@ -189,10 +202,21 @@ fn dropped(dropped: &Dropped) -> String {
 }
 
 fn metric(metric: &Metric) -> String {
-    let Metric { metric, weight, value, normalized, age, oscillates } = metric;
+    let Metric { metric, weight, value, normalized, age, oscillates, range, since, note } = metric;
     let mut text = format!("{metric} {} x {weight}", number(*normalized));
     if let (Some(value), Some(age)) = (value, age) {
-        text += &format!(" ({value}, {age:.0} s old)");
+        text += &format!(" ({value}, {age:.0} s old");
+        if let Some(note) = note {
+            text += &format!("; {}", printable(note));
+        }
+        text.push(')');
+    }
+    if let Some((least, greatest)) = range {
+        text += &format!(" within {least} to {greatest}");
+        if let Some(since) = since {
+            // To the second: more says nothing here.
+            text += &format!(" since {}", since.replace_nanosecond(0).unwrap_or(*since));
+        }
     }
     if *oscillates {
         text += " swings";
@@ -209,7 +233,6 @@ mod tests {
     use madako_messages::placement::decision::{self, Counts, Explanation, Gain, MetricPart, Ranked, Stay};
     use madako_messages::placement::kind::{Kind, ObjectKey};
     use serde_json::json;
-    use time::OffsetDateTime;
 
     use super::*;
 
@@ -225,8 +248,9 @@ mod tests {
             normalized: Some(0.5),
             age: Some(3.2),
             oscillates: true,
-            range: None,
-            since: None,
+            range: Some((4.0, 6.5)),
+            since: Some(OffsetDateTime::UNIX_EPOCH),
+            note: Some("of 2 series the first".to_owned()),
         };
         decision::Candidate {
             target: cluster(name),
@@ -275,9 +299,33 @@ mod tests {
         );
         assert!(lines[4].ends_with("it has no metrics, and others have"), "{text}");
         assert!(
-            lines[5].contains("(current)") && lines[5].contains("heat 0.500 x 2 (5, 3 s old) swings"),
+            lines[5].contains("(current)")
+                && lines[5].contains(
+                    "heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 \
+                     since 1970-01-01 0:00:00.0 +00:00:00 swings"
+                ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_application_that_fits_nowhere_is_told_what_comes_next() {
+        let told = |retries, retry| {
+            said(&Decision {
+                at: OffsetDateTime::UNIX_EPOCH,
+                outcome: Outcome::Degraded { retries, retry },
+                best: None,
+                runner_up: None,
+                gain: None,
+                clusters: Counts::default(),
+            })
+        };
+        let next = ", next at 1970-01-01 0:00:00.0 +00:00:00, or before if something changes";
+        let retry = Some(OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(told(2, retry), format!("fits nowhere; 2 attempts are left{next}"));
+        assert_eq!(told(1, retry), format!("fits nowhere; 1 attempt is left{next}"));
+        assert_eq!(told(-1, retry), format!("fits nowhere; it is tried again without end{next}"));
+        assert_eq!(told(-1, None), "fits nowhere; it is tried again without end, whenever something changes");
     }
 
     #[test]
