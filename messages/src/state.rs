@@ -187,7 +187,9 @@ impl ClusterState {
     /// What the registry is asked for machines that should be repaired; `None` when it is not asked.
     #[must_use]
     pub fn reports_query(&self) -> Option<Query> {
-        let url = self.url.as_ref().filter(|_| !self.auto_repair_disabled)?;
+        // Who is reported still says when a rack has recovered, whatever is added.
+        let wanted = !self.auto_repair_disabled || self.holds.values().any(|hold| hold.value.is_held());
+        let url = self.url.as_ref().filter(|_| wanted)?;
         let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
         // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
         let usable = variables == 0 || self.auto_repair_variables.is_some();

@@ -297,6 +297,7 @@ impl RepairState {
     /// Looks at everything once, sends at most one transaction, and starts what is to be started.
     fn look(&mut self) {
         let Some(state) = self.newest() else { return };
+        self.know_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
         if self.settle(&state) || self.request(&state) {

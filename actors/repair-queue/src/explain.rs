@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
-use crate::outlook::{Next, Obstacle, Outlook};
-use crate::round::{Drain, Health, Live, View, config, look, places};
+use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};
+use crate::round::{Live, View, config, look, places};
 
 /// What is known beside the store.
 #[derive(Debug, Clone, Default)]
@@ -17,28 +17,22 @@ pub struct Beside {
     pub kubernetes: bool,
 }
 
-/// What comes next for every entry, or for those of one machine, if its health check goes on saying that it is not healthy.
+/// What comes next for every entry, or for those of one machine.
 ///
-/// What only the leader knows is taken to be as usual: a machine that is reported is not healthy, pods of a node that is
-/// drained have not ended yet, and commands can be run.
+/// What only the leader knows is not known here: how healthy a machine is, and how far its draining is. The leader is taken
+/// to run commands.
 #[must_use]
 pub fn explain(
     state: &ClusterState,
     beside: &Beside,
     address: Option<&str>,
     now: OffsetDateTime,
-) -> Vec<Outlook> {
+) -> Vec<Explained> {
     let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
     let config = config(state);
-    let queue = &state.repair;
-    let live = Live {
-        health: queue.entries.keys().map(|index| (*index, Health::Unhealthy)).collect(),
-        drains: queue.entries.keys().map(|index| (*index, Drain::Runs { waits: None })).collect(),
-        host: true,
-        kubernetes: beside.kubernetes,
-    };
+    let live = Live { host: true, kubernetes: beside.kubernetes, ..Live::default() };
     let view = View {
-        queue,
+        queue: &state.repair,
         places: &places,
         config: config.as_ref().map(|config| *config),
         held: &beside.held,
@@ -48,12 +42,19 @@ pub fn explain(
     let mut outlooks = look(&view);
     outlooks.retain(|outlook| address.is_none_or(|address| outlook.address == address));
     outlooks.sort_by_key(|outlook| outlook.index);
-    for outlook in &mut outlooks {
-        // What is due is preceded by a health check, on which it depends.
-        let begins = matches!(outlook.next, Next::Drain { .. } | Next::Execute { .. } | Next::Fail(_));
-        if outlook.obstacle.is_none() && begins {
-            outlook.obstacle = Some(Obstacle::HealthUnknown);
-        }
-    }
-    outlooks
+    let explained = outlooks.iter().map(|outlook| {
+        let health = state.repair.entries.get(&outlook.index).and_then(|item| {
+            let operation = view.config.ok()?.of(&item.value).ok()?;
+            let goes_on = matches!(
+                outlook.next,
+                Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
+            );
+            (goes_on && operation.health_check.is_some()).then_some(UNKNOWN_HEALTH)
+        });
+        Explained { health, ..Explained::from(outlook) }
+    });
+    explained.collect()
 }
+
+#[cfg(test)]
+mod tests;

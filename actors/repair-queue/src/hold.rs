@@ -70,6 +70,25 @@ pub fn holds_after(
     after.collect()
 }
 
+/// What is kept of racks while reports are not acted on: the racks that are held are followed to their recovery, with what
+/// fails in them meanwhile; no other begins to be, and what is kept of others stays.
+#[must_use]
+pub fn holds_followed(
+    reports: &[Machine],
+    settings: Option<&HoldSettings>,
+    kept: &Holds,
+    at: OffsetDateTime,
+) -> Holds {
+    let Some(settings) = settings else { return Holds::new() };
+    let mut after = holds_after(reports, Some(settings), kept, at);
+    let follows = |rack: &String| kept.get(rack).is_some_and(Hold::is_held);
+    after.retain(|rack, _| follows(rack));
+    after.extend(
+        kept.iter().filter(|(rack, _)| !follows(rack)).map(|(rack, hold)| (rack.clone(), hold.clone())),
+    );
+    after
+}
+
 /// Which machines of a rack are reported, by serial, and since when.
 fn reported(machines: &[&Machine], kept: Option<&Hold>, at: OffsetDateTime) -> BTreeMap<String, HeldReport> {
     let mut known: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();

@@ -372,6 +372,9 @@ fn moment(time: OffsetDateTime) -> String {
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
+/// Said of a machine whose health is not known where it is asked for.
+pub const UNKNOWN_HEALTH: &str = "unknown";
+
 /// An outlook as programs read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
@@ -379,7 +382,11 @@ pub struct Explained {
     pub index: i64,
     /// Address of its machine.
     pub address: String,
-    /// Name of what comes next.
+    /// What is known of its machine's health where it decides what comes next: [`UNKNOWN_HEALTH`]. The answers of health
+    /// checks are with the leader alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<&'static str>,
+    /// Name of what comes next unless the machine is healthy.
     pub next: &'static str,
     /// The same as a sentence.
     pub what: String,
@@ -399,6 +406,7 @@ impl From<&Outlook> for Explained {
         Self {
             index: outlook.index,
             address: outlook.address.clone(),
+            health: None,
             next: outlook.next.name(),
             what: outlook.next.to_string(),
             at: outlook.obstacle.as_ref().and_then(Obstacle::until).map(moment),

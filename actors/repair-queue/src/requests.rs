@@ -15,11 +15,12 @@ use madako_messages::keys;
 use madako_messages::machine::Machine;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::hold::{HoldSettings, Holds, Label};
+use madako_messages::repair::hold::{Hold, HoldSettings, Holds, Label};
 use madako_messages::repair::report::{Reports, Seen};
-use madako_messages::state::ClusterState;
+use madako_messages::state::{ClusterState, Revised};
 use time::OffsetDateTime;
 
+use crate::hold::holds_followed;
 use crate::limiter::{Decision, Input, limit};
 
 /// Racks, or entries, of one change: etcd takes 128 operations. The rest follows when that is done.
@@ -46,6 +47,8 @@ pub fn decide(
 }
 
 /// What becomes of reports that came at `at`, by what the store holds; `None`: something there cannot be read.
+///
+/// While auto-repair is switched off they add nothing, but still say which racks have recovered.
 #[must_use]
 pub fn judge(
     state: &ClusterState,
@@ -57,6 +60,10 @@ pub fn judge(
         return None;
     }
     let constraints = state.constraints.as_ref()?;
+    if state.auto_repair_disabled {
+        let holds = holds_followed(machines, hold, &kept(state), at);
+        return Some(Decision { holds, ..Decision::default() });
+    }
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
     let nodes: BTreeSet<&str> = nodes(state).map(|node| node.address.as_str()).collect();
@@ -156,6 +163,14 @@ pub fn held_addresses(
         }
     }
     held
+}
+
+/// How many racks are held.
+#[must_use]
+pub fn racks_held(state: &ClusterState, hold: Option<&HoldSettings>) -> usize {
+    let Some(settings) = hold else { return 0 };
+    let held = |hold: &&Revised<Hold>| hold.value.is_held() && hold.value.label == settings.label;
+    state.holds.values().filter(held).count()
 }
 
 #[cfg(test)]

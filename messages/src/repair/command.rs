@@ -27,7 +27,7 @@ pub enum HowEnded {
     Succeeded,
     /// It failed as often as it may.
     Failed,
-    /// It failed, and was not tried again, because somebody disabled the queue or deleted the entry.
+    /// It failed, and was not tried again, because the queue was disabled, the entry deleted, or the rack held.
     Stopped,
     /// It may have run or not.
     Unknown,

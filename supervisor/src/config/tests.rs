@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madako_messages::repair::hold::{HoldSettings, Label};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
@@ -380,5 +381,54 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
     ] {
         let message = refusal(text);
         assert!(message.contains(found), "{found} is not in: {message}");
+    }
+}
+
+#[test]
+fn how_a_rack_is_held_is_read_whole_and_is_on_unless_somebody_says_otherwise() {
+    let hold = |text: &str| parse(text).unwrap().repair.hold;
+    let by_default = HoldSettings::default();
+    for text in ["", "repair: {}", "repair: {hold: {}}", "repair: {hold: {enabled: true}}"] {
+        assert_eq!(hold(text).as_ref(), Some(&by_default), "{text:?}");
+    }
+    assert_eq!((by_default.count, by_default.within), (3, Duration::from_secs(600)));
+    assert_eq!(hold("repair: {hold: {enabled: false, label: feed, count: 7, within: 1s}}"), None);
+    let all = hold("repair: {hold: {label: feed, count: 2, within: 24h}}").unwrap();
+    let label = Label::from("feed".to_owned());
+    assert_eq!(all, HoldSettings { label, count: 2, within: Duration::from_secs(24 * 3600) });
+}
+
+#[test]
+fn what_is_wrong_in_how_a_rack_is_held_is_named_at_once() {
+    let long = "x".repeat(64);
+    let message = refusal(&format!(
+        "repair: {{hold: {{enable: true, With-In: 5m, label: {long}, count: 1, within: 25h}}, holds: 1}}"
+    ));
+    for part in [
+        "repair.holds: got an unknown key, expected",
+        "repair.hold.enable: got an unknown key, expected",
+        "repair.hold.With-In: got an unknown key, expected `repair.hold.within`, if that was meant",
+        "repair.hold.label: got 64 bytes, expected `rack`, or the name of a label with at most 63 bytes",
+        "repair.hold.count: got 1, expected",
+        "repair.hold.within: got \"25h\", expected between 1s and 24h",
+    ] {
+        assert!(message.contains(part), "{part:?} is not in {message}");
+    }
+    for (text, part) in [
+        ("repair: 7", "repair: got 7, expected a mapping"),
+        ("repair: {hold: true}", "repair.hold: got true, expected a mapping"),
+        ("repair: {hold: {enabled: 'yes'}}", "repair.hold.enabled: got \"yes\", expected"),
+        ("repair: {hold: {label: ''}}", "repair.hold.label: got 0 bytes, expected"),
+        ("repair: {hold: {label: [rack]}}", "repair.hold.label: got a list, expected a text"),
+        ("repair: {hold: {count: 0}}", "repair.hold.count: got 0, expected"),
+        ("repair: {hold: {count: -3}}", "repair.hold.count: got -3, expected"),
+        ("repair: {hold: {count: 2.5}}", "repair.hold.count: got 2.5, expected"),
+        ("repair: {hold: {count: 1000001}}", "repair.hold.count: got 1000001, expected"),
+        ("repair: {hold: {within: 600}}", "repair.hold.within: got \"600\", expected a duration"),
+        ("repair: {hold: {within: 0s}}", "repair.hold.within: got \"0s\", expected between 1s and 24h"),
+        ("repair: {hold: {within: soon}}", "repair.hold.within: got \"soon\", expected a duration"),
+    ] {
+        let message = refusal(text);
+        assert!(message.contains(part), "{part:?} is not in {message}");
     }
 }

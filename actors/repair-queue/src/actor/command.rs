@@ -1,7 +1,6 @@
 //! Commands over the port: a repair's with its retries, and health checks.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
@@ -17,8 +16,8 @@ pub(super) struct Order {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
-    /// Set when it is not to be tried again.
-    pub(super) stop: Arc<AtomicBool>,
+    /// Set to the reason when it is not to be tried again.
+    pub(super) stop: Arc<OnceLock<String>>,
 }
 
 impl Order {
@@ -49,8 +48,8 @@ impl Order {
             if !self.interval.is_zero() {
                 tokio::time::sleep(self.interval).await;
             }
-            if self.stop.load(Ordering::Relaxed) {
-                let text = format!("not tried again, the queue was disabled or the entry deleted; {text}");
+            if let Some(why) = self.stop.get() {
+                let text = format!("not tried again, {why}; {text}");
                 return CommandEnd { how: HowEnded::Stopped, text };
             }
             attempt += 1;

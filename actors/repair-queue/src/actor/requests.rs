@@ -19,19 +19,29 @@ pub(super) struct Requests {
 }
 
 impl RepairState {
+    /// Which machines stand in a held rack, by what is stored and reported now.
+    pub(super) fn know_held(&mut self, state: &ClusterState) {
+        let reports = self.requests.newest.as_deref();
+        let machines = reports.map_or(&[][..], |reports| &reports.machines[..]);
+        let hold = self.given.hold.as_ref();
+        self.held = requests::held_addresses(state, machines, hold);
+        telemetry::racks_held(requests::racks_held(state, hold));
+    }
+
     /// Judges the newest reports. Whether something of that is to be written, which comes first: a rack must be known to
     /// be held before anything begins in it.
     pub(super) fn request(&mut self, state: &ClusterState) -> bool {
-        let reports = self.requests.newest.clone();
-        let machines = reports.as_deref().map_or(&[][..], |reports| &reports.machines[..]);
-        self.held = requests::held_addresses(state, machines, self.given.hold.as_ref());
-        let Some(reports) = reports else { return false };
+        let Some(reports) = self.requests.newest.clone() else { return false };
         let (hold, interval) = (self.given.hold.as_ref(), self.given.interval);
         let Some(decision) = requests::decide(state, &reports, hold, interval, Instant::now()) else {
             return false;
         };
         telemetry::refused(&decision);
-        let news = self.requests.told.news(&decision);
+        let mut news = self.requests.told.news(&decision);
+        if state.auto_repair_disabled {
+            // Nothing is refused while nothing is asked for; that does not let anybody through.
+            news.cleared.clear();
+        }
         if !news.is_empty() {
             self.given.events.emit(Event::Reports(news));
         }

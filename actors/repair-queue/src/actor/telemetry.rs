@@ -27,6 +27,10 @@ pub fn describe_metrics() {
         "madako_reports_refused",
         "Reports that lead to no repair, by the limiter that refuses them."
     );
+    describe_gauge!(
+        "madako_repair_racks_held",
+        "Racks in which repairs are held back, as their machines failed together."
+    );
     describe_counter!("madako_repair_operations_total", "Transitions of entries of the repair queue.");
     describe_counter!("madako_repair_health_checks_total", "Health checks of machines, by outcome.");
     describe_histogram!("madako_repair_command_seconds", "Time of a repair's commands with their retries.");
@@ -44,6 +48,12 @@ pub(super) fn refused(decision: &Decision) {
     for (reason, count) in counts(decision) {
         gauge!("madako_reports_refused", "reason" => reason).set(count as f64);
     }
+}
+
+/// So many racks are held.
+#[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+pub(super) fn racks_held(racks: usize) {
+    gauge!("madako_repair_racks_held").set(racks as f64);
 }
 
 /// A transition was committed.

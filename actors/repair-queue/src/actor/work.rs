@@ -1,8 +1,7 @@
 //! What runs beside the mailbox: the command, the health checks, the drains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use madako_messages::actors::RepairMessage;
@@ -28,7 +27,8 @@ const FRESH_ROUNDS: u32 = 2;
 /// The command that runs.
 pub(super) struct Running {
     pub(super) announced: Announced,
-    stop: Arc<AtomicBool>,
+    /// Set to the reason when it is not to be tried again.
+    stop: Arc<OnceLock<String>>,
     since: Instant,
     _task: Task,
 }
@@ -103,13 +103,23 @@ impl RepairState {
         if self.drains.len() != before {
             self.look_at_nodes();
         }
-        if let Some(running) = &self.running {
-            let entry = queue.entries.get(&running.announced.index);
-            let stopped = queue.disabled || entry.is_none_or(|item| item.value.deleted);
-            if stopped {
-                running.stop.store(true, Ordering::Relaxed);
-            }
+        if let Some(running) = &self.running
+            && let Some(why) = self.against(state, running.announced.index)
+        {
+            // What stood in the way first is told, also when that is over before the next attempt was due.
+            let _ = running.stop.set(why);
         }
+    }
+
+    /// Why a command of an entry that failed is not tried again.
+    fn against(&self, state: &ClusterState, index: i64) -> Option<String> {
+        if state.repair.disabled {
+            return Some("the repair queue was disabled".to_owned());
+        }
+        let Some(item) = state.repair.entries.get(&index).filter(|item| !item.value.deleted) else {
+            return Some("the entry was deleted".to_owned());
+        };
+        self.held.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
     }
 
     fn operation<'s>(&self, state: &'s ClusterState, index: i64) -> Option<(&'s RepairOperation, &'s str)> {
@@ -157,7 +167,7 @@ impl RepairState {
     pub(super) fn run(&mut self, announced: Announced) {
         self.unsure = None;
         let Some(host) = self.given.host.clone() else { return };
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(OnceLock::new());
         let order = command::Order {
             host,
             permits: self.permits(),

@@ -148,3 +148,37 @@ fn a_held_rack_is_known_of_reports_of_machines_that_hold_it_and_of_nodes() {
     assert!(held_addresses(&state, &reports, Some(&other)).is_empty());
     assert!(held_addresses(&state, &reports, None).is_empty());
 }
+
+#[test]
+fn while_it_is_switched_off_a_held_rack_is_followed_to_its_recovery_and_nothing_is_added() {
+    const OFF: (&str, &str) = (keys::AUTO_REPAIR_DISABLED, "true");
+    let three: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
+    let settings = HoldSettings::default();
+    let holds = crate::hold::holds_after(&three, Some(&settings), &Holds::new(), now());
+    let held = serde_json::to_string(&holds["3"]).unwrap();
+    let mut released = holds["3"].clone();
+    released.release();
+    let released = serde_json::to_string(&released).unwrap();
+    let stored = [URL, OPEN, OFF, ("madako/repair/holds/3", &held), ("madako/repair/holds/9", &released)];
+    let off = state(&stored);
+    assert_eq!((racks_held(&off, Some(&settings)), racks_held(&off, None)), (1, 0));
+
+    // Another rack fails as a whole, and one machine alone.
+    let mut others: Vec<Machine> = (4..=6).map(|id| machine(id, 4, 9.0)).collect();
+    others.push(machine(7, 5, 9.0));
+    let decision = decided(&off, &reports([&three[..], &others].concat())).expect("a rack is held");
+    assert!(decision.add.is_empty() && decision.refused.is_empty(), "{decision:?}");
+    assert_eq!(change(&off, &decision), None, "nothing begins, and nothing else is touched");
+
+    let decision = decided(&off, &reports([&three[..2], &others].concat())).unwrap();
+    let gone = change(&off, &decision).unwrap();
+    assert_eq!(gone.writes, [RepairWrite::Hold { rack: "3".to_owned(), hold: None }]);
+    let compared = Condition::Unchanged { key: keys::AUTO_REPAIR_DISABLED.to_owned(), revision: 3 };
+    assert!(gone.conditions.contains(&compared), "{:?}", gone.conditions);
+
+    // When no rack is held, nobody is asked.
+    assert_eq!(
+        decided(&state(&[URL, OPEN, OFF, ("madako/repair/holds/9", &released)]), &reports(three)),
+        None
+    );
+}

@@ -1,7 +1,8 @@
 //! The poller's second question: which machines should be repaired (CKE's `docs/sabakan-triggered-repair.md`).
 //!
 //! It is asked at the same interval as the first and independently of it: `sabakan/disabled` does not matter here, nor
-//! does `auto-repair/disabled` there. The removal guard has no part in it, as a machine that is reported no more is in
+//! does `auto-repair/disabled` there. While that switches it off, it is asked for as long as a rack is held, so that the
+//! rack's recovery is noticed. The removal guard has no part in it, as a machine that is reported no more is in
 //! order again.
 //!
 //! # Guarantees
@@ -175,3 +176,6 @@ impl ReportPolls {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests;

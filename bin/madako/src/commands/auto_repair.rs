@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// allows none by default.
     #[command(after_help = "Example:\n  madako auto-repair enable")]
     Enable,
-    /// Switches repairs that sabakan asks for off: it is not asked, and nothing is added to the repair queue.
+    /// Switches repairs that sabakan asks for off: nothing is added, and it is asked only while a rack is held.
     #[command(after_help = "Example:\n  madako auto-repair disable")]
     Disable,
     /// Shows whether repairs that sabakan asks for are on: true or false.

@@ -1,9 +1,12 @@
 //! The words of `repair-queue` and `auto-repair`, and what they leave in etcd: ckecli's bytes. What ckecli (release line
 //! 1.30) prints and stores was taken from a real one.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
-use crate::program::{CLUSTER, Etcd};
+use crate::program::{CLUSTER, Etcd, madako};
 
 /// The cluster's section that entries need.
 const REPAIR: &str = "
@@ -231,6 +234,7 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
         (&json!("10.0.0.1"), &json!("rack-held"))
     );
     assert_eq!(told["entries"][1]["obstacle"], "health-unknown");
+    assert_eq!(told["entries"][1]["health"], "unknown", "only the leader knows it");
     let one = etcd.run(&["repair-queue", "explain", "10.0.0.9", "-o", "json"]).await.json();
     assert_eq!(one["entries"].as_array().unwrap().len(), 1);
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
@@ -240,4 +244,31 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
         ),
         "{table}"
     );
+    let entry = table.lines().find(|line| line.starts_with("1 ")).unwrap();
+    assert_eq!(entry.split_whitespace().take(3).collect::<Vec<_>>(), ["1", "10.0.0.9", "unknown"], "{table}");
+}
+
+#[tokio::test]
+async fn whether_a_node_can_be_drained_is_taken_from_the_configuration() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let drained = REPAIR.replace("watch_seconds: 60", "watch_seconds: 60\n        need_drain: true");
+    let file = etcd.file("cluster.yml", format!("{CLUSTER}{drained}"));
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    add(&etcd, "iDRAC", "10.0.0.2").await.calm();
+    let obstacle = async |config: &str| {
+        let answer = madako(&["--config", config, "repair-queue", "explain", "-o", "json"]).await;
+        let entry = answer.json()["entries"][0].clone();
+        assert_eq!((&entry["next"], &entry["health"]), (&json!("drain"), &json!("unknown")));
+        entry["obstacle"].clone()
+    };
+    assert_eq!(obstacle(etcd.config()).await, "no-kubernetes");
+    let kubeconfig = etcd.file(
+        "kubeconfig",
+        "current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\n\
+         clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: c, user: {token: t}}]\n",
+    );
+    std::fs::set_permissions(&kubeconfig, Permissions::from_mode(0o600)).unwrap();
+    let settings = std::fs::read_to_string(etcd.config()).unwrap();
+    let with = etcd.file("with.yml", format!("{settings}kubernetes: {{kubeconfig: {kubeconfig}}}\n"));
+    assert_eq!(obstacle(&with).await, "health-unknown");
 }

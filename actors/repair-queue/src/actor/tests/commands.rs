@@ -239,3 +239,69 @@ async fn with_unchanged_inputs_nothing_is_written() {
     let told = world.events.0.lock().unwrap().len();
     assert_eq!(told, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
 }
+
+/// A configuration whose one command is tried four times, a minute apart.
+const RETRIED: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair_operations": [
+    {"operation": "plain", "health_check_command": ["check"], "repair_steps": [
+        {"repair_command": ["reset"], "command_retries": 3, "command_interval": 60, "watch_seconds": 100000}]}]}]}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_it() {
+    type Change = fn(&mut Store);
+    const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-01-02T03:00:00Z","machines":[
+        {"changed":"2026-01-02T02:58:00Z","serial":"s1","address":"w"}]}]}"#;
+    let changes: [(&str, Option<Change>, usize); 4] = [
+        ("", None, 4),
+        (
+            "not tried again, the repair queue was disabled; attempt 2 of 4: exit code 3",
+            Some(|store| store.text(keys::REPAIRS_DISABLED, "true")),
+            2,
+        ),
+        (
+            "not tried again, the entry was deleted; attempt 2 of 4: exit code 3",
+            Some(|store| {
+                let entry = store.state().repair.entries[&0].value.clone();
+                store.entry(&RepairQueueEntry { deleted: true, ..entry });
+            }),
+            2,
+        ),
+        (
+            "not tried again, the rack 3 is held; attempt 2 of 4: exit code 3",
+            Some(|store| store.text(&keys::repair_hold("3"), HELD)),
+            2,
+        ),
+    ];
+    for (told, change, attempts) in changes {
+        let mut world = world(&[queued(0, "w", "plain")]).await;
+        world.change(|store| store.configure(&["a"], &["w"], RETRIED));
+        world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Exits(3));
+        world.begin().await;
+        for _ in 0..1_000 {
+            if world.ran().len() == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        if let Some(change) = change {
+            world.change(change);
+        }
+        world
+            .until("the record to end", |state| {
+                !state.repair.records.known.is_empty() && state.repair.records.unfinished.is_empty()
+            })
+            .await;
+        tokio::time::sleep(Duration::from_secs(1_000)).await;
+        assert_eq!(world.ran().len(), attempts, "{told:?}");
+        let record = &world.records()[0];
+        assert_eq!(record.status.to_string(), "cancelled");
+        assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
+        // Somebody's word is no verdict on the machine; four failures are.
+        let status = world.entry(0).map(|entry| entry.status);
+        let expected = match told {
+            "" => Some(RepairStatus::Failed),
+            told if told.contains("deleted") => None,
+            _ => Some(RepairStatus::Processing),
+        };
+        assert_eq!(status, expected, "{told:?}");
+    }
+}

@@ -85,3 +85,62 @@ async fn false_reports_for_many_machines_add_nothing() {
     assert!(state.repair.entries.is_empty());
     assert_eq!(world.gate.lock().unwrap().committed, []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_is_told_once_and_not_per_poll() {
+    let mut world = world(0).await;
+    world.begin().await;
+    let news = |world: &World| {
+        let events = world.events.0.lock().unwrap();
+        let news = events.iter().filter_map(|event| match event {
+            madako_messages::event::Event::Reports(news) => Some(news.clone()),
+            _ => None,
+        });
+        news.collect::<Vec<_>>()
+    };
+    for _ in 0..20 {
+        report(&world, &[machine(1, 1, 50.0), machine(2, 2, 50.0)]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let told = news(&world);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let names: Vec<_> = told[0].refused.iter().map(|refusal| refusal.reason.name()).collect();
+    assert_eq!(names, ["too-many", "too-many"]);
+    // One recovers: a change, and told once.
+    for _ in 0..20 {
+        report(&world, &[machine(1, 1, 50.0)]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let told = news(&world);
+    assert_eq!((told.len(), &told[1].cleared[..]), (2, &["s2".to_owned()][..]));
+    assert_eq!(told[1].refused, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rack_that_recovers_while_auto_repair_is_off_is_let_go_and_its_entries_start() {
+    let mut world = world(10).await;
+    world.begin().await;
+    let rack = [machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)];
+    report(&world, &rack);
+    world.until("the rack is held", |state| state.holds.contains_key("3")).await;
+    world.change(|store| {
+        store.text(keys::AUTO_REPAIR_DISABLED, "true");
+        store.entry(&crate::testing::queued(7, "10.0.0.1", "plain"));
+    });
+    // Polls that fail bring nothing: the hold stays.
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
+    report(&world, &rack);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
+
+    report(&world, &[rack[0].clone(), rack[1].clone(), machine(4, 4, 50.0)]);
+    world.until("the rack is let go", |state| state.holds.is_empty()).await;
+    world
+        .until("its command to end", |state| {
+            !state.repair.records.known.is_empty() && state.repair.records.unfinished.is_empty()
+        })
+        .await;
+    assert_eq!(world.ran(), ["reset 10.0.0.1"]);
+    assert!(world.entry(0).is_none(), "nothing is added");
+}

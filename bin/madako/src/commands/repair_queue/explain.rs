@@ -22,7 +22,9 @@ use crate::output::{Format, Table, show};
 /// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
 ///
 /// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off. Nothing is
-/// changed. Machines that are not reported and have no entry are not shown.
+/// changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
+/// leader alone: NEXT is what comes if it is not; if it is, the entry succeeds. Whether Kubernetes is reached is taken from
+/// the configuration file that is used here.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"
@@ -38,7 +40,7 @@ pub(crate) struct Args {
 /// What is printed.
 #[derive(Serialize)]
 struct Explanation {
-    /// `None`: the registry was not asked, or did not answer.
+    /// `None`: the registry was not asked or did not answer, or nothing is added.
     reports: Option<Vec<Report>>,
     held: Vec<Held>,
     entries: Vec<Explained>,
@@ -60,13 +62,14 @@ pub(super) async fn run(
     store: &dyn Store,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let settings = Config::load(global.config.as_deref())?.repair.hold;
+    let config = Config::load(global.config.as_deref())?;
+    let settings = config.repair.hold;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let found = reports::gather(&state, settings.as_ref(), clock).await?;
     let stored = || state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect();
     let (reports, holds, machines) = match found {
-        Some(found) => (Some(found.reports), found.holds, found.machines),
+        Some(found) => (found.reports, found.holds, found.machines),
         None => (None, stored(), Vec::new()),
     };
     let address = args.address.as_deref();
@@ -74,9 +77,11 @@ pub(super) async fn run(
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
-    let beside = Beside { held: held_addresses(&state, &machines, settings.as_ref()), kubernetes: false };
-    let outlooks = explain(&state, &beside, address, clock.now());
-    let entries = outlooks.iter().map(Explained::from).collect();
+    let beside = Beside {
+        held: held_addresses(&state, &machines, settings.as_ref()),
+        kubernetes: config.kubernetes.is_some(),
+    };
+    let entries = explain(&state, &beside, address, clock.now());
     let explanation = Explanation { reports, held: held(&holds), entries };
     show(args.output, &explanation, table)
 }
@@ -118,10 +123,11 @@ fn table(explanation: &Explanation) -> String {
         parts.push(table.text());
     }
     if !explanation.entries.is_empty() {
-        let mut table = Table::new(["ENTRY", "ADDRESS", "NEXT", "IN THE WAY"]);
+        let mut table = Table::new(["ENTRY", "ADDRESS", "HEALTH", "NEXT", "IN THE WAY"]);
         for entry in &explanation.entries {
             let why = entry.why.clone().unwrap_or_default();
-            table.row([entry.index.to_string(), entry.address.clone(), entry.what.clone(), why]);
+            let health = entry.health.unwrap_or_default().to_owned();
+            table.row([entry.index.to_string(), entry.address.clone(), health, entry.what.clone(), why]);
         }
         parts.push(table.text());
     }

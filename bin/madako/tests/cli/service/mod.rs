@@ -15,6 +15,7 @@ mod placement;
 mod proxy;
 mod registry;
 mod removal;
+mod repair;
 mod security;
 mod site;
 mod stage;

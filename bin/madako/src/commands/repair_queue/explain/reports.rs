@@ -47,7 +47,8 @@ pub(super) struct Report {
 
 /// What was found.
 pub(super) struct Found {
-    pub(super) reports: Vec<Report>,
+    /// `None`: nothing is added, whoever is reported.
+    pub(super) reports: Option<Vec<Report>>,
     /// What is kept of racks after it.
     pub(super) holds: Holds,
     /// The machines that are reported.
@@ -65,10 +66,14 @@ pub(super) async fn gather(
         warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
         return Ok(None);
     }
+    if state.auto_repair_disabled {
+        note("auto-repair is switched off: nothing is added automatically");
+    }
     if state.reports_query().is_none() {
-        note(if state.auto_repair_disabled {
-            "auto-repair is switched off: nothing is added automatically"
-        } else if state.url.is_none() {
+        if state.auto_repair_disabled {
+            return Ok(None);
+        }
+        note(if state.url.is_none() {
             "no URL of sabakan is stored: nothing is added automatically"
         } else {
             "the stored variables of auto-repair cannot be used: nothing is added automatically"
@@ -96,6 +101,10 @@ pub(super) async fn gather(
         warn(format_args!("nothing is added automatically, as {} cannot be used", keys::CONSTRAINTS));
         return Ok(None);
     };
+    if state.auto_repair_disabled {
+        // Racks are followed to their recovery all the same.
+        return Ok(Some(Found { reports: None, holds: decision.holds, machines }));
+    }
     let mut added: BTreeMap<&str, &RepairQueueEntry> =
         decision.add.iter().map(|entry| (entry.address.as_str(), entry)).collect();
     let mut refused = decision.refused.iter();
@@ -108,7 +117,7 @@ pub(super) async fn gather(
         }
     });
     let reports = reports.collect();
-    Ok(Some(Found { reports, holds: decision.holds, machines }))
+    Ok(Some(Found { reports: Some(reports), holds: decision.holds, machines }))
 }
 
 fn added_report(

@@ -1,0 +1,70 @@
+use madako_messages::keys;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+use super::*;
+use crate::testing::{NOW, Store, processing, queued};
+
+fn explained(
+    entries: &[RepairQueueEntry],
+    change: impl FnOnce(&mut Store),
+    beside: &Beside,
+) -> Vec<Explained> {
+    let mut store = Store::new(&["c"], &["w", "x"]);
+    for entry in entries {
+        store.entry(entry);
+    }
+    change(&mut store);
+    explain(&store.state(), beside, None, NOW)
+}
+
+/// Entry, health, what comes next, and what stands in the way.
+type Line<'a> = (i64, Option<&'a str>, &'a str, Option<&'a str>);
+
+fn lines(explained: &[Explained]) -> Vec<Line<'_>> {
+    explained.iter().map(|entry| (entry.index, entry.health, entry.next, entry.obstacle)).collect()
+}
+
+#[test]
+fn a_drain_waits_for_health_with_kubernetes_and_for_a_way_there_without() {
+    let entries = [queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")];
+    for (kubernetes, obstacle) in [(true, "health-unknown"), (false, "no-kubernetes")] {
+        let beside = Beside { kubernetes, ..Beside::default() };
+        let expected = [
+            (0, Some("unknown"), "drain", Some(obstacle)),
+            (1, Some("unknown"), "execute", Some("health-unknown")),
+        ];
+        assert_eq!(lines(&explained(&entries, |_| {}, &beside)), expected, "kubernetes: {kubernetes}");
+    }
+}
+
+#[test]
+fn a_drain_under_way_is_explained_by_its_deadline_and_without_kubernetes_given_up() {
+    let entries = [processing(0, "w", 0, RepairStepStatus::Draining, 10)];
+    let beside = Beside { kubernetes: true, ..Beside::default() };
+    let drains = explained(&entries, |_| {}, &beside);
+    assert_eq!(lines(&drains), [(0, Some("unknown"), "execute", Some("draining"))]);
+    assert_eq!(drains[0].at.as_deref(), Some("2026-01-02T03:04:55Z"));
+    let gives_up = explained(&entries, |_| {}, &Beside::default());
+    assert_eq!(lines(&gives_up), [(0, Some("unknown"), "abandon-drain", None)]);
+}
+
+#[test]
+fn health_is_said_to_be_unknown_only_where_it_decides() {
+    let entries = [
+        RepairQueueEntry { status: RepairStatus::Failed, ..queued(0, "w", "plain") },
+        RepairQueueEntry { deleted: true, ..queued(1, "x", "plain") },
+        queued(2, "y", "nowhere"),
+        processing(3, "z", 0, RepairStepStatus::Watching, 10),
+    ];
+    let beside = Beside { held: [("z".to_owned(), "3".to_owned())].into(), kubernetes: true };
+    let expected = [
+        (0, None, "nothing", None),
+        (1, None, "remove", None),
+        (2, None, "execute", Some("missing")),
+        (3, Some("unknown"), "execute", Some("watching")),
+    ];
+    assert_eq!(lines(&explained(&entries, |_| {}, &beside)), expected);
+    let disabled =
+        explained(&[queued(0, "w", "plain")], |store| store.text(keys::REPAIRS_DISABLED, "true"), &beside);
+    assert_eq!(lines(&disabled), [(0, Some("unknown"), "execute", Some("disabled"))]);
+}

@@ -1,0 +1,157 @@
+//! Repairs whole: entries of an operator, commands that are real processes, and a leader that is killed in the middle.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::etcd::RealEtcd;
+use super::keys::Keys;
+use super::site::leader_after;
+use super::stage::{Serve, eventually};
+use crate::program::{CLUSTER, Files, madako};
+
+/// The machine that is repaired: a worker.
+const ADDRESS: &str = "10.0.0.2";
+/// Where its entry is.
+const ENTRY: &str = "repairs/data/0000000000000000";
+
+/// An etcd with a cluster, whose repair commands are these shell scripts; each knows the directory `$D`.
+struct Workshop {
+    _etcd: RealEtcd,
+    keys: Keys,
+    files: Files,
+    config: String,
+}
+
+impl Workshop {
+    /// `None`: etcd is not installed.
+    async fn open(reset: &str) -> Option<Self> {
+        let etcd = RealEtcd::start(&[]).await?;
+        let files = Files::new();
+        let config = files.write("config.yml", etcd.settings());
+        let script = |name: &str, text: &str| files.write(name, format!("D='{}'\n{text}\n", files.path("")));
+        let reset = script("reset.sh", reset);
+        let check = script("check.sh", "if [ -e \"$D/healthy-$1\" ]; then echo true; else echo false; fi");
+        let celebrate = script("celebrate.sh", "echo celebrate \"$1\" >> \"$D/done\"");
+        let repair = format!(
+            "
+repair:
+  repair_procedures:
+  - machine_types: [bmc]
+    repair_operations:
+    - operation: unreachable
+      health_check_command: [/bin/sh, '{check}']
+      success_command: [/bin/sh, '{celebrate}']
+      repair_steps:
+      - repair_command: [/bin/sh, '{reset}']
+        watch_seconds: 3600
+"
+        );
+        let cluster = files.write("cluster.yml", format!("{CLUSTER}{repair}"));
+        let keys = Keys::at(&etcd.endpoint(), None);
+        let workshop = Self { _etcd: etcd, keys, files, config };
+        workshop.run(&["cluster", "set", &cluster]).await;
+        Some(workshop)
+    }
+
+    async fn run(&self, args: &[&str]) -> String {
+        madako(&[&["--config", self.config.as_str()], args].concat()).await.calm()
+    }
+
+    async fn serve(&self) -> Serve {
+        Serve::start(&self.config, "2s", "200ms").await
+    }
+
+    async fn value(&self, key: &str) -> Option<Value> {
+        Some(serde_json::from_slice(self.keys.get(key).await?.value()).unwrap())
+    }
+
+    async fn until_entry(&self, field: &str, value: &str) {
+        eventually(&format!("the entry's {field} is {value}"), async || {
+            self.value(ENTRY).await.filter(|entry| entry[field] == value).map(drop)
+        })
+        .await;
+    }
+
+    /// Operation and status of each record, in their order.
+    async fn records(&self) -> Vec<String> {
+        let everything = self.keys.everything().await;
+        let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
+        let told = records.map(|stored| {
+            let record: Value = serde_json::from_slice(stored.value()).unwrap();
+            format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
+        });
+        told.collect()
+    }
+
+    /// The lines of a file that scripts write.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.files.path(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Whether a process runs: one that has ended and that nobody has asked about yet does not.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[tokio::test]
+async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
+    let reset = "echo reset \"$1\" >> \"$D/done\"; echo it is on again; : > \"$D/healthy-$1\"";
+    let Some(workshop) = Workshop::open(reset).await else { return };
+    let service = workshop.serve().await;
+    leader_after(&[&service], 0).await;
+    assert_eq!(workshop.run(&["repair-queue", "add", "unreachable", "bmc", ADDRESS]).await, "");
+    workshop.until_entry("status", "succeeded").await;
+    assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}"), format!("celebrate {ADDRESS}")]);
+    assert_eq!(workshop.records().await, ["repair-execute completed", "repair-finish completed"]);
+    let first = workshop.value("records/0000000000000001").await.unwrap();
+    let info = first["info"].as_str().unwrap();
+    assert!(info.starts_with("exit code 0 after ") && info.ends_with("; output: it is on again"), "{info}");
+    let history = workshop.run(&["history"]).await;
+    for operation in ["repair-execute", "repair-finish"] {
+        assert!(history.contains(operation), "{history}");
+    }
+
+    // It stays until somebody deletes it.
+    workshop.run(&["repair-queue", "delete-finished"]).await;
+    eventually("the entry is gone", async || workshop.keys.get(ENTRY).await.is_none().then_some(())).await;
+    assert_eq!(workshop.records().await.last().unwrap(), "repair-dequeue completed");
+}
+
+#[tokio::test]
+async fn a_command_whose_leader_is_killed_ends_with_all_that_it_started_and_is_not_repeated() {
+    // Three processes, one of them in a session of its own.
+    let reset = "echo reset \"$1\" >> \"$D/done\"; trap '' TERM HUP; setsid sleep 3600 & one=$!; sleep 3600 & two=$!; \
+                 printf '%s\\n' $$ $one $two > \"$D/pids.new\"; mv \"$D/pids.new\" \"$D/pids\"; wait";
+    let Some(workshop) = Workshop::open(reset).await else { return };
+    let mut services = vec![workshop.serve().await, workshop.serve().await];
+    let (leader, first) = leader_after(&services.iter().collect::<Vec<_>>(), 0).await;
+    workshop.run(&["repair-queue", "add", "unreachable", "bmc", ADDRESS]).await;
+    let pids =
+        eventually("the command runs", async || Some(workshop.lines("pids")).filter(|pids| pids.len() == 3))
+            .await;
+    assert!(pids.iter().all(|pid| runs(pid)), "{pids:?}");
+    assert_eq!(workshop.records().await, ["repair-execute running"]);
+    workshop.until_entry("step_status", "watching").await;
+
+    services.remove(leader).kill().await;
+    eventually("its processes are gone", async || pids.iter().all(|pid| !runs(pid)).then_some(())).await;
+    leader_after(&[&services[0]], first).await;
+    let cancelled = eventually("its record ends", async || {
+        workshop.value("records/0000000000000001").await.filter(|record| record["status"] != "running")
+    })
+    .await;
+    assert_eq!(cancelled["status"], "cancelled");
+    assert!(cancelled["error"].as_str().unwrap().starts_with("outcome unknown"), "{cancelled}");
+
+    // The new leader looks at the machine's health, round after round, and does not run the command again.
+    services[0].until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
+    assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}")]);
+    workshop.files.write(&format!("healthy-{ADDRESS}"), "");
+    workshop.until_entry("status", "succeeded").await;
+    assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}"), format!("celebrate {ADDRESS}")]);
+    assert_eq!(workshop.records().await, ["repair-execute cancelled", "repair-finish completed"]);
+}
