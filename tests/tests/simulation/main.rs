@@ -9,6 +9,8 @@
 //! flap, racks lose their power, the registry reports machines that are healthy and its clock is set; leaders are killed
 //! in each state of a repair; and every command that acts is judged when it begins.
 //!
+//! What the registry reports becomes entries too, up to a maximum that operators change, but for racks that are held.
+//!
 //! `MADAKO_SIMULATE_HISTORY=FILE` writes the history of a test's last run to a file.
 //!
 //! What it does not break: the disk, the clocks of single instances, and time within one handler.
@@ -32,6 +34,8 @@ mod placement;
 mod prometheus;
 mod queue_user;
 mod repair;
+mod repair_canary;
+mod requests;
 mod taints;
 mod user;
 mod world;
@@ -129,6 +133,8 @@ fn repairs_something(report: &Report) {
         ("repairs that failed", report.repairs.failed, 1),
         ("terms of leaders", report.terms, 10),
         ("acts of users of the queue", report.queue_acts, 50),
+        ("repairs that the registry's reports asked for", report.repairs.requested, 10),
+        ("racks that were held", report.repairs.held, 1),
     ]);
 }
 
@@ -137,16 +143,16 @@ fn hundreds_of_minutes_with_repairs_break_no_invariant_and_every_repair_ends() {
     repairs_something(&passes(1, THREE_HUNDRED_MINUTES, Halves::Repairs));
 }
 
-#[test]
-fn the_same_seed_gives_the_same_history_in_two_processes() {
+/// That a seed gives the same history in two processes, each of which runs the test of this name and nothing else.
+fn is_the_same_twice(test: &str, length: Duration, halves: Halves) {
     if let Ok(seed) = std::env::var("MADAKO_SIMULATE_SEED") {
-        let report = run(seed.parse().unwrap(), TWO_HUNDRED_MINUTES / 2, Halves::Both);
+        let report = run(seed.parse().unwrap(), length, halves);
         println!("history {:016x} of {} lines", report.history.hash(), report.history.len());
         return;
     }
     let in_a_process = || {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["the_same_seed_gives_the_same_history_in_two_processes", "--exact", "--nocapture"])
+            .args([test, "--exact", "--nocapture"])
             .env("MADAKO_SIMULATE_SEED", "7")
             .output()
             .unwrap();
@@ -159,6 +165,18 @@ fn the_same_seed_gives_the_same_history_in_two_processes() {
     assert!(!first.contains(" of 0 lines"), "{first}");
 }
 
+#[test]
+fn the_same_seed_gives_the_same_history_in_two_processes() {
+    let test = "the_same_seed_gives_the_same_history_in_two_processes";
+    is_the_same_twice(test, TWO_HUNDRED_MINUTES / 2, Halves::Both);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_repairs_in_two_processes() {
+    let test = "the_same_seed_gives_the_same_repairs_in_two_processes";
+    is_the_same_twice(test, THREE_HUNDRED_MINUTES / 5, Halves::Repairs);
+}
+
 /// Longer than CI has time for: `make test-long`.
 #[test]
 #[ignore = "minutes of run time: make test-long"]
@@ -167,4 +185,21 @@ fn many_seeds_pass() {
         passes(seed, THOUSAND_MINUTES, Halves::Both);
         passes(seed, THOUSAND_MINUTES, Halves::Repairs);
     }
+}
+
+/// `MADAKO_SIMULATE_SEEDS=FIRST-LAST`: every one of these seeds, with repairs; each that fails is told.
+#[test]
+#[ignore = "for people who look for a seed that fails"]
+fn seeds_of_repairs_that_were_asked_for_pass() {
+    let asked = std::env::var("MADAKO_SIMULATE_SEEDS").unwrap_or_else(|_| "1-6".to_owned());
+    let (first, last) = asked.split_once('-').unwrap();
+    let mut failed = Vec::new();
+    for seed in first.parse::<u64>().unwrap()..=last.parse().unwrap() {
+        let report = run(seed, THREE_HUNDRED_MINUTES, Halves::Repairs);
+        println!("seed {seed}: {report}\n{:#?}", report.violations);
+        if !report.violations.is_empty() {
+            failed.push(seed);
+        }
+    }
+    assert!(failed.is_empty(), "seeds {failed:?} fail");
 }

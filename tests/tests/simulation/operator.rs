@@ -11,6 +11,9 @@ use serde_json::json;
 use crate::repair::{ATTEMPTS, RepairJudge};
 use crate::world::PREFIX;
 
+/// What the queue may come to by reports: less than users make of it, and more than a rack has machines.
+const AUTOMATIC: [u32; 4] = [6, 12, 16, 24];
+
 pub struct Operator {
     client: Client,
     chance: ChaCha8Rng,
@@ -20,6 +23,8 @@ pub struct Operator {
     /// The section `repair` of the template, if machines are to be repaired.
     repair: Option<serde_json::Value>,
     repairs: Option<RepairJudge>,
+    /// Entries of the repair queue up to which the registry's reports become some.
+    automatic: u32,
 }
 
 enum Obstacle {
@@ -29,7 +34,7 @@ enum Obstacle {
 
 impl Operator {
     pub fn new(client: Client, chance: ChaCha8Rng) -> Self {
-        Self { client, chance, version: 0, obstacle: None, repair: None, repairs: None }
+        Self { client, chance, version: 0, obstacle: None, repair: None, repairs: None, automatic: 0 }
     }
 
     /// From now on machines are repaired.
@@ -54,6 +59,7 @@ impl Operator {
             }],
         }));
         self.repairs = Some(judge);
+        self.automatic = AUTOMATIC[1];
     }
 
     async fn put(&mut self, key: &str, value: String) {
@@ -71,11 +77,15 @@ impl Operator {
     }
 
     pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) {
-        let constraints = json!({
+        let mut constraints = json!({
             "control-plane-count": control_plane,
             "minimum-workers": minimum,
             "maximum-workers": maximum,
         });
+        if self.repair.is_some() {
+            constraints["maximum-repair-queue-entries"] = json!(self.automatic);
+            constraints["wait-seconds-to-repair-rebooting"] = json!(120);
+        }
         self.put(keys::CONSTRAINTS, constraints.to_string()).await;
     }
 
@@ -122,6 +132,9 @@ impl Operator {
                 let control_plane = [1, 3, 3, 5][self.chance.random_range(0..4_usize)];
                 let minimum = self.chance.random_range(5..25);
                 let maximum = [0, 0, 0, 30][self.chance.random_range(0..4_usize)];
+                if self.repair.is_some() {
+                    self.automatic = AUTOMATIC[self.chance.random_range(0..AUTOMATIC.len())];
+                }
                 self.constraints(control_plane, minimum, maximum).await;
                 format!("sets constraints {control_plane} {minimum} {maximum}")
             }

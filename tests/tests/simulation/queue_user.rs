@@ -6,6 +6,7 @@ use madako_messages::cluster::Cluster;
 use madako_messages::keys;
 use madako_messages::machine::MachineState;
 use madako_messages::repair::RepairQueueEntry;
+use madako_messages::repair::hold::Hold;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
@@ -37,13 +38,19 @@ impl QueueUser {
         if entries.len() > FULL {
             return self.delete(&entries).await;
         }
-        match self.chance.random_range(0..12_u32) {
+        match self.chance.random_range(0..14_u32) {
             0..=4 => self.add_broken().await,
             5 => self.add_control_plane().await,
             6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await,
             7 => self.add_unknown().await,
             8 => self.overwrite().await,
             9 | 10 => self.delete(&entries).await,
+            11 => self.release().await,
+            12 => {
+                let disabled = self.chance.random_range(0..3_u32) == 0;
+                self.put(keys::AUTO_REPAIR_DISABLED, disabled.to_string().into_bytes()).await;
+                format!("disables requests of the registry: {disabled}")
+            }
             _ => {
                 let disabled = self.chance.random_range(0..3_u32) == 0;
                 self.put(keys::REPAIRS_DISABLED, disabled.to_string().into_bytes()).await;
@@ -52,8 +59,10 @@ impl QueueUser {
         }
     }
 
-    /// Leaves the queue so that every entry can end.
+    /// Leaves the queue so that every entry can end, and none is added.
     pub async fn settle(&mut self) {
+        self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await;
+        self.release().await;
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await;
         for (key, value) in self.entries().await {
             let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
@@ -75,6 +84,27 @@ impl QueueUser {
             self.read.clone_from(&entries);
         }
         entries
+    }
+
+    /// Releases every rack, as `madako repair-queue release` does one.
+    async fn release(&mut self) -> String {
+        let options = GetOptions::new().with_prefix();
+        let answer = self.client.get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options)).await.unwrap();
+        let mut released = 0;
+        for kv in answer.kvs() {
+            let mut hold: Hold = serde_json::from_slice(kv.value()).unwrap();
+            if !hold.release() {
+                continue;
+            }
+            let unchanged = Compare::mod_revision(kv.key().to_vec(), CompareOp::Equal, kv.mod_revision());
+            let put = TxnOp::put(kv.key().to_vec(), serde_json::to_vec(&hold).unwrap(), None);
+            let done = self.client.txn(Txn::new().when([unchanged]).and_then([put])).await.unwrap();
+            if done.succeeded() {
+                self.judge.user_wrote(done.header().unwrap().revision(), None);
+                released += 1;
+            }
+        }
+        format!("releases {released} racks")
     }
 
     async fn put(&mut self, key: &str, value: Vec<u8>) {

@@ -20,13 +20,14 @@ use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::store::Entry;
 
 use crate::history::History;
+use crate::requests;
 use crate::world::{PREFIX, SESSION_TTL};
 
 /// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
 pub const ATTEMPTS: u32 = 2;
 
 /// Where repairs are kept.
-const OURS: [&str; 3] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS];
+const OURS: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REPAIR_HOLDS];
 
 /// The number under which a success command counts as a step of its entry.
 const SUCCESS_STEP: u32 = u32::MAX;
@@ -41,11 +42,13 @@ struct Judged {
     /// Revisions that users wrote: what these spoil is not held against the service.
     users: BTreeSet<i64>,
     acknowledged: BTreeMap<i64, i64>,
+    /// How many entries a revision added, whoever wrote it.
+    added: BTreeMap<i64, u64>,
     seen: Seen,
     /// Epoch and number of runs of each record.
     runs: BTreeMap<i64, (i64, u32)>,
-    /// The record of each step of each entry, by the entry's create revision.
-    steps: BTreeMap<(i64, u32), i64>,
+    /// The record of each step of each entry, by the entry's number and create revision: one revision may add several.
+    steps: BTreeMap<(i64, i64, u32), i64>,
     /// Addresses of commands that run.
     running: Vec<String>,
     /// When somebody deleted the leader's keys: until its lease would have ended the leader cannot know.
@@ -61,6 +64,9 @@ pub struct Seen {
     pub unknown: u64,
     pub succeeded: u64,
     pub failed: u64,
+    /// Entries that the service added, and racks that it held.
+    pub requested: u64,
+    pub held: u64,
 }
 
 /// Clones are the same judge.
@@ -74,7 +80,7 @@ fn violation(invariant: Id, what: String) -> Violation {
     Violation { invariant, what }
 }
 
-fn entry_of(kv: &KeyValue) -> Entry {
+pub fn entry_of(kv: &KeyValue) -> Entry {
     Entry {
         value: kv.value().to_vec().into(),
         create_revision: kv.create_revision(),
@@ -146,7 +152,10 @@ impl RepairJudge {
     }
 
     pub fn seen(&self) -> Seen {
-        self.judged.lock().unwrap().seen
+        let judged = self.judged.lock().unwrap();
+        // Only now all that users wrote is known.
+        let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
+        Seen { requested: by_us.map(|(_, count)| count).sum(), ..judged.seen }
     }
 
     /// Every violation, when the run is over and every repair must have ended.
@@ -174,7 +183,7 @@ impl RepairJudge {
     }
 
     /// A command is about to act. Gives its place among those that run.
-    async fn begins(&self, client: &mut Client, permit: &Permit, program: &str, address: &str) -> Acting {
+    pub async fn begins(&self, client: &mut Client, permit: &Permit, program: &str, address: &str) -> Acting {
         let options = GetOptions::new().with_prefix();
         let answer = client.get(PREFIX, Some(options)).await.unwrap();
         let entries: BTreeMap<String, Entry> =
@@ -220,6 +229,9 @@ impl Judged {
             let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
             found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
+        found.extend(requests::wrong(&self.entries, &changes));
+        self.added.insert(revision, requests::added(&self.entries, &changes));
+        self.seen.held += requests::newly_held(&self.entries, &changes);
         let newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
         for (key, entry) in changes {
             clustered |= key == keys::CLUSTER;
@@ -308,13 +320,15 @@ impl Judged {
         if *count > ATTEMPTS {
             found.push(about(&format!("record {record} is run {count} times")));
         }
-        let step = queue.kept.values().find_map(|kept| {
+        let step = queue.kept.iter().find_map(|(index, kept)| {
             let kept = &kept.value;
             match &kept.started {
                 Some(started) if program == RESET && started.record == *record => {
-                    Some((kept.entry, started.step))
+                    Some((*index, kept.entry, started.step))
                 }
-                _ if program != RESET && kept.finishing == Some(*record) => Some((kept.entry, SUCCESS_STEP)),
+                _ if program != RESET && kept.finishing == Some(*record) => {
+                    Some((*index, kept.entry, SUCCESS_STEP))
+                }
                 _ => None,
             }
         });
@@ -340,7 +354,7 @@ fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
 }
 
 /// A command that runs.
-struct Acting {
+pub struct Acting {
     judge: RepairJudge,
     address: String,
     ended: bool,
