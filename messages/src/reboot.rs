@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::go::{Decimal, OptionalTime, go_object, open_enum};
+use crate::go::{Decimal, OptionalTime, go_object, is_zero, open_enum};
 
 open_enum! {
     /// How far a reboot is.
@@ -44,9 +44,4 @@ impl RebootQueueEntry {
     pub fn new(node: impl Into<String>) -> Self {
         Self { node: node.into(), status: RebootStatus::Queued, ..Self::default() }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the macro calls")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }

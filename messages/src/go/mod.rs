@@ -19,7 +19,7 @@ pub(crate) use object::{FieldName, go_object, in_field};
 pub(crate) use open_enum::open_enum;
 pub use raw::{RawJson, UnknownFields};
 pub use scalar::ZERO_TIME;
-pub(crate) use scalar::{Decimal, OptionalTime, Time};
+pub(crate) use scalar::{Decimal, OptionalTime, Time, is_zero};
 pub use stored::{escaped, stored_json, with_every_field};
 
 #[cfg(test)]

@@ -100,3 +100,9 @@ impl<'de> Deserialize<'de> for OptionalTime {
         Ok(Self((time != ZERO_TIME).then_some(time)))
     }
 }
+
+/// Whether a count is left out, as Go's `omitempty` does.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the macro calls")]
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
+}

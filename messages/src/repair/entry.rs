@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::go::{Decimal, OptionalTime, go_object, open_enum};
+use crate::go::{Decimal, OptionalTime, go_object, is_zero, open_enum};
 
 open_enum! {
     /// How far a repair is.
@@ -85,9 +85,4 @@ impl RepairQueueEntry {
     pub fn is_finished(&self) -> bool {
         matches!(self.status, RepairStatus::Succeeded | RepairStatus::Failed)
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the macro calls")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
