@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use madako_messages::actors::{CommitError, Committed, Mutation, RepairMessage};
 use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward};
+use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
 use madako_messages::host::Host;
 use madako_messages::kubernetes::Kubernetes;
@@ -262,20 +262,11 @@ impl Actor for Repair {
 
 impl RepairState {
     fn tick(&mut self) {
-        self.timer = Some(self.later(self.given.interval, RepairMessage::Tick));
+        self.timer = Some(later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
         self.checks.new_round();
         self.refused = None;
         self.shunned.clear();
         self.look_at_nodes();
-    }
-
-    fn later(&self, pause: Duration, message: RepairMessage) -> Task {
-        let actor = self.myself.clone();
-        Task::start(async move {
-            tokio::time::sleep(pause).await;
-            // The actor is gone: nobody is left to be told.
-            let _ = actor.cast(message.into());
-        })
     }
 
     fn permits(&self) -> Permits {
@@ -319,7 +310,7 @@ impl RepairState {
         self.wake = wake.map(|at| {
             let pause = Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER;
             // The wall clock may be set: it is asked again at least once a round.
-            self.later(pause.min(self.given.interval), RepairMessage::Look)
+            later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Look)
         });
     }
 
@@ -505,7 +496,7 @@ impl RepairState {
     /// The state may not change any more, so that the same is tried again after a pause.
     fn retry_later(&mut self) {
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
-        self.retry = Some((pause, self.later(pause, RepairMessage::Look)));
+        self.retry = Some((pause, later(self.myself.clone(), pause, RepairMessage::Look)));
     }
 
     /// Tells what stands in the way of each entry, once.

@@ -210,8 +210,7 @@ impl RepairState {
             let Some((operation, address)) = self.operation(state, *index) else { continue };
             let Some(command) = &operation.health_check else { continue };
             let (words, deadline) = (command.for_machine(address), command.timeout);
-            self.next += 1;
-            let number = self.next;
+            let number = self.take_number();
             let (index, actor) = (*index, self.myself.clone());
             let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
             let task = Task::start(async move {

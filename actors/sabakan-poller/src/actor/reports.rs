@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use madako_messages::actors::PollerMessage;
 use madako_messages::event::Event;
-use madako_messages::feed::Task;
+use madako_messages::feed::{Task, later};
 use madako_messages::mailbox::Letter;
 use madako_messages::observation::Query;
 use madako_messages::ports::{Fetched, RegistryError};
@@ -95,13 +95,7 @@ impl ReportPolls {
     }
 
     fn set_timer(&mut self, given: &PollerArguments, myself: &ActorRef<Letter<PollerMessage>>) {
-        let next = myself.clone();
-        let interval = given.interval;
-        self.timer = Some(Task::start(async move {
-            tokio::time::sleep(interval).await;
-            // The actor is gone: nobody is left to poll.
-            let _ = next.cast(PollerMessage::ReportsTick.into());
-        }));
+        self.timer = Some(later(myself.clone(), given.interval, PollerMessage::ReportsTick));
     }
 
     /// Starts a poll, in place of one in flight, and sets the timer for the next.
