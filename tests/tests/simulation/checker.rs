@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, EventType, WatchOptions};
+use etcd_client::{Client, Event, EventType};
 use madako_messages::cluster::Cluster;
 use madako_messages::constraints::Constraints;
 use madako_messages::invariants::{
@@ -17,6 +17,7 @@ use madako_messages::machine::QueryVariables;
 use madako_messages::ports::{Fetched, Registry, RegistryError};
 
 use crate::history::History;
+use crate::revisions::every_revision;
 use crate::world::PREFIX;
 
 /// An observation may be planned on for three poll intervals, and a late commit may be on its way longer.
@@ -50,22 +51,13 @@ impl Checker {
     }
 
     /// Watches the store over a client of its own, until the store ends.
-    pub async fn watch(self, mut client: Client) {
-        let options = WatchOptions::new().with_prefix().with_start_revision(1);
-        let mut stream = client.watch(PREFIX, Some(options)).await.unwrap();
-        while let Ok(Some(answer)) = stream.message().await {
-            assert!(!answer.canceled(), "the checker's watch was cancelled: {}", answer.cancel_reason());
-            let mut revisions: BTreeMap<i64, Changes> = BTreeMap::new();
-            for event in answer.events() {
-                let kv = event.kv().unwrap();
-                let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
-                let value = (event.event_type() == EventType::Put).then(|| kv.value().to_vec());
-                revisions.entry(kv.mod_revision()).or_default().push((key, value));
-            }
-            for (revision, changes) in revisions {
-                self.judge(revision, changes);
-            }
-        }
+    pub async fn watch(self, client: Client) {
+        let read = |event: &Event| {
+            let kv = event.kv().unwrap();
+            let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
+            (key, (event.event_type() == EventType::Put).then(|| kv.value().to_vec()))
+        };
+        every_revision(client, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
     }
 
     fn judge(&self, revision: i64, changes: Changes) {

@@ -36,6 +36,7 @@ mod queue_user;
 mod repair;
 mod repair_canary;
 mod requests;
+mod revisions;
 mod taints;
 mod user;
 mod world;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Client, EventType, WatchOptions};
+use etcd_client::{Client, EventType};
 use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::placement::core::MetricsProviderKind;
@@ -32,6 +32,7 @@ use madako_messages::placement::ownership;
 use time::OffsetDateTime;
 
 use crate::history::History;
+use crate::revisions::every_revision;
 use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
 
 /// Written by the user together with the deletion of everything.
@@ -110,25 +111,17 @@ impl PlacementChecker {
     }
 
     /// Watches the whole store over a client of its own, until the store ends.
-    pub async fn watch(self, mut client: Client) {
-        let options = WatchOptions::new().with_all_keys().with_start_revision(1);
-        let mut stream = client.watch("", Some(options)).await.unwrap();
-        while let Ok(Some(answer)) = stream.message().await {
-            assert!(!answer.canceled(), "placement's watch was cancelled: {}", answer.cancel_reason());
-            let mut revisions: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
-            for event in answer.events() {
-                let kv = event.kv().unwrap();
-                revisions.entry(kv.mod_revision()).or_default().push(Event {
-                    key: kv.key_str().unwrap().to_owned(),
-                    value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
-                    created: kv.create_revision(),
-                    lease: kv.lease(),
-                });
+    pub async fn watch(self, client: Client) {
+        let read = |event: &etcd_client::Event| {
+            let kv = event.kv().unwrap();
+            Event {
+                key: kv.key_str().unwrap().to_owned(),
+                value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
+                created: kv.create_revision(),
+                lease: kv.lease(),
             }
-            for (revision, events) in revisions {
-                self.judge(revision, &events);
-            }
-        }
+        };
+        every_revision(client, "", read, |revision, events| self.judge(revision, &events)).await;
     }
 
     /// Judges a revision.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions};
+use etcd_client::{Client, Event, EventType, GetOptions, KeyValue};
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
 use madako_messages::cluster::Cluster;
 use madako_messages::host::{Host, HostCommand, HostError, HostOutcome};
@@ -21,6 +21,7 @@ use madako_messages::store::Entry;
 
 use crate::history::History;
 use crate::requests;
+use crate::revisions::every_revision;
 use crate::world::{PREFIX, SESSION_TTL};
 
 /// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
@@ -99,21 +100,12 @@ impl RepairJudge {
     }
 
     /// Watches the store over a client of its own, until the store ends.
-    pub async fn watch(self, mut client: Client) {
-        let options = WatchOptions::new().with_prefix().with_start_revision(1);
-        let mut stream = client.watch(PREFIX, Some(options)).await.unwrap();
-        while let Ok(Some(answer)) = stream.message().await {
-            assert!(!answer.canceled(), "the judge's watch was cancelled: {}", answer.cancel_reason());
-            let mut revisions: BTreeMap<i64, Vec<(String, Option<Entry>)>> = BTreeMap::new();
-            for event in answer.events() {
-                let kv = event.kv().unwrap();
-                let entry = (event.event_type() == EventType::Put).then(|| entry_of(kv));
-                revisions.entry(kv.mod_revision()).or_default().push((key_of(kv), entry));
-            }
-            for (revision, changes) in revisions {
-                self.judge(revision, changes);
-            }
-        }
+    pub async fn watch(self, client: Client) {
+        let read = |event: &Event| {
+            let kv = event.kv().unwrap();
+            (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
+        };
+        every_revision(client, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
     }
 
     /// Judges a revision.
