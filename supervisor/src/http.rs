@@ -219,13 +219,24 @@ impl madako_http::Service for Pages {
     }
 }
 
-/// Metrics of our own that only a leader measures, by how their names begin.
-const OF_A_LEADER: [&str; 5] = [
+/// Gauges of our own that only a leader keeps up to date, by how their names begin: what an instance showed while it led must
+/// not be taken for the present afterwards.
+const OF_A_LEADER: [&str; 15] = [
     "madako_duplicate_addresses",
+    "madako_metrics ",
+    "madako_metrics{",
+    "madako_metrics_oldest_seconds",
+    "madako_metrics_providers_down",
+    "madako_node_taints_",
     "madako_observation_",
+    "madako_placement_applications",
+    "madako_placement_circular",
     "madako_plan_timestamp_seconds",
     "madako_planner_blocked",
     "madako_removal_guard_vanished",
+    "madako_repair_racks_held",
+    "madako_repair_waiting",
+    "madako_reports",
 ];
 
 /// Without what was measured once and is not kept up to date now. CKE shows all its metrics but `leader` only while it

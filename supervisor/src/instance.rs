@@ -38,10 +38,11 @@ use madako_messages::store::{CampaignOptions, Epoch, Store};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_repair_queue::{Repair, RepairArguments};
 use madako_sabakan_poller::{Poller, PollerArguments};
-use ractor::{ActorRef, registry};
+use ractor::{Actor, ActorRef, registry};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::Metrics;
+use crate::measured::{self, Measured};
 use crate::tree::{
     Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
     TreeEvent, TreeStatus, actor_name,
@@ -197,7 +198,8 @@ impl Instance {
                 ownership,
             }),
         };
-        let sink = sink(Arc::clone(&ports.events), Arc::clone(&wanted));
+        let sink = sink(Arc::clone(&ports.events), Arc::clone(&ports.clock), Arc::clone(&wanted));
+        let clock = Arc::clone(&ports.clock);
         let mut root = SupervisorSpec::new(options.id.as_str(), "root", options.seed, Arc::clone(&sink));
         let view = InstanceView {
             state: state.clone(),
@@ -209,7 +211,9 @@ impl Instance {
         for http in http(&view) {
             root = root.child(http);
         }
-        root = root.child(ChildSpec::actor(&options.id, LEADER, move || (Leader, leader.clone())));
+        root = root.child(ChildSpec::actor(&options.id, LEADER, move || {
+            (Measured::new(Leader, LEADER, &clock), leader.clone())
+        }));
         let tree = Tree::start(root)
             .await
             .map_err(|error| InstanceError::Root { id: options.id.clone(), why: error.to_string() })?;
@@ -288,9 +292,10 @@ impl ReignControl for Wanted {
 }
 
 /// Turns the tree's events into the instance's, and ends the reign with a leader that failed.
-fn sink(events: Arc<dyn EventSink>, wanted: Arc<Wanted>) -> crate::tree::EventSink {
+fn sink(events: Arc<dyn EventSink>, clock: Arc<dyn Clock>, wanted: Arc<Wanted>) -> crate::tree::EventSink {
     Arc::new(move |event| match event {
         TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
+            measured::failed(child, &*clock);
             if &**child == LEADER {
                 wanted.0.send_replace(None);
             }
@@ -411,6 +416,17 @@ impl Director {
         (fetcher, scheduler)
     }
 
+    /// An actor of the reign, measured.
+    fn child<A: Actor>(&self, name: &'static str, actor: fn() -> A, given: A::Arguments) -> ChildSpec
+    where
+        A::Arguments: Clone + Sync,
+    {
+        let clock = Arc::clone(&self.ports.clock);
+        ChildSpec::actor(&self.options.id, name, move || {
+            (Measured::new(actor(), name, &clock), given.clone())
+        })
+    }
+
     fn reign(&self, epoch: &Epoch) -> ChildSpec {
         let (observations, observed) = latest::channel();
         let (reports, reported) = latest::channel();
@@ -457,14 +473,16 @@ impl Director {
         let id = &self.options.id;
         let given_up = self.given_up.clone();
         let mut spec = SupervisorSpec::new(id.as_str(), REIGN, seed, Arc::clone(&self.sink))
-            .child(ChildSpec::actor(id, POLLER, move || (Poller, poller.clone())))
-            .child(ChildSpec::actor(id, PLANNER, move || (Planner, planner.clone())))
-            .child(ChildSpec::actor(id, REPAIR, move || (Repair, repair.clone())));
+            .child(self.child(POLLER, || Poller, poller))
+            .child(self.child(PLANNER, || Planner, planner))
+            .child(self.child(REPAIR, || Repair, repair));
         if let Some(placement) = &self.ports.placement {
             let (fetcher, scheduler) = self.placement(placement, epoch, seed);
-            spec = spec
-                .child(ChildSpec::actor(id, FETCHER, move || (Fetcher, fetcher.clone())))
-                .child(ChildSpec::actor(id, SCHEDULER, move || (Scheduler, scheduler.clone())));
+            spec = spec.child(self.child(FETCHER, || Fetcher, fetcher)).child(self.child(
+                SCHEDULER,
+                || Scheduler,
+                scheduler,
+            ));
         }
         ChildSpec::supervisor(spec).own_budget(
             REIGN_BUDGET,

@@ -5,6 +5,7 @@ pub mod config;
 pub mod http;
 pub mod instance;
 pub mod journal;
+mod measured;
 pub mod placement;
 pub mod service;
 pub mod tree;
@@ -24,5 +25,6 @@ pub fn describe_metrics() {
     madako_sabakan::describe_metrics();
     madako_sabakan_poller::describe_metrics();
     madako_store::describe_metrics();
+    measured::describe_metrics();
     tree::describe_metrics();
 }

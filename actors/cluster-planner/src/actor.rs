@@ -77,6 +77,8 @@ pub struct PlannerState {
     /// Pause before the next try of a commit, and the timer of that try.
     retry: Option<(Duration, Task)>,
     told: Option<Told>,
+    /// Name of the reason why nothing is planned, and the Unix time since which that is so.
+    blocked: Option<(&'static str, i64)>,
     /// Looks again when the observation gets too old.
     aging: Option<Task>,
     _feeds: [Task; 2],
@@ -124,6 +126,10 @@ pub fn describe_metrics() {
     );
     describe_histogram!("madako_plan_seconds", "Time to make a plan.");
     describe_gauge!("madako_planner_blocked", "1 for the reason why nothing is planned at the moment.");
+    describe_gauge!(
+        "madako_planner_blocked_since_timestamp_seconds",
+        "Unix time since which nothing is planned for the reason; 0 for every other one."
+    );
     describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan that was made.");
     describe_gauge!("cke_sabakan_integration_successful", "1 if the last plan satisfies the constraints.");
     describe_gauge!(
@@ -157,6 +163,7 @@ impl Actor for Planner {
             committed: 0,
             retry: None,
             told: None,
+            blocked: None,
             aging: None,
             _feeds: feeds,
         })
@@ -197,12 +204,12 @@ impl PlannerState {
         match self.consider() {
             Considered::Behind => {}
             Considered::Blocked(why) => {
-                show_blocked(Some(&why));
+                self.show_blocked(Some(&why));
                 self.tell(Told::Blocked(why.clone()), || Event::Blocked(why));
             }
             Considered::Planned(decision) => {
                 let Decision { inputs, not_applied, result, took } = *decision;
-                show_blocked(None);
+                self.show_blocked(None);
                 if let Some(error) = not_applied {
                     self.given.events.emit(Event::PlanFailed(Arc::new(error)));
                 }
@@ -353,6 +360,22 @@ impl PlannerState {
         self.told = Some(told);
     }
 
+    #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
+    fn show_blocked(&mut self, blocked: Option<&Blocked>) {
+        let before = self.blocked.take();
+        self.blocked = blocked.map(|blocked| {
+            let name = blocked.name();
+            let begun = || self.given.clock.now().unix_timestamp();
+            (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
+        });
+        for name in Blocked::NAMES {
+            let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
+            gauge!("madako_planner_blocked", "reason" => name).set(if since.is_some() { 1.0 } else { 0.0 });
+            gauge!("madako_planner_blocked_since_timestamp_seconds", "reason" => name)
+                .set(since.unwrap_or(0) as f64);
+        }
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
     fn show(&self, result: &Result<Plan, PlanError>, took: Duration) {
         let action = match result {
@@ -407,11 +430,4 @@ fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
         return Some(Blocked::NoTemplate);
     }
     state.url.is_none().then_some(Blocked::NoUrl)
-}
-
-fn show_blocked(blocked: Option<&Blocked>) {
-    for name in Blocked::NAMES {
-        let set = blocked.is_some_and(|blocked| blocked.name() == name);
-        gauge!("madako_planner_blocked", "reason" => name).set(if set { 1.0 } else { 0.0 });
-    }
 }

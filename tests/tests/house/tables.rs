@@ -171,6 +171,36 @@ fn the_table_of_metrics_says_what_the_code_exports() {
     nothing(&differences(&text("docs/METRICS.md"), &sources()));
 }
 
+/// Gauges of actors that only a leader has, which are not among the metrics that only a leader shows.
+fn left_behind(sources: &BTreeMap<String, String>, of_a_leader: &[&str]) -> Vec<String> {
+    const REIGN: [&str; 5] =
+        ["sabakan-poller", "cluster-planner", "repair-queue", "metrics-fetcher", "app-scheduler"];
+    let of_reign = |file: &str| REIGN.iter().any(|actor| file.starts_with(&format!("actors/{actor}/")));
+    let sources = sources.iter().filter(|(file, _)| of_reign(file));
+    let exported = exported(&sources.map(|(file, source)| (file.clone(), source.clone())).collect());
+    let gauges = exported.into_iter().filter(|(_, metric)| metric.kinds.contains("gauge"));
+    gauges
+        .map(|(name, _)| name)
+        .filter(|name| !name.starts_with("cke_"))
+        // What begins so is followed by a space or by labels.
+        .filter(|name| !of_a_leader.iter().any(|start| format!("{name} ").starts_with(start)))
+        .collect()
+}
+
+#[test]
+fn gauges_of_a_leader_are_not_shown_by_others() {
+    let source = text("supervisor/src/http.rs");
+    let list = source.split_once("const OF_A_LEADER").and_then(|(_, rest)| rest.split_once("];"));
+    let (list, _) = list.expect("a list of the metrics that only a leader shows");
+    let of_a_leader: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+    nothing(&left_behind(&sources(), &of_a_leader));
+    let missing: Vec<&str> = of_a_leader.into_iter().filter(|name| *name != "madako_reports").collect();
+    assert_eq!(
+        left_behind(&sources(), &missing),
+        ["madako_reports", "madako_reports_refused", "madako_reports_timestamp_seconds"]
+    );
+}
+
 #[test]
 fn metrics_that_documents_mention_exist() {
     nothing(&unknown_mentions(&texts("docs", ".md"), &text("docs/METRICS.md")));

@@ -19,6 +19,10 @@ pub fn describe_metrics() {
         "Time of a pass over all applications, without its commits."
     );
     describe_gauge!("madako_placement_applications", "Applications by what was decided on them last.");
+    describe_histogram!(
+        "madako_placement_score",
+        "Score of the chosen cluster, each time that an application was bound."
+    );
     describe_gauge!(
         "madako_placement_circular",
         "Resources that depend on each other in a circle, which garbage collection leaves alone."
@@ -70,6 +74,11 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
 
 /// A decision became true.
 pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
+    if let (Outcome::Bound { .. } | Outcome::Moved { .. }, Some(best)) = (&decision.outcome, &decision.best)
+        && best.has_metrics
+    {
+        histogram!("madako_placement_score").record(best.score);
+    }
     match &decision.outcome {
         Outcome::Bound { to } => tracing::info!(%application, %to, "bound"),
         Outcome::Moved { from, to, why } => {

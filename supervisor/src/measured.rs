@@ -1,0 +1,225 @@
+//! Actors whose work is measured: how many messages they handled, how long that took, and since when one is being handled.
+//!
+//! Guarantees: nothing changes for the actor; a handler that fails, panics or is cancelled is measured as well.
+//! Does not know why a handler takes long: spans and the mailbox's depth tell.
+
+use std::sync::Arc;
+
+use madako_messages::ports::Clock;
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{gauge, histogram};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::time::Instant;
+
+/// Registers the help texts of these metrics.
+pub(crate) fn describe_metrics() {
+    describe_counter!("madako_actor_messages_total", "Messages that actors of this name began to handle.");
+    describe_histogram!("madako_actor_handling_seconds", "Time that handling a message took.");
+    describe_gauge!(
+        "madako_actor_handling_since_timestamp_seconds",
+        "Unix time at which the message that is being handled was begun; 0 while none is."
+    );
+    describe_gauge!(
+        "madako_actor_failure_timestamp_seconds",
+        "Unix time of the last failure of an actor of this name; 0 before the first."
+    );
+}
+
+/// The gauge of an actor's last failure. Known with 0 from the first call.
+fn failure(actor: &str) -> Gauge {
+    let gauge = gauge!("madako_actor_failure_timestamp_seconds", "actor" => actor.to_owned());
+    gauge.increment(0.0);
+    gauge
+}
+
+/// An actor failed now.
+pub(crate) fn failed(actor: &str, clock: &dyn Clock) {
+    failure(actor).set(unix(clock));
+}
+
+fn unix(clock: &dyn Clock) -> f64 {
+    clock.now().unix_timestamp() as f64
+}
+
+/// An actor, and what counts its work.
+pub(crate) struct Measured<A> {
+    actor: A,
+    clock: Arc<dyn Clock>,
+    messages: Counter,
+    seconds: Histogram,
+    since: Gauge,
+}
+
+impl<A: Actor> Measured<A> {
+    /// Measures an actor under its name in the tree.
+    pub(crate) fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
+        let _known = failure(name);
+        let since = gauge!("madako_actor_handling_since_timestamp_seconds", "actor" => name);
+        // A predecessor that was killed in the middle of a message handles it no more.
+        since.set(0.0);
+        Self {
+            actor,
+            clock: Arc::clone(clock),
+            messages: counter!("madako_actor_messages_total", "actor" => name),
+            seconds: histogram!("madako_actor_handling_seconds", "actor" => name),
+            since,
+        }
+    }
+
+    fn begin(&self) -> Handling<'_> {
+        self.messages.increment(1);
+        self.since.set(unix(&*self.clock));
+        Handling { seconds: &self.seconds, since: &self.since, began: Instant::now() }
+    }
+}
+
+/// A message that is being handled, until this is dropped.
+struct Handling<'a> {
+    seconds: &'a Histogram,
+    since: &'a Gauge,
+    began: Instant,
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        self.seconds.record(self.began.elapsed().as_secs_f64());
+        self.since.set(0.0);
+    }
+}
+
+impl<A: Actor> Actor for Measured<A> {
+    type Msg = A::Msg;
+    type State = A::State;
+    type Arguments = A::Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<A::Msg>,
+        arguments: A::Arguments,
+    ) -> Result<A::State, ActorProcessingErr> {
+        self.actor.pre_start(myself, arguments).await
+    }
+
+    async fn post_start(
+        &self,
+        myself: ActorRef<A::Msg>,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.actor.post_start(myself, state).await
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<A::Msg>,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.actor.post_stop(myself, state).await
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<A::Msg>,
+        message: A::Msg,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let _handling = self.begin();
+        self.actor.handle(myself, message, state).await
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<A::Msg>,
+        event: SupervisionEvent,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.actor.handle_supervisor_evt(myself, event, state).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use time::OffsetDateTime;
+    use tokio::sync::mpsc;
+    use tokio::time::{Duration, sleep};
+
+    use super::*;
+
+    struct Fixed;
+
+    impl Clock for Fixed {
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
+        }
+    }
+
+    /// Takes 2 s for a message, and fails at the second one.
+    struct Slow;
+
+    impl Actor for Slow {
+        type Msg = u8;
+        type State = (u8, mpsc::UnboundedSender<u8>);
+        type Arguments = mpsc::UnboundedSender<u8>;
+
+        async fn pre_start(
+            &self,
+            _: ActorRef<u8>,
+            told: Self::Arguments,
+        ) -> Result<Self::State, ActorProcessingErr> {
+            Ok((0, told))
+        }
+
+        async fn handle(
+            &self,
+            _: ActorRef<u8>,
+            _: u8,
+            state: &mut Self::State,
+        ) -> Result<(), ActorProcessingErr> {
+            state.0 += 1;
+            state.1.send(state.0)?;
+            sleep(Duration::from_secs(2)).await;
+            if state.0 == 2 { Err("enough".into()) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn messages_their_time_and_the_one_under_way_are_shown() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let shown = recorder.handle();
+        let has = |name: &str, value: &str| {
+            let text = shown.render();
+            let line = format!("madako_actor_{name}{{actor=\"slow\"}} {value}");
+            assert!(text.lines().any(|shown| shown == line), "no {line} in:\n{text}");
+        };
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            describe_metrics();
+            runtime.block_on(async {
+                let clock: Arc<dyn Clock> = Arc::new(Fixed);
+                let (told, mut tells) = mpsc::unbounded_channel();
+                let measured = Measured::new(Slow, "slow", &clock);
+                let (actor, ended) = Actor::spawn(None, measured, told).await.unwrap();
+                has("messages_total", "0");
+                has("handling_since_timestamp_seconds", "0");
+                has("failure_timestamp_seconds", "0");
+                actor.cast(0).unwrap();
+                assert_eq!(tells.recv().await, Some(1));
+                has("messages_total", "1");
+                has("handling_since_timestamp_seconds", "1800000000");
+                actor.cast(0).unwrap();
+                assert_eq!(tells.recv().await, Some(2));
+                has("handling_seconds_count", "1");
+                has("handling_seconds_sum", "2");
+                ended.await.unwrap();
+                has("handling_seconds_count", "2");
+                has("handling_since_timestamp_seconds", "0");
+                failed("slow", &*clock);
+                has("failure_timestamp_seconds", "1800000000");
+                // What is started in its place keeps the time.
+                drop(Measured::new(Slow, "slow", &clock));
+                has("failure_timestamp_seconds", "1800000000");
+            });
+        });
+    }
+}
