@@ -9,6 +9,7 @@ use std::time::Duration;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use crate::latest::Subscriber;
 use crate::mailbox::{Addressed, Letter};
@@ -29,8 +30,13 @@ pub fn handled() -> (Handled, oneshot::Receiver<()>) {
 pub struct Task(JoinHandle<()>);
 
 impl Task {
-    /// Starts a task on the current runtime.
+    /// Starts a task on the current runtime, in the current span: it is part of what is being done.
     pub fn start(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(future.in_current_span()))
+    }
+
+    /// Starts a task that begins something new: it is in no span.
+    fn start_anew(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(future))
     }
 }
@@ -41,7 +47,7 @@ impl Drop for Task {
     }
 }
 
-/// Forwards every newest value to an actor, the present one first.
+/// Forwards every newest value to an actor, the present one first. Each is handled in the span that it was set in.
 pub fn forward<T, M>(
     mut values: Subscriber<T>,
     actor: ActorRef<Letter<M>>,
@@ -51,18 +57,21 @@ where
     T: Clone + Send + Sync + 'static,
     M: Addressed + Send + 'static,
 {
-    Task::start(async move {
+    Task::start_anew(async move {
         loop {
-            let value = values.next().await;
-            let Some(done) = bring(&actor, |mark| wrap(value, mark)) else { return };
+            let (value, span) = values.next_in_span().await;
+            let Some(done) = span.in_scope(|| bring(&actor, |mark| wrap(value, mark))) else { return };
+            // What is handled is not held on to until the next value comes.
+            drop(span);
             let _ = done.await;
         }
     })
 }
 
-/// Tells an actor something after a while, unless the task is dropped before.
+/// Tells an actor something after a while, unless the task is dropped before. It is handled in no span: a timer that is set
+/// again and again would never leave the first one.
 pub fn later<M: Addressed + Send + 'static>(actor: ActorRef<Letter<M>>, pause: Duration, message: M) -> Task {
-    Task::start(async move {
+    Task::start_anew(async move {
         tokio::time::sleep(pause).await;
         // The actor is gone: nobody is left to tell.
         let _ = actor.cast(message.into());

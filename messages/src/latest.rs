@@ -2,22 +2,27 @@
 //!
 //! Guarantees: who waits is woken in the order in which they began to, so that simulations repeat
 //! (`tokio::sync::watch` draws that order by itself); a value that is replaced before it was read is
-//! never seen. Assumes: values are cheap to clone.
+//! never seen; a value carries the span that it was set in, so that what follows from it can be told with it.
+//! Assumes: values are cheap to clone.
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 struct Shared<T> {
-    newest: Mutex<(u64, Option<T>)>,
+    newest: Mutex<Newest<T>>,
     ring: Notify,
 }
 
+/// What was set last: how many were set, and the value with its span.
+type Newest<T> = (u64, Option<(T, Span)>);
+
 impl<T> Shared<T> {
     // Nothing panics while it holds the lock half done.
-    fn lock(&self) -> MutexGuard<'_, (u64, Option<T>)> {
+    fn lock(&self) -> MutexGuard<'_, Newest<T>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,7 +73,7 @@ impl<T: Clone> Publisher<T> {
         {
             let mut newest = self.0.lock();
             newest.0 += 1;
-            newest.1 = Some(value);
+            newest.1 = Some((value, Span::current()));
         }
         self.0.ring.notify_waiters();
     }
@@ -76,7 +81,7 @@ impl<T: Clone> Publisher<T> {
     /// The value that was set last.
     #[must_use]
     pub fn newest(&self) -> Option<T> {
-        self.0.lock().1.clone()
+        self.0.lock().1.as_ref().map(|(value, _)| value.clone())
     }
 }
 
@@ -84,22 +89,27 @@ impl<T: Clone> Subscriber<T> {
     /// The value that was set last.
     #[must_use]
     pub fn newest(&self) -> Option<T> {
-        self.shared.lock().1.clone()
+        self.shared.lock().1.as_ref().map(|(value, _)| value.clone())
     }
 
     /// Waits for a value that this subscriber did not see. Without a publisher it waits for ever.
     pub async fn next(&mut self) -> T {
+        self.next_in_span().await.0
+    }
+
+    /// As [`Subscriber::next`], with the span that the value was set in.
+    pub async fn next_in_span(&mut self) -> (T, Span) {
         loop {
             let mut rung = pin!(self.shared.ring.notified());
             // From here on no ring is missed.
             rung.as_mut().enable();
             {
                 let newest = self.shared.lock();
-                if let (version, Some(value)) = &*newest
+                if let (version, Some(newest)) = &*newest
                     && *version != self.seen
                 {
                     self.seen = *version;
-                    return value.clone();
+                    return newest.clone();
                 }
             }
             rung.await;

@@ -297,6 +297,8 @@ impl SchedulerState {
             return Ok(());
         }
         self.changed = false;
+        // What is told of this pass, of its commits and of what follows is told with what it was decided on.
+        let _pass = tracing::info_span!("placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
         let began = Instant::now();
         let decided = pass(&self.input(snapshot, memory, now));

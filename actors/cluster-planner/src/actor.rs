@@ -22,6 +22,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::{Instrument, info_span};
 
 use self::taints::NodeTaints;
 use crate::{Moment, PlanInput, plan};
@@ -229,8 +230,12 @@ impl PlannerState {
                     Ok(plan) => {
                         self.told = None;
                         let plan = Arc::new(plan);
-                        self.given.events.emit(Event::Planned { plan: Arc::clone(&plan), took });
-                        self.commit(myself, &inputs, plan).await;
+                        let span = info_span!("plan", action = plan.action.map(|action| action.name()));
+                        let carried_out = async {
+                            self.given.events.emit(Event::Planned { plan: Arc::clone(&plan), took });
+                            self.commit(myself, &inputs, plan).await;
+                        };
+                        carried_out.instrument(span).await;
                     }
                 }
             }

@@ -27,6 +27,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tracing::info_span;
 
 use self::owner::{claimed, show_ownership};
 use self::placement::{PlacementGate, Proposed};
@@ -378,6 +379,8 @@ impl LeaderState {
             .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
         let id = self.take_id();
         let leader = myself.clone();
+        // The one span of every change: it tells what is told of the commit, and of what follows from it.
+        let _commit = info_span!("commit", epoch = own.number, what).entered();
         let task = Task::start(async move {
             let result = store.commit(transaction).await;
             // The leader is gone, and with it whoever waits for the answer.

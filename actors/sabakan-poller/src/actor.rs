@@ -20,6 +20,7 @@ use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
+use tracing::{Instrument, info_span};
 
 use self::reports::ReportPolls;
 use crate::guard::{Released, Verdict, judge};
@@ -136,7 +137,12 @@ impl Actor for Poller {
             PollerMessage::Polled { poll, result } if poll == state.poll => {
                 state.in_flight = None;
                 match result {
-                    Ok(fetched) => state.answered(fetched).await,
+                    Ok(fetched) => {
+                        // What follows from an observation is told with it, up to the commit and its effects.
+                        let (epoch, observation) = (state.given.epoch, poll);
+                        let span = info_span!("observation", epoch, observation);
+                        state.answered(fetched).instrument(span).await;
+                    }
                     Err(error) => state.failed(error.to_string()),
                 }
             }
