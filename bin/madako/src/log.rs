@@ -32,10 +32,12 @@ pub(crate) use file::LogFile;
 pub(crate) use line::LogFormat;
 use line::{Line, Value};
 
+use crate::traces::Traces;
+
 /// Longest line in bytes; cybozu-go/log has the same limit.
 const MAX_LINE: usize = 1 << 20;
 /// Our own crates' targets begin with this.
-const OUR_TARGETS: &str = "madako";
+pub(crate) const OUR_TARGETS: &str = "madako";
 /// The program's name, as every line tells it.
 const TOPIC: &str = "madako";
 
@@ -138,6 +140,8 @@ pub(crate) struct CkeLog {
     utsname: String,
     clock: Arc<dyn Clock>,
     output: Output,
+    /// Whether spans are wanted that the log alone has no use for.
+    traced: bool,
 }
 
 impl CkeLog {
@@ -157,6 +161,7 @@ impl CkeLog {
             utsname: crate::host::name(),
             clock,
             output,
+            traced: false,
         })
     }
 
@@ -168,9 +173,10 @@ impl CkeLog {
         }
     }
 
-    /// The subscriber that writes the lines.
-    pub(crate) fn subscriber(self) -> impl Subscriber + Send + Sync {
-        Registry::default().with(self)
+    /// The subscriber that writes the lines, and has spans sent if they are wanted.
+    pub(crate) fn subscriber(mut self, traces: Option<&Traces>) -> impl Subscriber + Send + Sync + use<> {
+        self.traced = traces.is_some();
+        Registry::default().with(self).with(traces.map(Traces::layer))
     }
 
     fn hears(&self, metadata: &Metadata<'_>) -> bool {
@@ -193,7 +199,8 @@ where
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.severity.filter())
+        let least = if self.traced { LevelFilter::INFO } else { LevelFilter::OFF };
+        Some(self.severity.filter().max(least))
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {

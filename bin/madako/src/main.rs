@@ -15,6 +15,7 @@ mod recorder;
 mod serve;
 mod serve_args;
 mod signals;
+mod traces;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::commands::{
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
+use crate::traces::Traces;
 
 /// The version of the program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -59,17 +61,25 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Demo(_) => Severity::Error,
         _ => Severity::Warning,
     };
-    let log_file = start_log(global, default)?;
-    if let Command::Completion(args) = &command {
-        return completion::run(args);
-    }
     // The service has many things to do at a time, a command one.
     let mut builder = match command {
         Command::Serve(_) | Command::Demo(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build()?;
-    runtime.block_on(async {
+    let traces = match &command {
+        Command::Serve(args) => {
+            let _entered = runtime.enter();
+            let start = |collector| Traces::start(collector, &host::name()).map_err(Failure::Failed);
+            args.collector().map(start).transpose()?
+        }
+        _ => None,
+    };
+    let log_file = start_log(global, default, traces.as_ref())?;
+    if let Command::Completion(args) = &command {
+        return completion::run(args);
+    }
+    let done = runtime.block_on(async {
         if let Some(file) = log_file {
             tokio::spawn(async move {
                 if let Err(error) = file.reopen_at_signals().await {
@@ -81,16 +91,24 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
             });
         }
         Box::pin(act(command, global)).await
-    })
+    });
+    if let Some(traces) = traces {
+        traces.end();
+    }
+    done
 }
 
 /// Sends what is logged to where the flags say.
-fn start_log(global: &Global, default: Severity) -> Result<Option<Arc<LogFile>>, Failure> {
+fn start_log(
+    global: &Global,
+    default: Severity,
+    traces: Option<&Traces>,
+) -> Result<Option<Arc<LogFile>>, Failure> {
     let log = CkeLog::new(&global.log, default, Arc::new(SystemClock)).map_err(|error| {
         Failure::bad_input(format_args!("the log file of --logfile cannot be opened: {error}"))
     })?;
     let file = log.file();
-    tracing::subscriber::set_global_default(log.subscriber())
+    tracing::subscriber::set_global_default(log.subscriber(traces))
         .map_err(|error| Failure::Failed(error.into()))?;
     Ok(file)
 }

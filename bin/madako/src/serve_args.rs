@@ -7,6 +7,7 @@ use madako_supervisor::config::{Config, duration};
 
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
+use crate::traces::Collector;
 
 /// Bounds of the time between polls: below, polls overlap; above, nobody notices that it still works.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(24 * 3600));
@@ -32,6 +33,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
           default_value = "60s")]
     session_ttl: Duration,
+    /// Collector that traces are sent to by OTLP over gRPC, such as http://127.0.0.1:4317; none are sent without it
+    #[arg(long, value_name = "URL", value_parser = Collector::parse)]
+    otlp_endpoint: Option<Collector>,
     /// Components that are updated at once [default: 10]; has no effect yet
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates)]
     max_concurrent_updates: Option<u32>,
@@ -60,6 +64,11 @@ pub(crate) struct ServeOptions {
 }
 
 impl ServeArgs {
+    /// Where traces go.
+    pub(crate) fn collector(&self) -> Option<&Collector> {
+        self.otlp_endpoint.as_ref()
+    }
+
     /// What the flags and the configuration file come to.
     ///
     /// # Errors

@@ -24,8 +24,9 @@ fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
         utsname: "host-1".to_owned(),
         clock: Arc::new(Noon),
         output: Output::Memory(Arc::clone(&buffer)),
+        traced: false,
     };
-    tracing::subscriber::with_default(log.subscriber(), act);
+    tracing::subscriber::with_default(log.subscriber(None), act);
     let lines = buffer.lock().unwrap().clone();
     String::from_utf8(lines).unwrap()
 }
@@ -159,7 +160,7 @@ fn a_file_is_appended_to_and_opened_anew() {
     let args = LogArgs { logfile: Some(path.clone()), ..LogArgs::default() };
     let log = CkeLog::new(&args, Severity::Info, Arc::new(Noon)).unwrap();
     let file = log.file().unwrap();
-    tracing::subscriber::with_default(log.subscriber(), || {
+    tracing::subscriber::with_default(log.subscriber(None), || {
         tracing::info!("one");
         let moved = dir.path().join("log.1");
         std::fs::rename(&path, &moved).unwrap();

@@ -20,3 +20,4 @@ mod security;
 mod site;
 mod stage;
 mod stopping;
+mod traces;

@@ -77,9 +77,14 @@ pub(crate) struct Serve {
 impl Serve {
     /// Starts one and waits until it serves HTTP.
     pub(crate) async fn start(config: &str, session_ttl: &str, interval: &str) -> Self {
+        Self::start_with(config, session_ttl, interval, &[]).await
+    }
+
+    /// The same with more flags.
+    pub(crate) async fn start_with(config: &str, session_ttl: &str, interval: &str, more: &[&str]) -> Self {
         let files = Files::new();
         let log = files.path("log");
-        let mut child = spawn(config, session_ttl, interval, &log);
+        let mut child = spawn(config, session_ttl, interval, more, &log);
         let http = eventually("the service starts", async || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("it ended: {status}: {}", std::fs::read_to_string(&log).unwrap());
@@ -165,10 +170,11 @@ impl Serve {
     }
 }
 
-fn spawn(config: &str, session_ttl: &str, interval: &str, log: &str) -> Child {
+fn spawn(config: &str, session_ttl: &str, interval: &str, more: &[&str], log: &str) -> Child {
     let args = ["serve", "--config", config, "--http", "127.0.0.1:0", "--logformat", "json"];
     command(&args)
         .args(["--session-ttl", session_ttl, "--interval", interval])
+        .args(more)
         .stdout(Stdio::null())
         .stderr(Stdio::from(File::create(log).unwrap()))
         .spawn()
