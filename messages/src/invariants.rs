@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
+use crate::repair::queue::RepairQueue;
 
 pub use self::placement::{Judged, PlacementChange, judged_by, placed_where_allowed};
 
@@ -106,9 +107,11 @@ pub struct ClusterChange<'a> {
     pub observed: &'a BTreeSet<String>,
     /// Whether the template it was planned from is another than that of `before`.
     pub template_changed: bool,
+    /// The repairs and reboots of the time at which it is committed.
+    pub repairs: &'a RepairQueue,
 }
 
-/// Everything that must hold of a cluster before it is committed: I3, I4, I5, I6, I12.
+/// Everything that must hold of a cluster before it is committed: I3, I4, I5, I6, I8, I12.
 #[must_use]
 pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -116,6 +119,7 @@ pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     violations.extend(workers(change));
     violations.extend(few_changes(change));
     violations.extend(honest_nodes(change));
+    violations.extend(repair::one_api_server_of_cluster(change.before, change.after, change.repairs));
     violations.extend(calm(change));
     violations
 }
@@ -302,6 +306,7 @@ mod tests {
             constraints: &constraints,
             observed: &observed,
             template_changed: false,
+            repairs: &RepairQueue::default(),
         })
         .into_iter()
         .map(|violation| violation.invariant)

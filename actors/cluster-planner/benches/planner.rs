@@ -9,7 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its table")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::path::Path;
@@ -119,6 +119,7 @@ fn measure(case: Case) -> Measured {
     let template = template();
     let machines = machines(case.machines);
     let node_taints: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
+    let under_repair = BTreeSet::new();
     let constraints = Constraints {
         control_plane_count: CONTROL_PLANE,
         minimum_workers: u32::try_from(case.workers).expect("a count of workers"),
@@ -130,6 +131,7 @@ fn measure(case: Case) -> Measured {
         machines: &machines,
         current: None,
         node_taints: &node_taints,
+        under_repair: &under_repair,
         now: now(),
         retire_wait: DEFAULT_RETIRE_WAIT,
         template_changed: false,

@@ -260,12 +260,14 @@ impl PlannerState {
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
             return Considered::Blocked(Blocked::NoTemplate);
         };
+        let under_repair = state.repair.under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
             template: &template.value,
             constraints: &constraints.value,
             machines: &observation.machines,
             current: state.cluster.as_ref().map(|cluster| &*cluster.value),
             node_taints: self.taints.known(),
+            under_repair: &under_repair,
             now: self.given.clock.now(),
             retire_wait: self.given.retire_wait,
             template_changed: state.template_changed(),

@@ -34,7 +34,7 @@ impl Planner<'_> {
         if self.draft.count(Part::ControlPlane) >= count {
             return Ok(());
         }
-        let mut unused = self.control_plane_picker(Source::Unused);
+        let mut unused = self.control_plane_picker(rule, Source::Unused);
         while self.draft.count(Part::ControlPlane) < count {
             let Some(pick) = unused.pick() else { break };
             self.join_control_plane(rule, pick, Source::Unused);
@@ -44,7 +44,7 @@ impl Planner<'_> {
         }
 
         // No unused machine will do: workers beyond the minimum are promoted.
-        let mut workers = self.control_plane_picker(Source::Workers);
+        let mut workers = self.control_plane_picker(rule, Source::Workers);
         let mut promoted = BTreeSet::new();
         while self.draft.count(Part::ControlPlane) < count
             && self.draft.count(Part::Worker) - promoted.len() as u64 > minimum
@@ -149,21 +149,22 @@ impl Planner<'_> {
         }
     }
 
-    /// Machines that can become control plane nodes: healthy, of the role, without a bad taint.
-    pub(crate) fn control_plane_picker(&self, source: Source) -> Picker {
+    /// Machines that can become control plane nodes: healthy, of the role, without a bad taint, and not under repair.
+    pub(crate) fn control_plane_picker(&mut self, rule: Action, source: Source) -> Picker {
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
-        let can = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
-        let candidates = match source {
-            Source::Unused => self.unused().filter(can).map(|id| self.candidate(id)).collect(),
+        let fits = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
+        let mut fitting: Vec<Id> = match source {
+            Source::Unused => self.unused().filter(fits).collect(),
             Source::Workers => {
                 let workers = self.draft.workers().iter().copied();
-                workers
-                    .filter(|id| self.can_be_chosen(*id))
-                    .filter(can)
-                    .map(|id| self.candidate(id))
-                    .collect()
+                workers.filter(|id| self.can_be_chosen(*id)).filter(fits).collect()
             }
         };
+        let under_repair: Vec<Id> = fitting.extract_if(.., |id| self.is_under_repair(*id)).collect();
+        for id in under_repair {
+            self.passed_over.entry(id).or_insert(rule);
+        }
+        let candidates = fitting.into_iter().map(|id| self.candidate(id)).collect();
         Picker::joining(candidates, |rack| racks.get(&rack).copied().unwrap_or(0))
     }
 
@@ -200,6 +201,12 @@ impl Planner<'_> {
     fn can_be_chosen(&self, id: Id) -> bool {
         let entry = self.inventory.entry(id);
         entry.is_healthy() && entry.has_own_address() && self.inventory.has_good_labels(id)
+    }
+
+    /// Whether its repair or reboot is under way, as far as that is known.
+    fn is_under_repair(&self, id: Id) -> bool {
+        let known = self.input.under_repair;
+        !known.is_empty() && known.contains(self.inventory.entry(id).address)
     }
 
     fn fits_control_plane(&self, id: Id) -> bool {
@@ -244,8 +251,10 @@ impl Planner<'_> {
                 &mut counts.bad_address
             } else if !self.inventory.has_good_labels(*id) {
                 &mut counts.bad_labels
-            } else {
+            } else if self.bad_taint(*id).is_some() {
                 &mut counts.tainted
+            } else {
+                &mut counts.under_repair
             };
             *count += 1;
         }
@@ -266,6 +275,7 @@ impl Planner<'_> {
             bad_address: 0,
             bad_labels: 0,
             tainted: 0,
+            under_repair: 0,
             unpromotable: None,
             role,
         };
@@ -281,9 +291,11 @@ impl Planner<'_> {
                     &mut shortage.bad_address
                 } else if !self.inventory.has_good_labels(id) {
                     &mut shortage.bad_labels
-                } else {
-                    // Only for the control plane: a worker's taints do not matter.
+                } else if self.bad_taint(id).is_some() {
+                    // Only for the control plane: a worker's taints do not matter, nor does its repair.
                     &mut shortage.tainted
+                } else {
+                    &mut shortage.under_repair
                 };
             *count += 1;
         }

@@ -1,6 +1,6 @@
 //! What a plan is made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_messages::cluster::{Cluster, Taint};
@@ -35,6 +35,9 @@ pub struct PlanInput<'a> {
     pub current: Option<&'a Cluster>,
     /// Taints of the Kubernetes nodes whose state is known, by address.
     pub node_taints: &'a BTreeMap<String, Vec<Taint>>,
+    /// Addresses of the machines whose repair or reboot is under way, as far as that is known: none of them joins the control
+    /// plane, where it could be a second API server that is away (invariant I8). CKE does not look at this.
+    pub under_repair: &'a BTreeSet<String>,
     /// The time of the observation.
     pub now: OffsetDateTime,
     /// A worker whose machine has been retired for longer than this is removed.

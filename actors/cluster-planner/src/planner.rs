@@ -38,6 +38,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) draft: Draft<'a>,
     /// Candidates for workers; made at the first pick and good until a worker leaves.
     pub(crate) pools: Option<WorkerPools>,
+    /// Machines that a rule could have given to the control plane, were they not under repair.
+    pub(crate) passed_over: BTreeMap<Id, Action>,
     reasons: Vec<Reason>,
 }
 
@@ -45,7 +47,15 @@ impl<'a> Planner<'a> {
     pub(crate) fn new(input: &'a PlanInput<'a>, inventory: &'a Inventory<'a>) -> Self {
         let templates = Templates::new(input.template, inventory);
         let draft = Draft::new(inventory, &templates, input.current);
-        Self { input, inventory, templates, draft, pools: None, reasons: Vec::new() }
+        Self {
+            input,
+            inventory,
+            templates,
+            draft,
+            pools: None,
+            passed_over: BTreeMap::new(),
+            reasons: Vec::new(),
+        }
     }
 
     pub(crate) fn run(mut self) -> Result<Plan, PlanError> {
@@ -163,7 +173,9 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self, action: Option<Action>, nodes: Option<Vec<Node>>) -> Plan {
-        self.report_bad_labels(action.map(|rule| (rule, Outcome::Fired)));
+        let decided = action.map(|rule| (rule, Outcome::Fired));
+        self.report_under_repair(decided);
+        self.report_bad_labels(decided);
         self.report_duplicates();
         let mut part_after = vec![None; self.inventory.entries().len()];
         for id in self.draft.control_plane() {
@@ -211,7 +223,9 @@ impl<'a> Planner<'a> {
         for later in later {
             self.not_fired(*later, Why::AfterFailureOf(rule));
         }
-        self.report_bad_labels(Some((rule, Outcome::Failed)));
+        let decided = Some((rule, Outcome::Failed));
+        self.report_under_repair(decided);
+        self.report_bad_labels(decided);
         self.report_duplicates();
         PlanError { kind: obstacle.kind, message: obstacle.message, reasons: self.reasons }
     }
@@ -246,6 +260,15 @@ impl<'a> Planner<'a> {
             let serials = duplicate.serials.clone().into_boxed_slice();
             let why = Why::DuplicateAddress { serials, in_use: duplicate.in_use };
             self.reasons.push(Reason::new(rule, Outcome::NotFired, why).about(&duplicate.address));
+        }
+    }
+
+    /// Notes machines that were not chosen because of a repair, with the rule that would have chosen.
+    fn report_under_repair(&mut self, decided: Option<(Action, Outcome)>) {
+        for (id, rule) in std::mem::take(&mut self.passed_over) {
+            let outcome = decided.filter(|(decided, _)| *decided == rule).map(|(_, outcome)| outcome);
+            let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), Why::UnderRepair);
+            self.reasons.push(reason.about(self.inventory.entry(id).address));
         }
     }
 

@@ -175,7 +175,7 @@ impl Planner<'_> {
                 None => false,
                 Some(Leaving::RoleWithoutTemplate { .. }) => true,
                 Some(Leaving::NoRoom { .. }) => !*can_exchange
-                    .get_or_insert_with(|| self.control_plane_picker(Source::Workers).peek().is_some()),
+                    .get_or_insert_with(|| self.control_plane_picker(rule, Source::Workers).peek().is_some()),
             };
             match leaving {
                 Some(leaving) if must_leave && self.inventory.entry(bad).shared => {
@@ -206,7 +206,7 @@ impl Planner<'_> {
             Some(Leaving::NoRoom { maximum }) => maximum,
             Some(leaving) => return self.fired_about(rule, Why::Leaves(leaving), bad),
         };
-        let Some(pick) = self.control_plane_picker(Source::Workers).pick() else {
+        let Some(pick) = self.control_plane_picker(rule, Source::Workers).pick() else {
             return self.fired_about(rule, Why::Leaves(Leaving::NoRoom { maximum }), bad);
         };
         self.fired_about(rule, Why::Exchange { maximum }, bad);

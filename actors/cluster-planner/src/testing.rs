@@ -1,6 +1,6 @@
 //! Small data centers for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_messages::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
@@ -100,6 +100,7 @@ pub(crate) struct Site {
     pub(crate) machines: Vec<Machine>,
     pub(crate) current: Option<Cluster>,
     pub(crate) node_taints: BTreeMap<String, Vec<Taint>>,
+    pub(crate) under_repair: BTreeSet<String>,
     pub(crate) retire_wait: Duration,
     pub(crate) template_changed: bool,
     pub(crate) moment: Moment,
@@ -114,6 +115,7 @@ impl Site {
             machines,
             current: None,
             node_taints: BTreeMap::new(),
+            under_repair: BTreeSet::new(),
             retire_wait: DEFAULT_RETIRE_WAIT,
             template_changed: false,
             moment: Moment::Running,
@@ -177,6 +179,7 @@ impl Site {
             machines: &self.machines,
             current: self.current.as_ref(),
             node_taints: &self.node_taints,
+            under_repair: &self.under_repair,
             now: now(),
             retire_wait: self.retire_wait,
             template_changed: self.template_changed,

@@ -412,11 +412,14 @@ impl LeaderState {
     fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
         let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
             let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
+            let state = self
+                .given
+                .state
+                .newest()
+                .ok_or_else(|| CommitError::Encoding { why: "the store was not read yet".to_owned() })?;
             let transaction = match mutation {
-                Mutation::Repair(change) => {
-                    repair::transaction(epoch, change, self.given.state.newest().as_deref())?
-                }
-                _ => transaction(epoch, mutation, lease, self.given.clock.now())?,
+                Mutation::Repair(change) => repair::transaction(epoch, change, &state)?,
+                _ => transaction(epoch, mutation, &state.repair, lease, self.given.clock.now())?,
             };
             return Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction });
         };

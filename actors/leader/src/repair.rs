@@ -1,7 +1,7 @@
 //! Changes of the repair queue as transactions: judged by the invariants, fenced, and whole. Pure.
 
 use madako_messages::actors::CommitError;
-use madako_messages::invariants::repair::check_repair_change;
+use madako_messages::invariants::repair::{begins, check_repair_change};
 use madako_messages::keys;
 use madako_messages::repair::change::{RepairChange, RepairWrite};
 use madako_messages::state::ClusterState;
@@ -14,9 +14,8 @@ use madako_messages::store::{Condition, Epoch, Transaction};
 pub(crate) fn transaction(
     epoch: &Epoch,
     change: &RepairChange,
-    state: Option<&ClusterState>,
+    state: &ClusterState,
 ) -> Result<Transaction, CommitError> {
-    let state = state.ok_or_else(|| refused("the store was not read yet"))?;
     let registers = change.writes.iter().any(|write| match write {
         RepairWrite::Record(record) => !state.repair.records.unfinished.contains_key(&record.id),
         _ => false,
@@ -36,6 +35,11 @@ pub(crate) fn transaction(
     }
     let mut conditions = vec![epoch.fence()];
     conditions.extend(change.conditions.iter().cloned());
+    // Who belongs to the control plane was judged by: nobody does meanwhile.
+    let same_cluster = state.unchanged(keys::CLUSTER);
+    if begins(change, &state.repair) && !conditions.contains(&same_cluster) {
+        conditions.push(same_cluster);
+    }
     Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
 }
 

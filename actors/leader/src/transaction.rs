@@ -1,12 +1,16 @@
 //! Mutations as transactions: what is compared and what is written. Pure.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use madako_messages::actors::{CommitError, Evidence, Mutation};
+use madako_messages::cluster::Cluster;
 use madako_messages::go::stored_json;
-use madako_messages::invariants::{ClusterChange, check_cluster_change};
+use madako_messages::invariants::{ClusterChange, Violation, check_cluster_change};
 use madako_messages::keys;
 use madako_messages::plan::{Action, Change, Plan, Reason};
 use madako_messages::record::Record;
+use madako_messages::repair::queue::RepairQueue;
 use madako_messages::status::{OperationPhase, ServerStatus};
 use madako_messages::store::{Condition, Entry, Epoch, Snapshot, Transaction, Write};
 use serde::Serialize;
@@ -38,13 +42,14 @@ pub struct LastPlan<'a> {
     pub reasons: &'a [Reason],
 }
 
-/// The transaction of a mutation, after the invariants were checked.
+/// The transaction of a mutation, after the invariants were checked; `repairs` is the newest queue that was seen.
 ///
 /// `status_lease` is the lease that the status hangs on now; a status on another lease than the
 /// epoch's is written together with a cluster.
 pub(crate) fn transaction(
     epoch: &Epoch,
     mutation: &Mutation,
+    repairs: &RepairQueue,
     status_lease: Option<i64>,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
@@ -56,11 +61,15 @@ pub(crate) fn transaction(
                 .cluster
                 .as_ref()
                 .ok_or_else(|| CommitError::Encoding { why: "the plan has no cluster".to_owned() })?;
-            let violations = check(cluster, evidence);
+            let violations = check(cluster, evidence, repairs);
             if !violations.is_empty() {
                 return Err(CommitError::Invariant { violations });
             }
             conditions.extend(basis.iter().cloned());
+            // Whoever begins a repair registers a record: none began since the queue was judged by.
+            if grows_control_plane(evidence.before.as_deref(), cluster) {
+                conditions.extend(repairs.records_unchanged());
+            }
             // What CKE would have stored. A part that its types cannot hold (somebody put the same field twice) stays
             // as it was found.
             let stored = stored_json(cluster).map_or_else(|_| encode(cluster), |json| Ok(json.into()))?;
@@ -146,16 +155,22 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
     Ok(Orphan::Cancel { id, transaction })
 }
 
-fn check(
-    cluster: &madako_messages::cluster::Cluster,
-    evidence: &Evidence,
-) -> Vec<madako_messages::invariants::Violation> {
+/// Whether a node is part of the control plane that was not.
+fn grows_control_plane(before: Option<&Cluster>, after: &Cluster) -> bool {
+    let control_plane = |cluster: Option<&'_ Cluster>| -> BTreeSet<String> {
+        cluster.into_iter().flat_map(Cluster::control_plane).map(|node| node.address.clone()).collect()
+    };
+    !control_plane(Some(after)).is_subset(&control_plane(before))
+}
+
+fn check(cluster: &Cluster, evidence: &Evidence, repairs: &RepairQueue) -> Vec<Violation> {
     check_cluster_change(&ClusterChange {
         before: evidence.before.as_deref(),
         after: cluster,
         constraints: &evidence.constraints,
         observed: &evidence.observed,
         template_changed: evidence.template_changed,
+        repairs,
     })
 }
 
@@ -195,6 +210,8 @@ mod tests {
     use madako_messages::cluster::{Cluster, Node};
     use madako_messages::constraints::Constraints;
     use madako_messages::guard::GuardState;
+    use madako_messages::repair::queue::Item;
+    use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
     use time::macros::datetime;
 
     use super::*;
@@ -203,6 +220,10 @@ mod tests {
 
     fn epoch() -> Epoch {
         Epoch { number: 7, key: "leader//1f".to_owned(), lease: 0x1f }
+    }
+
+    fn judged(mutation: &Mutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
+        transaction(&epoch(), mutation, &RepairQueue::default(), status_lease, NOW)
     }
 
     fn planned(observed: &[&str]) -> Mutation {
@@ -241,7 +262,7 @@ mod tests {
     fn every_transaction_is_fenced_by_the_leader_key() {
         let guard = Mutation::Guard { state: None, revision: 3 };
         for mutation in [planned(&["a", "b"]), guard] {
-            let transaction = transaction(&epoch(), &mutation, None, NOW).unwrap();
+            let transaction = judged(&mutation, None).unwrap();
             assert_eq!(
                 transaction.conditions[0],
                 Condition::Created { key: "leader//1f".to_owned(), revision: 7 }
@@ -253,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_first_cluster_comes_with_its_revision_its_reasons_and_the_status() {
-        let transaction = transaction(&epoch(), &planned(&["a", "b"]), None, NOW).unwrap();
+        let transaction = judged(&planned(&["a", "b"]), None).unwrap();
         let written = written(&transaction);
         assert_eq!(
             written.keys().copied().collect::<BTreeSet<_>>(),
@@ -268,25 +289,85 @@ mod tests {
 
     #[test]
     fn a_status_that_hangs_on_the_epochs_lease_is_not_written_again() {
-        let transaction = transaction(&epoch(), &planned(&["a", "b"]), Some(0x1f), NOW).unwrap();
+        let transaction = judged(&planned(&["a", "b"]), Some(0x1f)).unwrap();
         assert!(!written(&transaction).contains_key(keys::STATUS));
     }
 
     #[test]
     fn a_plan_that_breaks_an_invariant_becomes_no_transaction() {
-        let error = transaction(&epoch(), &planned(&["a"]), None, NOW).unwrap_err();
+        let error = judged(&planned(&["a"]), None).unwrap_err();
         let CommitError::Invariant { violations } = error else { panic!("{error}") };
         assert_eq!(violations.len(), 1);
         assert!(violations[0].to_string().starts_with("I6: the node b"), "{}", violations[0]);
+    }
+
+    /// The repair queue while the machines of these addresses are watched after the commands of their repairs.
+    fn repairs(addresses: &[&str]) -> RepairQueue {
+        let entry = |(index, address): (i64, &&str)| {
+            let value = RepairQueueEntry {
+                index,
+                status: RepairStatus::Processing,
+                step_status: RepairStepStatus::Watching,
+                ..RepairQueueEntry::new("o", "t", *address)
+            };
+            (index, Arc::new(Item { value, created: 1, revision: 1 }))
+        };
+        let mut queue =
+            RepairQueue { entries: (0..).zip(addresses).map(entry).collect(), ..RepairQueue::default() };
+        queue.records.next = Some((8, 40));
+        queue
+    }
+
+    /// The same plan for a cluster that exists, where `b` becomes part of the control plane.
+    fn promoting() -> Mutation {
+        let Mutation::Cluster { plan, template_revision, basis, evidence } = planned(&["a", "b"]) else {
+            panic!()
+        };
+        let mut plan = (*plan).clone();
+        let before = plan.cluster.clone().map(Arc::new);
+        plan.cluster.as_mut().unwrap().nodes[1].control_plane = true;
+        let constraints =
+            Constraints { control_plane_count: 2, minimum_workers: 0, ..Constraints::default() };
+        let evidence = Evidence { before, constraints: Arc::new(constraints), ..evidence };
+        Mutation::Cluster { plan: Arc::new(plan), template_revision, basis, evidence }
+    }
+
+    #[test]
+    fn no_machine_joins_the_control_plane_as_its_second_node_under_repair() {
+        let gate = |repairs: &RepairQueue| transaction(&epoch(), &promoting(), repairs, None, NOW);
+        let CommitError::Invariant { violations } = gate(&repairs(&["b", "a"])).unwrap_err() else {
+            panic!()
+        };
+        assert_eq!(violations.len(), 1);
+        assert!(
+            violations[0].to_string().starts_with("I8: the control plane nodes a, b"),
+            "{}",
+            violations[0]
+        );
+        assert!(gate(&repairs(&["b"])).is_ok());
+    }
+
+    #[test]
+    fn a_larger_control_plane_is_committed_only_while_no_repair_begins() {
+        let began = Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision: 40 };
+        let conditions =
+            |mutation| transaction(&epoch(), &mutation, &repairs(&[]), None, NOW).unwrap().conditions;
+        assert!(conditions(promoting()).contains(&began));
+        assert!(conditions(planned(&["a", "b"])).contains(&began), "a first cluster is all new");
+        let Mutation::Cluster { plan, template_revision, basis, evidence } = promoting() else { panic!() };
+        let evidence =
+            Evidence { before: plan.cluster.clone().map(Arc::new), template_changed: true, ..evidence };
+        let same = Mutation::Cluster { plan, template_revision, basis, evidence };
+        assert!(!conditions(same).contains(&began), "the control plane stays as it is");
     }
 
     #[test]
     fn the_guard_is_put_or_deleted() {
         let state = GuardState { agreed: 1, ..GuardState::default() };
         let put = Mutation::Guard { state: Some(state), revision: 0 };
-        let put = transaction(&epoch(), &put, None, NOW).unwrap();
+        let put = judged(&put, None).unwrap();
         assert_eq!(written(&put)[keys::REMOVAL_GUARD].0, br#"{"vanished":[],"agreed":1,"confirmed":false}"#);
-        let delete = transaction(&epoch(), &Mutation::Guard { state: None, revision: 2 }, None, NOW).unwrap();
+        let delete = judged(&Mutation::Guard { state: None, revision: 2 }, None).unwrap();
         assert_eq!(delete.writes, [Write::Delete { key: keys::REMOVAL_GUARD.to_owned() }]);
     }
 

@@ -4,7 +4,7 @@ mod files;
 mod running;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
@@ -117,6 +117,7 @@ struct Inputs {
     machines: Vec<Machine>,
     current: Option<Cluster>,
     node_taints: BTreeMap<String, Vec<Taint>>,
+    under_repair: BTreeSet<String>,
     template_changed: bool,
 }
 
@@ -135,6 +136,7 @@ impl InputArgs {
             machines: &inputs.machines,
             current: inputs.current.as_ref(),
             node_taints: &inputs.node_taints,
+            under_repair: &inputs.under_repair,
             now: self.now.unwrap_or_else(|| clock.now()),
             retire_wait: self.retire_wait,
             template_changed: inputs.template_changed,

@@ -55,6 +55,32 @@ pub fn one_api_server(queue: &RepairQueue, cluster: Option<&Cluster>) -> Option<
     (busy.len() > 1).then(|| several(&busy))
 }
 
+/// I8 of a step: it does not add a control plane node to one that is drained, rebooting or under repair already.
+fn one_api_server_more(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Violation> {
+    (busy.len() > 1 && busy.difference(was).next().is_some()).then(|| several(busy))
+}
+
+/// I8 of a cluster that is about to be committed: it gives no machine that is drained, rebooting or under repair to the
+/// control plane while another of its nodes is. What was so before (an operator's own cluster is not judged) stays allowed.
+#[must_use]
+pub fn one_api_server_of_cluster(
+    before: Option<&Cluster>,
+    after: &Cluster,
+    queue: &RepairQueue,
+) -> Option<Violation> {
+    one_api_server_more(&busy_api_servers(queue, before), &busy_api_servers(queue, Some(after)))
+}
+
+/// Whether a change begins to drain or to repair a machine that is not drained or under repair yet.
+#[must_use]
+pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
+    let active = |queue: &RepairQueue| -> BTreeSet<String> {
+        let active = queue.entries.values().filter(|item| is_active(&item.value));
+        active.map(|item| item.value.address.clone()).collect()
+    };
+    !active(&change.applied(before)).is_subset(&active(before))
+}
+
 fn several(busy: &BTreeSet<&str>) -> Violation {
     let busy = busy.iter().copied().collect::<Vec<_>>().join(", ");
     Violation {
@@ -147,8 +173,7 @@ fn one_api_server_change(
     after: &RepairQueue,
     cluster: Option<&Cluster>,
 ) -> Option<Violation> {
-    let (was, busy) = (busy_api_servers(before, cluster), busy_api_servers(after, cluster));
-    (busy.len() > 1 && busy.difference(&was).next().is_some()).then(|| several(&busy))
+    one_api_server_more(&busy_api_servers(before, cluster), &busy_api_servers(after, cluster))
 }
 
 fn records_change(change: &RepairChange, before: &RepairQueue, after: &RepairQueue) -> Vec<Violation> {
@@ -205,6 +230,11 @@ mod tests {
         let mut queue = RepairQueue { entries: entries.iter().map(item).collect(), ..RepairQueue::default() };
         queue.records.next = Some((5, 1));
         queue
+    }
+
+    fn rebooted(node: &str) -> Arc<Item<RebootQueueEntry>> {
+        let value = RebootQueueEntry { status: RebootStatus::Draining, ..RebootQueueEntry::new(node) };
+        Arc::new(Item { value, created: 1, revision: 1 })
     }
 
     fn cluster() -> Cluster {
@@ -269,8 +299,7 @@ mod tests {
         assert_eq!(judged(&before, begun.clone()), [Id::I8]);
         assert!(one_api_server(&change(begun.clone()).applied(&before), Some(&cluster())).is_some());
         let mut rebooting = queue(&[entry(1, "b", Queued, Waiting)]);
-        let reboot = RebootQueueEntry { status: RebootStatus::Draining, ..RebootQueueEntry::new("a") };
-        rebooting.reboots.insert(0, Arc::new(Item { value: reboot, created: 1, revision: 1 }));
+        rebooting.reboots.insert(0, rebooted("a"));
         assert_eq!(judged(&rebooting, begun), [Id::I8]);
     }
 
@@ -281,6 +310,47 @@ mod tests {
         assert_eq!(judged(&spoiled, better), []);
         let same = vec![RepairWrite::Entry(entry(1, "b", Processing, Watching)), record(5, true)];
         assert_eq!(judged(&spoiled, same), []);
+    }
+
+    #[test]
+    fn a_cluster_gives_the_control_plane_no_second_node_that_is_away() {
+        let with = |control_plane: &[&str]| {
+            let mut cluster = cluster();
+            for node in &mut cluster.nodes {
+                node.control_plane = control_plane.contains(&node.address.as_str());
+            }
+            cluster
+        };
+        let judged = |repairs: &RepairQueue, before: &Cluster, after: &Cluster| {
+            one_api_server_of_cluster(Some(before), after, repairs).map(|violation| violation.invariant)
+        };
+        let (two, three) = (cluster(), with(&["a", "b", "w"]));
+        let mut queue = queue(&[entry(0, "a", Processing, Watching), entry(1, "w", Processing, Draining)]);
+        assert_eq!(judged(&queue, &two, &three), Some(Id::I8));
+        assert_eq!(judged(&queue, &with(&["b"]), &with(&["b", "w"])), None, "it is the only one");
+        assert_eq!(judged(&queue, &two, &with(&["b", "w"])), None, "the other one leaves the control plane");
+        assert!(
+            one_api_server_of_cluster(None, &three, &queue).is_some(),
+            "a first cluster is judged as well"
+        );
+        // What is spoiled already may not get worse, and hinders nothing else.
+        assert_eq!(judged(&queue, &three, &three), None);
+        assert_eq!(judged(&queue, &three, &with(&["a", "w"])), None);
+        queue.reboots.insert(0, rebooted("b"));
+        assert_eq!(judged(&queue, &with(&["a", "w"]), &three), Some(Id::I8));
+        assert!(queue.under_way().eq(["a", "w", "b"]));
+    }
+
+    #[test]
+    fn what_is_under_way_already_does_not_begin() {
+        let before = queue(&[
+            entry(0, "a", Processing, Draining),
+            entry(1, "b", Queued, Waiting),
+            entry(2, "w", Processing, Waiting),
+        ]);
+        let begins = |entry| begins(&change(vec![RepairWrite::Entry(entry)]), &before);
+        assert!(begins(entry(1, "b", Processing, Draining)) && begins(entry(2, "w", Processing, Watching)));
+        assert!(!begins(entry(0, "a", Processing, Watching)) && !begins(entry(0, "a", Processing, Waiting)));
     }
 
     #[test]

@@ -161,6 +161,8 @@ pub enum Why {
     },
     /// A machine is not chosen because Kubernetes has no labels such as it would bring.
     NoSuchLabels(Box<[BadLabel]>),
+    /// A machine does not join the control plane while its repair or reboot is under way.
+    UnderRepair,
     /// A node is written without labels that Kubernetes does not have.
     LabelsLeftOut(Box<[BadLabel]>),
     /// Workers are promoted because no unused machine will do.
@@ -287,6 +289,8 @@ pub struct Shortage {
     pub bad_labels: u64,
     /// Unused, healthy ones of the role with a taint that a control plane node must not have.
     pub tainted: u64,
+    /// Those that only their repair or reboot, which is under way, keeps from the control plane.
+    pub under_repair: u64,
     /// Why no worker is promoted, where one could be by its number.
     pub unpromotable: Option<Unpromotable>,
 }
@@ -306,4 +310,6 @@ pub struct Unpromotable {
     pub bad_labels: u64,
     /// Healthy ones of the role with a taint that is not tolerated.
     pub tainted: u64,
+    /// Those that only their repair or reboot, which is under way, keeps from the control plane.
+    pub under_repair: u64,
 }

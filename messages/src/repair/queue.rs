@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use crate::keys;
 use crate::reboot::{RebootQueueEntry, RebootStatus};
 use crate::record::Record;
-use crate::repair::RepairQueueEntry;
 use crate::repair::kept::Kept;
+use crate::repair::{RepairQueueEntry, RepairStatus};
 use crate::state::Fault;
 use crate::store::{Condition, Entry};
 
@@ -101,6 +101,13 @@ impl RepairQueue {
             .map(|reboot| &reboot.value)
             .filter(|reboot| matches!(reboot.status, RebootStatus::Draining | RebootStatus::Rebooting))
             .map(|reboot| (reboot.node.as_str(), reboot))
+    }
+
+    /// Addresses of the machines whose repair has begun and not ended, though it may wait, and of those that are drained for
+    /// a reboot or rebooting.
+    pub fn under_way(&self) -> impl Iterator<Item = &str> {
+        let begun = self.entries.values().filter(|item| item.value.status == RepairStatus::Processing);
+        begun.map(|item| item.value.address.as_str()).chain(self.rebooting().map(|(node, _)| node))
     }
 
     /// The condition that an entry is as this view shows it.

@@ -15,6 +15,8 @@ use madako_messages::invariants::{
 use madako_messages::keys;
 use madako_messages::machine::QueryVariables;
 use madako_messages::ports::{Fetched, Registry, RegistryError};
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::store::Entry;
 
 use crate::history::History;
 use crate::revisions::every_revision;
@@ -178,6 +180,7 @@ impl Judged {
         let generated = before
             .get(keys::CLUSTER_REVISION)
             .map_or(0, |(value, _)| std::str::from_utf8(value).unwrap().parse().unwrap());
+        let repairs = repairs(before);
         // Any observation of the last minutes may be the one; with none there is nothing to be honest about.
         let judged_by = |observed: &BTreeSet<String>| {
             check_cluster_change(&ClusterChange {
@@ -186,6 +189,7 @@ impl Judged {
                 constraints: &constraints,
                 observed,
                 template_changed: template != generated,
+                repairs: &repairs,
             })
         };
         let best = self
@@ -200,6 +204,23 @@ impl Judged {
         let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
         self.violations.extend(one_writer(&[written], &self.terms));
     }
+}
+
+/// The repairs and reboots among stored values. Their revisions do not matter here.
+fn repairs(values: &BTreeMap<String, (Vec<u8>, i64)>) -> RepairQueue {
+    let counts = |key: &str| key.starts_with(keys::REPAIRS) || key.starts_with(keys::REBOOTS);
+    let entry = |(value, created): &(Vec<u8>, i64)| Entry {
+        value: value.clone().into(),
+        create_revision: *created,
+        mod_revision: *created,
+        lease: 0,
+    };
+    let entries = values
+        .iter()
+        .filter(|(key, _)| counts(key))
+        .map(|(key, value)| (key.clone(), entry(value)))
+        .collect();
+    RepairQueue::decode(&entries, None, &mut Vec::new())
 }
 
 /// A registry that tells the checker what it answered.

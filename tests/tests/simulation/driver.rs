@@ -23,6 +23,7 @@ use time::macros::datetime;
 
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
+use crate::drains::Drains;
 use crate::history::History;
 use crate::link::Mode;
 use crate::operator::Operator;
@@ -44,8 +45,8 @@ const TO_CALM: Duration = Duration::from_secs(60 + 15 * 60);
 const TO_PLACE: Duration = Duration::from_secs(20 * 60);
 
 /// Time that repairs take to end: twelve entries, three at a time, each of two steps with two attempts of a minute and watches of
-/// two and five minutes.
-const TO_REPAIR: Duration = Duration::from_secs(2 * 60 * 60);
+/// two and five minutes, and of a drain that waits for a job now and then.
+const TO_REPAIR: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// How long a leader is waited for to be in the state that it is to be killed in.
 const TO_AMBUSH: u32 = 300;
@@ -127,10 +128,16 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     let watching_root = Task::start(placement.clone().watch(store.client().await.unwrap()));
     let people = store.client().await.unwrap();
     let mut operator = Operator::new(store.client().await.unwrap(), generator(seed, 1));
-    let repairs = RepairJudge::new(history.clone());
+    let drains = Drains::new(seed, Arc::clone(&clock) as Arc<dyn Clock>);
+    let repairs = RepairJudge::new(history.clone(), drains.clone());
+    let mut of_drains = generator(seed, 5);
     let hosts = (halves == Halves::Repairs).then(|| {
         operator.repairs(repairs.clone());
-        Hosts { host: SimulatedHost::new(registry.clone(), Habits::demo()), judge: repairs.clone() }
+        Hosts {
+            host: SimulatedHost::new(registry.clone(), Habits::demo()),
+            kubernetes: drains.kubernetes.clone(),
+            judge: repairs.clone(),
+        }
     });
     let watching_repairs = Task::start(repairs.clone().watch(store.client().await.unwrap()));
     let mut queue_user =
@@ -166,6 +173,9 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         run.fault(&mut operator).await;
         if halves == Halves::Repairs {
             run.trouble(&repairs).await;
+            if let Some(what) = drains.trouble(&mut of_drains) {
+                history.note("driver", &what);
+            }
             for _ in 0..run.chance.random_range(0..3_u32) {
                 let what = queue_user.act().await;
                 history.note("user", &what);
@@ -179,6 +189,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         Some(user) => Some(user.await.unwrap()),
         None => None,
     };
+    drains.heal();
     run.heal(&mut operator, user.as_mut()).await;
     let mut restless = placed(&placement, &history).await;
     if halves == Halves::Repairs {
@@ -405,12 +416,13 @@ impl Run {
 
     /// Kills the leader in a certain state of a repair, if it comes to that.
     async fn ambush(&mut self, repairs: &RepairJudge) -> String {
-        let state = self.chance.random_range(0..4_u32);
+        let state = self.chance.random_range(0..5_u32);
         for _ in 0..TO_AMBUSH {
             let is_there = match state {
                 0 => repairs.is_somewhere(&RepairStatus::Queued, &RepairStepStatus::Waiting),
                 1 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Waiting),
                 2 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Watching),
+                3 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Draining),
                 _ => repairs.is_running(),
             };
             let leader = self

@@ -9,6 +9,9 @@
 //! flap, racks lose their power, the registry reports machines that are healthy and its clock is set; leaders are killed
 //! in each state of a repair; and every command that acts is judged when it begins.
 //!
+//! The nodes of its cluster have pods, with and without disruption budgets; steps of repairs drain them while Kubernetes is down,
+//! slow or refusing, budgets allow nothing, pods never end and kubelets hang.
+//!
 //! What the registry reports becomes entries too, up to a maximum that operators change, but for racks that are held.
 //!
 //! `MADAKO_SIMULATE_HISTORY=FILE` writes the history of a test's last run to a file.
@@ -26,6 +29,8 @@ mod api;
 mod canary;
 mod checker;
 mod clock;
+mod drain_canary;
+mod drains;
 mod driver;
 mod history;
 mod link;
@@ -136,6 +141,9 @@ fn repairs_something(report: &Report) {
         ("acts of users of the queue", report.queue_acts, 50),
         ("repairs that the registry's reports asked for", report.repairs.requested, 10),
         ("racks that were held", report.repairs.held, 1),
+        ("drains that were begun", report.repairs.drains.begun, 10),
+        ("nodes that were drained", report.repairs.drains.done, 5),
+        ("drains that were given up", report.repairs.drains.given_up, 3),
     ]);
 }
 

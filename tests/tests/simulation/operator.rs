@@ -8,6 +8,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
+use crate::drains::{EVICTION_TIMEOUT, PROTECTED};
 use crate::repair::{ATTEMPTS, RepairJudge};
 use crate::world::PREFIX;
 
@@ -39,23 +40,29 @@ impl Operator {
 
     /// From now on machines are repaired.
     pub fn repairs(&mut self, judge: RepairJudge) {
-        let step = |watch: u32| {
+        let step = |drain: bool, watch: u32| {
             json!({
-                "repair_command": [RESET], "command_timeout_seconds": 60,
+                "repair_command": [RESET], "need_drain": drain, "command_timeout_seconds": 60,
                 "command_retries": ATTEMPTS - 1, "command_interval": 5, "watch_seconds": watch,
             })
         };
-        let operation = |name: &str| {
+        let operation = |name: &str, steps: [serde_json::Value; 2]| {
             json!({
-                "operation": name, "repair_steps": [step(120), step(300)],
+                "operation": name, "repair_steps": steps,
                 "health_check_command": [HEALTH_CHECK], "success_command": [SUCCESS],
             })
         };
         self.repair = Some(json!({
             "max_concurrent_repairs": 3,
+            "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
+            "evict_retries": 2, "evict_interval": 10,
+            "eviction_timeout_seconds": EVICTION_TIMEOUT.as_secs(),
             "repair_procedures": [{
                 "machine_types": ["iDRAC-9", "IPMI-2.0"],
-                "repair_operations": [operation("unhealthy"), operation("unreachable")],
+                "repair_operations": [
+                    operation("unhealthy", [step(true, 120), step(false, 300)]),
+                    operation("unreachable", [step(false, 120), step(true, 300)]),
+                ],
             }],
         }));
         self.repairs = Some(judge);

@@ -66,9 +66,13 @@ impl QueueUser {
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await;
         for (key, value) in self.entries().await {
             let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
-            if entry.operation == UNKNOWN {
-                entry.deleted = true;
-                self.put(&key, serde_json::to_vec(&entry).unwrap()).await;
+            entry.deleted |= entry.operation == UNKNOWN;
+            // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
+            entry.drain_backoff_count = 0;
+            entry.drain_backoff_expire = None;
+            let settled = serde_json::to_vec(&entry).unwrap();
+            if settled != value {
+                self.put(&key, settled).await;
             }
         }
     }

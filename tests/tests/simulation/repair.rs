@@ -1,6 +1,6 @@
 //! Judges repairs from outside: the queue at every revision of the store, and every command that acts when it begins.
 //!
-//! What it does not judge: drains, and steps that users wrote themselves.
+//! What it does not judge: steps that users wrote themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,7 @@ use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::store::Entry;
 
+use crate::drains::{Drains, DrainsSeen, changed};
 use crate::history::History;
 use crate::requests;
 use crate::revisions::every_revision;
@@ -68,6 +69,7 @@ pub struct Seen {
     /// Entries that the service added, and racks that it held.
     pub requested: u64,
     pub held: u64,
+    pub drains: DrainsSeen,
 }
 
 /// Clones are the same judge.
@@ -75,6 +77,7 @@ pub struct Seen {
 pub struct RepairJudge {
     judged: Arc<Mutex<Judged>>,
     history: History,
+    drains: Drains,
 }
 
 fn violation(invariant: Id, what: String) -> Violation {
@@ -95,8 +98,8 @@ fn key_of(kv: &KeyValue) -> String {
 }
 
 impl RepairJudge {
-    pub fn new(history: History) -> Self {
-        Self { judged: Arc::default(), history }
+    pub fn new(history: History, drains: Drains) -> Self {
+        Self { judged: Arc::default(), history, drains }
     }
 
     /// Watches the store over a client of its own, until the store ends.
@@ -111,7 +114,11 @@ impl RepairJudge {
     /// Judges a revision.
     pub fn judge(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
         let mut judged = self.judged.lock().unwrap();
+        let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let found = judged.judge(revision, changes);
+        if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
+            self.drains.follow(cluster);
+        }
         for violation in found {
             self.history.note("repairs", &format!("revision {revision}: {violation}"));
             judged.found.push((revision, violation));
@@ -171,6 +178,7 @@ impl RepairJudge {
                 ),
             ));
         }
+        found.extend(self.drains.left_cordoned());
         found
     }
 
@@ -198,7 +206,11 @@ impl RepairJudge {
         if let Some(other) = judged.running.first() {
             found.push(violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
         }
-        found.extend(judged.announced(&queue, epoch, program, address));
+        let cluster =
+            entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
+        found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
+            self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
+        }));
         for violation in found {
             self.history.note("repairs", &violation.to_string());
             judged.found.push((-revision, violation));
@@ -263,6 +275,11 @@ impl Judged {
                 states(&after, cluster).into_iter().filter(|violation| !before.contains(&violation.what)),
             );
             for (index, item) in &after.entries {
+                let before = self.queue.entries.get(index).filter(|before| before.created == item.created);
+                if let Some(before) = before.filter(|before| before.revision != item.revision) {
+                    let wrong = changed(&before.value, &item.value, &mut self.seen.drains);
+                    found.extend(wrong.into_iter().map(|what| violation(Id::I7, what)));
+                }
                 let was = self.queue.entries.get(index).map(|item| &item.value.status);
                 if was != Some(&item.value.status) && !self.users.contains(&revision) {
                     self.seen.succeeded += u64::from(item.value.status == RepairStatus::Succeeded);
@@ -291,7 +308,15 @@ impl Judged {
     }
 
     /// That a command was announced, and was not run before.
-    fn announced(&mut self, queue: &RepairQueue, epoch: i64, program: &str, address: &str) -> Vec<Violation> {
+    /// `undrained` says why a step of an entry may not begin on its node.
+    fn announced(
+        &mut self,
+        queue: &RepairQueue,
+        epoch: i64,
+        program: &str,
+        address: &str,
+        undrained: impl FnOnce(i64, u32) -> Option<String>,
+    ) -> Vec<Violation> {
         let about = |what: &str| violation(Id::I7, format!("{program} {address} in epoch {epoch}: {what}"));
         let (Some((record, item)), 1) =
             (queue.records.unfinished.first_key_value(), queue.records.unfinished.len())
@@ -305,7 +330,8 @@ impl Judged {
         }
         let (of, count) = self.runs.entry(*record).or_insert((epoch, 0));
         *count += 1;
-        self.seen.retried += u64::from(*count > 1);
+        let again = *count > 1;
+        self.seen.retried += u64::from(again);
         if *of != epoch {
             found.push(about(&format!("record {record} was run in epoch {of} already")));
         }
@@ -329,6 +355,10 @@ impl Judged {
                 let first = *self.steps.entry(step).or_insert(*record);
                 if first != *record {
                     found.push(about(&format!("step {step:?} was run by record {first} already")));
+                }
+                // A retry is part of the same command, whatever became of the node since it began.
+                if !again && let Some(why) = undrained(step.0, step.2) {
+                    found.push(about(&why));
                 }
             }
             None => found.push(about("nothing is kept of it")),

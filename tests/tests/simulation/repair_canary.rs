@@ -14,19 +14,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
+use crate::clock::SimulatedClock;
+use crate::drains::Drains;
 use crate::history::History;
 use crate::repair::{ATTEMPTS, Acting, RepairJudge, entry_of};
 use crate::world::PREFIX;
 
 /// The machine that is repaired.
-const MACHINE: &str = "10.0.0.1";
+pub const MACHINE: &str = "10.0.0.1";
 
 /// A store with a leader, and a judge of what is written there.
-struct World {
-    judge: RepairJudge,
+pub struct World {
+    pub judge: RepairJudge,
+    pub drains: Drains,
     client: Client,
     /// Of the leader.
-    epoch: i64,
+    pub epoch: i64,
     _etcd: Arc<EmbeddedEtcd>,
 }
 
@@ -34,7 +37,7 @@ fn value(of: &impl Serialize) -> Option<Value> {
     Some(serde_json::to_value(of).unwrap())
 }
 
-fn entry(index: i64, address: &str) -> RepairQueueEntry {
+pub fn entry(index: i64, address: &str) -> RepairQueueEntry {
     RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", address) }
 }
 
@@ -53,10 +56,18 @@ fn record(id: i64, address: &str) -> Record {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let etcd = Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap());
         let client = etcd.client().await.unwrap();
-        let mut world = Self { judge: RepairJudge::new(History::new()), client, epoch: 0, _etcd: etcd };
+        let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
+        let drains = Drains::new(1, clock);
+        let mut world = Self {
+            judge: RepairJudge::new(History::new(), drains.clone()),
+            drains,
+            client,
+            epoch: 0,
+            _etcd: etcd,
+        };
         world.lead().await;
         world.write(&[(keys::REPAIRS_WRITE_INDEX.to_owned(), Some(json!(9)))]).await;
         world.constrain(9).await;
@@ -76,7 +87,7 @@ impl World {
     }
 
     /// One revision, which the judge is shown.
-    async fn write(&mut self, writes: &[(String, Option<Value>)]) -> i64 {
+    pub async fn write(&mut self, writes: &[(String, Option<Value>)]) -> i64 {
         let operation = |(key, value): &(String, Option<Value>)| match value {
             Some(value) => TxnOp::put(format!("{PREFIX}{key}"), value.to_string(), None),
             None => TxnOp::delete(format!("{PREFIX}{key}"), None),
@@ -95,7 +106,7 @@ impl World {
         revision
     }
 
-    async fn put(&mut self, entry: &RepairQueueEntry) -> i64 {
+    pub async fn put(&mut self, entry: &RepairQueueEntry) -> i64 {
         self.write(&[(keys::repair(entry.index), value(entry))]).await
     }
 
@@ -108,8 +119,12 @@ impl World {
     }
 
     async fn announce(&mut self, entry: &RepairQueueEntry, created: i64, id: i64) {
+        self.announce_step(entry, created, id, 0).await;
+    }
+
+    pub async fn announce_step(&mut self, entry: &RepairQueueEntry, created: i64, id: i64, step: u32) {
         let (index, address) = (entry.index, entry.address.as_str());
-        let started = json!({"step": 0, "at": "2026-01-01T00:00:00Z", "record": id});
+        let started = json!({"step": step, "at": "2026-01-01T00:00:00Z", "record": id});
         self.write(&[
             (keys::repair(index), value(&watching(index, address))),
             (keys::repair_kept(index), Some(json!({"entry": created, "started": started}))),
@@ -127,14 +142,14 @@ impl World {
         self.run_for(epoch, program, MACHINE).await
     }
 
-    async fn run_for(&mut self, epoch: i64, program: &str, address: &str) -> Acting {
+    pub async fn run_for(&mut self, epoch: i64, program: &str, address: &str) -> Acting {
         let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         let permit = Permit::give(epoch, until);
         self.judge.begins(&mut self.client, &permit, program, address).await
     }
 
     /// What was found, but for repairs that have not ended.
-    fn found(&self) -> Vec<Id> {
+    pub fn found(&self) -> Vec<Id> {
         let found = self.judge.finish().into_iter().map(|violation| violation.invariant);
         found.filter(|id| *id != Id::I12).collect()
     }

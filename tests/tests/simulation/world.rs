@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use madako_app_scheduler::{MaxMoves, SchedulerConfig};
 use madako_datacenter_sim::host::SimulatedHost;
+use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
 use madako_embedded_etcd::EmbeddedEtcd;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
@@ -13,6 +14,7 @@ use madako_http::{Limits, memory, nobody, serve};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::Task;
 use madako_messages::host::Host;
+use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
 use madako_metrics_providers::Providers;
@@ -59,10 +61,11 @@ pub struct World {
     started: u64,
 }
 
-/// The hosts that instances run repair commands on, and who judges these.
+/// The hosts that instances run repair commands on, the API server of the nodes that they drain, and who judges this.
 #[derive(Clone)]
 pub struct Hosts {
     pub host: SimulatedHost,
+    pub kubernetes: SimulatedKubernetes,
     pub judge: RepairJudge,
 }
 
@@ -253,6 +256,8 @@ impl World {
         let objects =
             (self.halves == Halves::Both).then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects));
+        let kubernetes = self.hosts.as_ref().map(|hosts| hosts.kubernetes.clone());
+        let kubernetes = kubernetes.map(|kubernetes| Arc::new(kubernetes) as Arc<dyn Kubernetes>);
         let http = Arc::new(self.registry.in_memory());
         let bomb = Bomb::default();
         let ports = Ports {
@@ -271,7 +276,7 @@ impl World {
                 bomb: bomb.clone(),
             }),
             placement,
-            kubernetes: None,
+            kubernetes,
             host: self.host(name).await,
         };
         let options = InstanceOptions {

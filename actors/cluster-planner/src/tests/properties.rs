@@ -3,11 +3,14 @@
 //! has nothing to do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use madako_messages::cluster::Cluster;
 use madako_messages::invariants::{ClusterChange, check_cluster_change};
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::plan::{Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use madako_messages::repair::queue::{Item, RepairQueue};
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -33,6 +36,20 @@ fn histories(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count * times) }
 }
 
+/// The repair queue when every machine of the site that is under repair is watched after its repair's command.
+fn repairs_of(site: &Site) -> RepairQueue {
+    let entry = |(index, address): (i64, &String)| {
+        let value = RepairQueueEntry {
+            index,
+            status: RepairStatus::Processing,
+            step_status: RepairStepStatus::Watching,
+            ..RepairQueueEntry::new("o", "t", address)
+        };
+        (index, Arc::new(Item { value, created: 1, revision: 1 }))
+    };
+    RepairQueue { entries: (0..).zip(&site.under_repair).map(entry).collect(), ..RepairQueue::default() }
+}
+
 fn parts(cluster: &Cluster) -> BTreeMap<&str, Part> {
     let part = |control_plane| if control_plane { Part::ControlPlane } else { Part::Worker };
     cluster.nodes.iter().map(|node| (&*node.address, part(node.control_plane))).collect()
@@ -41,7 +58,7 @@ fn parts(cluster: &Cluster) -> BTreeMap<&str, Part> {
 proptest! {
     #![proptest_config(histories(HISTORIES))]
 
-    /// I3 to I6 and I12, as the leader's gate checks them before a commit; the planner comes to rest, and at
+    /// I3 to I6, I8 and I12, as the leader's gate checks them before a commit; the planner comes to rest, and at
     /// rest the control plane has its size (I3) and the constraints hold as far as the machines allow.
     ///
     /// Stored constraints may contradict themselves. With `control-plane-count` 0 the last control plane
@@ -62,6 +79,7 @@ proptest! {
                 constraints: &site.constraints,
                 observed: &observed,
                 template_changed: site.template_changed,
+                repairs: &repairs_of(site),
             }));
         });
         prop_assert_eq!(violations, []);
@@ -267,6 +285,7 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
     // One that is listed again counts as the first of its states.
     assert_eq!(machines[0].status.state, MachineState::Healthy);
     assert!(machines[0].has_good_labels());
+    assert!(part == Part::Worker || !site.under_repair.contains(address), "{address} is under repair");
     let role = machines[0].spec.role.as_str();
     match part {
         Part::ControlPlane => assert!(site.template.control_plane_role().is_none_or(|wanted| wanted == role)),

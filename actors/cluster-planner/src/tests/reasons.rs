@@ -6,7 +6,7 @@ use madako_messages::machine::MachineState;
 use madako_messages::plan::{Action, Choice, Outcome, Part, Rival, Score, Source, Why};
 use serde_json::json;
 
-use crate::testing::{MachineWith as _, Site, machine, reasons_of};
+use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of};
 
 #[test]
 fn a_choice_names_score_share_and_runner_up() {
@@ -169,4 +169,65 @@ fn an_error_in_json_has_kind_and_message_and_its_reasons_are_all_there() {
     let failed = reasons_of(&error.reasons, Action::RemoveNonExistentNodes);
     assert!(failed.len() == 2 && failed.iter().all(|reason| reason.outcome == Outcome::Failed));
     assert!(Action::ALL.into_iter().all(|rule| !reasons_of(&error.reasons, rule).is_empty()));
+}
+
+#[test]
+fn a_machine_under_repair_does_not_join_the_control_plane_and_the_plan_says_so() {
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines)
+        .with_constraints(2, 1, 0)
+        .with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
+    let unhindered = site.plan().unwrap();
+    site.under_repair.insert("10.0.0.1".to_owned());
+    assert_eq!(site.plan().unwrap(), unhindered, "who belongs to the control plane already stays there");
+    assert_eq!(outcome(&unhindered).1, ["10.0.0.1", "10.0.0.2"]);
+
+    site.under_repair.insert("10.0.0.2".to_owned());
+    let plan = site.plan().unwrap();
+    assert_eq!(outcome(&plan).1, ["10.0.0.1", "10.0.0.3"]);
+    let passed_over: Vec<_> = plan.reasons.iter().filter(|reason| reason.why == Why::UnderRepair).collect();
+    assert_eq!(passed_over.len(), 1);
+    assert_eq!(passed_over[0].address.as_deref(), Some("10.0.0.2"));
+    assert_eq!((passed_over[0].rule, passed_over[0].outcome), (Action::IncreaseControlPlane, Outcome::Fired));
+
+    site.under_repair.extend(["10.0.0.3", "10.0.0.4"].map(str::to_owned));
+    let error = site.plan().unwrap_err();
+    assert_eq!(
+        error.message,
+        "no healthy machine is available as control plane node (1 of 2): of 4 machines, 4 in the cluster; \
+         of 3 workers none can be promoted: 3 being repaired or rebooted"
+    );
+    assert_eq!(error.reasons.iter().filter(|reason| reason.why == Why::UnderRepair).count(), 3);
+}
+
+#[test]
+fn an_unused_machine_under_repair_may_be_a_worker_but_no_control_plane_node() {
+    let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
+    let mut site = Site::new(machines).with_constraints(2, 1, 0);
+    site.under_repair.insert("10.0.0.1".to_owned());
+    let plan = site.plan().unwrap();
+    assert_eq!(outcome(&plan), (Action::Initialize, vec!["10.0.0.2", "10.0.0.3"], vec!["10.0.0.1"]));
+    site.under_repair.insert("10.0.0.2".to_owned());
+    let error = site.plan().unwrap_err();
+    let said = "of 3 machines, 1 in the cluster, 2 being repaired or rebooted";
+    assert!(error.message.contains(said), "{}", error.message);
+}
+
+#[test]
+fn a_bad_node_is_not_exchanged_for_a_worker_under_repair() {
+    let mut machines =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"].map(|ip| machine(ip, 0, "a")).to_vec();
+    machines[0] = machines[0].clone().state(MachineState::Unreachable);
+    let mut site = Site::new(machines)
+        .with_constraints(3, 1, 2)
+        .with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &["10.0.0.4", "10.0.0.5"]);
+    site.under_repair.insert("10.0.0.4".to_owned());
+    let plan = site.plan().unwrap();
+    assert_eq!(outcome(&plan).1, ["10.0.0.2", "10.0.0.3", "10.0.0.5"]);
+    let passed_over: Vec<_> = reasons_of(&plan.reasons, Action::ReplaceControlPlane)
+        .into_iter()
+        .filter(|reason| reason.why == Why::UnderRepair)
+        .filter_map(|reason| reason.address.as_deref())
+        .collect();
+    assert_eq!(passed_over, ["10.0.0.4"]);
 }

@@ -40,6 +40,8 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
         machines: fetched.machines,
         current: optional(args.current.as_deref(), cluster_from_yaml)?,
         node_taints: optional(args.node_taints.as_deref(), node_taints_from_yaml)?.unwrap_or_default(),
+        // What files say of a cluster says nothing of repairs.
+        under_repair: BTreeSet::new(),
         template_changed: args.template_changed,
     };
     warn_of_strangers(&inputs);

@@ -124,6 +124,9 @@ impl fmt::Display for Why {
             Self::NoSuchLabels(bad) => {
                 write!(f, "the machine is not chosen, as no label can be made of {}", Listed(bad))
             }
+            Self::UnderRepair => f.write_str(
+                "the machine is not chosen for the control plane, as it is being repaired or rebooted",
+            ),
             Self::LabelsLeftOut(bad) => {
                 write!(f, "the node has no label for what none can be made of: {}", Listed(bad))
             }
@@ -247,6 +250,7 @@ impl fmt::Display for Shortage {
             (self.bad_address, BAD_ADDRESS),
             (self.bad_labels, BAD_LABELS),
             (self.tainted, BAD_TAINT),
+            (self.under_repair, UNDER_REPAIR),
         ];
         let mut separator = ", ";
         if counts.iter().all(|(count, _)| *count == 0) {
@@ -269,6 +273,7 @@ impl fmt::Display for Shortage {
 const BAD_ADDRESS: &str = "with an address that is not theirs alone";
 const BAD_LABELS: &str = "of whose role or labels no label can be made";
 const BAD_TAINT: &str = "with a taint that is not tolerated";
+const UNDER_REPAIR: &str = "being repaired or rebooted";
 
 impl fmt::Display for Unpromotable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -282,6 +287,7 @@ impl fmt::Display for Unpromotable {
             (self.bad_address, BAD_ADDRESS),
             (self.bad_labels, BAD_LABELS),
             (self.tainted, BAD_TAINT),
+            (self.under_repair, UNDER_REPAIR),
         ];
         let mut separator = " ";
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {

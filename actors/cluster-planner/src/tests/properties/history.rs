@@ -20,6 +20,8 @@ enum Event {
     NewRole { machine: usize, role: usize },
     Taint { machine: usize, key: u8 },
     Untaint,
+    Repair(usize),
+    Repaired,
     BadLabel(usize),
     Constraints(u32, u32, u32),
     Template(TemplateKind),
@@ -81,6 +83,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (machine.clone(), 0..3_usize).prop_map(|(machine, role)| Event::NewRole { machine, role }),
         2 => (machine, 0..4_u8).prop_map(|(machine, key)| Event::Taint { machine, key }),
         1 => Just(Event::Untaint),
+        2 => (0..30_usize).prop_map(Event::Repair),
+        1 => Just(Event::Repaired),
         1 => (0..30_usize).prop_map(Event::BadLabel),
         2 => constraints().prop_map(|(c, min, max)| Event::Constraints(c, min, max)),
         2 => template_kind().prop_map(Event::Template),
@@ -187,6 +191,12 @@ impl World {
                 }
             }
             Event::Untaint => site.node_taints.clear(),
+            Event::Repair(machine) => {
+                if let Some(index) = at(*machine) {
+                    site.under_repair.extend(site.machines[index].address().map(str::to_owned));
+                }
+            }
+            Event::Repaired => site.under_repair.clear(),
             Event::BadLabel(machine) => {
                 if let Some(index) = at(*machine) {
                     let label = MachineLabel { name: "no label".to_owned(), value: String::new() };
