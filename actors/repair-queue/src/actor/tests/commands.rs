@@ -305,3 +305,32 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         assert_eq!(status, expected, "{told:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn however_slow_the_checks_are_every_machine_is_asked_in_turn() {
+    let addresses: Vec<String> = (0..60).map(|number| format!("m{number}")).collect();
+    let entries: Vec<_> = (0_i64..).zip(&addresses).map(|(index, it)| queued(index, it, "plain")).collect();
+    let mut world = world(&entries).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    // Twice an interval: the first sixteen are due again when they have answered.
+    world.host.0.lock().unwrap().does.insert("check".to_owned(), Does::Takes(Duration::from_secs(20)));
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(4 * 20 * 3 + 10)).await;
+    let checked = world.host.0.lock().unwrap().checked.clone();
+    assert_eq!(checked.len(), 60, "{checked:?}");
+    assert!(checked.values().all(|count| (2..=4).contains(count)), "{checked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers() {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    {
+        let mut host = world.host.0.lock().unwrap();
+        host.does.insert("check".to_owned(), Does::Takes(Duration::from_secs(45)));
+        host.cured.insert("w".to_owned());
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    world.until_status(1, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset w", "reset x", "celebrate w"]);
+}
