@@ -330,6 +330,7 @@ impl RepairState {
         let config = config(state);
         let live = Live {
             health: self.checks.believed(),
+            reports_awaited: None,
             drains: self.drains.iter().map(|(index, drain)| (*index, drain.state.clone())).collect(),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),

@@ -334,3 +334,26 @@ async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers()
     world.until_status(1, RepairStatus::Failed).await;
     assert_eq!(world.ran(), ["reset w", "reset x", "celebrate w"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_go_on_lets_others_be_repaired_and_goes_on_later() {
+    // Two may be repaired at a time: the watch of the first two ends while their operation is gone.
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "y", "later")]).await;
+    let gone = crate::testing::REPAIR.replace("\"plain\"", "\"later\"");
+    world.begin().await;
+    world
+        .until("two watches", |state| {
+            (0..2).all(|index| state.repair.entries[&index].value.step_status == RepairStepStatus::Watching)
+                && state.repair.records.unfinished.is_empty()
+        })
+        .await;
+    world.host.0.lock().unwrap().cured.insert("y".to_owned());
+    world.change(|store| store.configure(&["a"], &["w", "x", "y"], &gone));
+    world.until_status(2, RepairStatus::Succeeded).await;
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(world.ran(), ["reset w", "reset x", "reset y", "celebrate y"]);
+    assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
+    world.change(|store| store.configure(&["a"], &["w", "x", "y"], crate::testing::REPAIR));
+    world.until_status(0, RepairStatus::Failed).await;
+    world.until_status(1, RepairStatus::Failed).await;
+}
