@@ -35,6 +35,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use self::checks::Checks;
@@ -56,6 +57,13 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// A time that is this much past is past on every clock's granularity.
 const JUST_AFTER: Duration = Duration::from_millis(1);
+
+/// How long a drain that was taken over is not given up for its time-out while Kubernetes was not seen yet: two reads, each
+/// with the 30 s that its port gives it.
+const FIRST_LOOK: Duration = Duration::from_secs(60);
+
+/// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
+const FIRST_REPORTS_POLLS: u32 = 3;
 
 /// Stands for an entry where a change is of none.
 const NOBODY: i64 = -1;
@@ -97,6 +105,8 @@ pub struct Repair;
 pub struct RepairState {
     given: RepairArguments,
     myself: ActorRef<Letter<RepairMessage>>,
+    /// When this began, by both clocks.
+    began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
     /// Racks that are held, by the address of each machine that stands in one.
@@ -189,6 +199,7 @@ impl Actor for Repair {
         myself.cast(RepairMessage::Tick.into())?;
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
+            began: (given.clock.now(), Instant::now()),
             given,
             myself,
             state: None,
@@ -330,8 +341,8 @@ impl RepairState {
         let config = config(state);
         let live = Live {
             health: self.checks.believed(),
-            reports_awaited: None,
-            drains: self.drains.iter().map(|(index, drain)| (*index, drain.state.clone())).collect(),
+            drains: self.drains_seen(state),
+            reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
         };

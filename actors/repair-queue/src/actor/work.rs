@@ -1,6 +1,6 @@
 //! What runs beside the mailbox, health checks aside: the command and the drains.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use madako_messages::invariants::repair::is_active;
 use madako_messages::kubernetes::drain::DrainNews;
 use madako_messages::repair::command::CommandEnd;
 use madako_messages::repair::config::RepairOperation;
+use madako_messages::repair::queue::Item;
 use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
-use super::{Announced, RepairState, command, drain, telemetry};
-use crate::round::{Drain, places};
+use super::{Announced, FIRST_LOOK, RepairState, command, drain, telemetry};
+use crate::round::{Drain, later, places, since};
 
 /// The command that runs.
 pub(super) struct Running {
@@ -141,37 +142,58 @@ impl RepairState {
         self.ended = Some((running.announced.index, record, end));
     }
 
+    /// How far drains are, those too that nobody looked at yet.
+    pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
+        let mut seen: BTreeMap<i64, Drain> =
+            self.drains.iter().map(|(index, drain)| (*index, drain.state.clone())).collect();
+        let entries = state.repair.entries.iter();
+        let taken_over =
+            entries.filter(|(index, item)| is_drained(&item.value) && !self.begun.contains(index));
+        for (index, _) in taken_over {
+            seen.entry(*index).or_insert_with(|| self.unseen());
+        }
+        seen
+    }
+
+    /// A drain that was taken over from an earlier leader.
+    fn unseen(&self) -> Drain {
+        Drain::Unseen { until: later(self.began.0, FIRST_LOOK) }
+    }
+
     /// Starts the drains that the store announces and nobody carries out.
     pub(super) fn start_drains(&mut self, state: &ClusterState) {
         let (Some(kubernetes), Some(config)) = (self.given.kubernetes.clone(), state.repair_config.clone())
         else {
             return;
         };
-        let draining: Vec<(i64, String)> = state
+        let draining: Vec<(i64, Arc<Item<RepairQueueEntry>>)> = state
             .repair
             .entries
             .iter()
             .filter(|(index, item)| is_drained(&item.value) && !self.drains.contains_key(index))
-            .map(|(index, item)| (*index, item.value.address.clone()))
+            .map(|(index, item)| (*index, Arc::clone(item)))
             .collect();
         if draining.is_empty() {
             return;
         }
         let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
         let nodes: BTreeSet<String> = self.drains.values().map(|drain| drain.node.clone()).collect();
-        for (index, address) in draining {
-            let Some(place) = places.get(address.as_str()) else { continue };
+        let now = self.given.clock.now();
+        for (index, item) in draining {
+            let Some(place) = places.get(item.value.address.as_str()) else { continue };
             let node = place.name.to_owned();
             if nodes.contains(&node) || self.cordons.is_uncordoned(&node) {
                 continue;
             }
             let number = self.take_number();
+            let resumed = !self.begun.contains(&index);
             let order = drain::Order {
                 kubernetes: Arc::clone(&kubernetes),
                 permits: self.permits(),
                 node: node.clone(),
                 config: Arc::clone(&config),
-                resumed: !self.begun.contains(&index),
+                resumed,
+                late: resumed && later(since(&item.value), config.eviction_timeout) < now,
             };
             let actor = self.myself.clone();
             let task = Task::start(async move {
@@ -181,7 +203,7 @@ impl RepairState {
                 };
                 order.carry_out(tell).await;
             });
-            let state = Drain::Runs { waits: None };
+            let state = if resumed { self.unseen() } else { Drain::Runs { waits: None } };
             self.drains.insert(index, Draining { number, node, state, _task: Some(task) });
         }
     }
