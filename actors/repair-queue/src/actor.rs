@@ -3,6 +3,7 @@
 //! Each wake looks at the newest state once and sends at most one transaction; what that led to comes back with the watch
 //! before the next. Everything that takes time is a task of its own, which ends with this actor.
 
+mod checks;
 mod command;
 mod drain;
 mod nodes;
@@ -34,14 +35,16 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::checks::Checks;
 use self::nodes::Cordons;
 use self::permits::Permits;
 use self::requests::Requests;
 use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
-use self::work::{Checks, Draining, Running};
+use self::work::{Draining, Running};
 use crate::outlook::{Next, Obstacle, Outlook};
 use crate::round::{Live, View, config, look, places};
 use crate::transition::{self, Transition};
@@ -54,6 +57,13 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// A time that is this much past is past on every clock's granularity.
 const JUST_AFTER: Duration = Duration::from_millis(1);
+
+/// How long a drain that was taken over is not given up for its time-out while Kubernetes was not seen yet: two reads, each
+/// with the 30 s that its port gives it.
+const FIRST_LOOK: Duration = Duration::from_secs(60);
+
+/// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
+const FIRST_REPORTS_POLLS: u32 = 3;
 
 /// Stands for an entry where a change is of none.
 const NOBODY: i64 = -1;
@@ -95,6 +105,8 @@ pub struct Repair;
 pub struct RepairState {
     given: RepairArguments,
     myself: ActorRef<Letter<RepairMessage>>,
+    /// When this began, by both clocks.
+    began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
     /// Racks that are held, by the address of each machine that stands in one.
@@ -108,8 +120,8 @@ pub struct RepairState {
     writing: Option<(Writing, Task)>,
     /// A command that was announced by a transaction whose end is not known.
     unsure: Option<Announced>,
-    /// Pause before the next try, and the timer of that try.
-    retry: Option<(Duration, Task)>,
+    /// The next try of a transaction that failed.
+    retry: Option<Retry>,
     running: Option<Running>,
     /// A command that ended, and whose end is to be written: entry and record.
     ended: Option<(i64, i64, CommandEnd)>,
@@ -138,6 +150,13 @@ struct Writing {
     then: Then,
     /// Revision of the state that it was decided on.
     decided_on: i64,
+}
+
+/// A try that is to come.
+struct Retry {
+    pause: Duration,
+    at: Instant,
+    _timer: Task,
 }
 
 /// What follows a commit.
@@ -180,6 +199,7 @@ impl Actor for Repair {
         myself.cast(RepairMessage::Tick.into())?;
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
+            began: (given.clock.now(), Instant::now()),
             given,
             myself,
             state: None,
@@ -227,7 +247,10 @@ impl Actor for Repair {
                 None
             }
             RepairMessage::Look => {
-                state.refused = None;
+                // A look for another reason does not try sooner what failed.
+                if state.retry.as_ref().is_none_or(|retry| retry.at <= Instant::now()) {
+                    state.refused = None;
+                }
                 None
             }
             RepairMessage::Written(result) => {
@@ -235,7 +258,7 @@ impl Actor for Repair {
                 None
             }
             RepairMessage::Checked { index, check, health } => {
-                state.checked(index, check, health);
+                state.checked(index, check, health.as_ref());
                 None
             }
             RepairMessage::Ran { record, end } => {
@@ -263,7 +286,6 @@ impl Actor for Repair {
 impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
-        self.checks.new_round();
         self.refused = None;
         self.shunned.clear();
         self.look_at_nodes();
@@ -307,19 +329,20 @@ impl RepairState {
         self.start_checks(&state);
         self.start_drains(&state);
         let wake = outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()?.until()).min();
-        self.wake = wake.map(|at| {
-            let pause = Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER;
-            // The wall clock may be set: it is asked again at least once a round.
-            later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Look)
-        });
+        // The wall clock may be set: it is asked again at least once a round.
+        let wake = wake.map(|at| Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER);
+        let wake = wake.into_iter().chain(self.checks.next(self.given.interval)).min();
+        self.wake =
+            wake.map(|pause| later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Look));
     }
 
     fn outlooks(&self, state: &ClusterState) -> Vec<Outlook> {
         let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
         let config = config(state);
         let live = Live {
-            health: self.checks.fresh(&state.repair, self.given.interval),
-            drains: self.drains.iter().map(|(index, drain)| (*index, drain.state.clone())).collect(),
+            health: self.checks.believed(),
+            drains: self.drains_seen(state),
+            reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
         };
@@ -495,8 +518,10 @@ impl RepairState {
 
     /// The state may not change any more, so that the same is tried again after a pause.
     fn retry_later(&mut self) {
-        let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
-        self.retry = Some((pause, later(self.myself.clone(), pause, RepairMessage::Look)));
+        let pause = self.retry.take().map_or(RETRY_FIRST, |retry| (retry.pause * 2).min(RETRY_MOST));
+        let at = Instant::now() + pause;
+        self.retry =
+            Some(Retry { pause, at, _timer: later(self.myself.clone(), pause, RepairMessage::Look) });
     }
 
     /// Tells what stands in the way of each entry, once.

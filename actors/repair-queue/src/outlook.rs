@@ -150,6 +150,11 @@ pub enum Obstacle {
     NoHost,
     /// The machine's health is asked first.
     HealthUnknown,
+    /// The registry may say in its first answer to this leader that the machine's rack failed.
+    ReportsAwaited {
+        /// When that is waited for no longer.
+        until: OffsetDateTime,
+    },
     /// The node is being drained.
     Draining {
         /// When that is given up.
@@ -168,7 +173,7 @@ pub enum Obstacle {
 
 impl Obstacle {
     /// Every name.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 18] = [
         "disabled",
         "rack-held",
         "missing",
@@ -186,6 +191,7 @@ impl Obstacle {
         "draining",
         "watching",
         "no-records",
+        "reports-awaited",
     ];
 
     /// A short name, for programs and for a metric's label.
@@ -209,6 +215,7 @@ impl Obstacle {
             Self::Draining { .. } => 14,
             Self::Watching { .. } => 15,
             Self::NoRecords => 16,
+            Self::ReportsAwaited { .. } => 17,
         };
         Self::NAMES[place]
     }
@@ -217,9 +224,10 @@ impl Obstacle {
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
         match self {
-            Self::BackOff { until, .. } | Self::Draining { until, .. } | Self::Watching { until } => {
-                Some(*until)
-            }
+            Self::BackOff { until, .. }
+            | Self::Draining { until, .. }
+            | Self::Watching { until }
+            | Self::ReportsAwaited { until } => Some(*until),
             _ => None,
         }
     }
@@ -229,7 +237,11 @@ impl Obstacle {
     pub fn is_ordinary(&self) -> bool {
         matches!(
             self,
-            Self::HealthUnknown | Self::Draining { .. } | Self::Watching { .. } | Self::CommandRuns { .. }
+            Self::HealthUnknown
+                | Self::Draining { .. }
+                | Self::Watching { .. }
+                | Self::CommandRuns { .. }
+                | Self::ReportsAwaited { .. }
         )
     }
 }
@@ -361,6 +373,13 @@ impl fmt::Display for Obstacle {
                 write!(f, "; that is given up at {}", moment(*until))
             }
             Self::Watching { until } => write!(f, "the machine's health is watched until {}", moment(*until)),
+            Self::ReportsAwaited { until } => {
+                write!(
+                    f,
+                    "the registry is asked first which racks failed; that is waited for until {}",
+                    moment(*until)
+                )
+            }
             Self::NoRecords => f.write_str("the counter of operation records (records) cannot be read"),
         }
     }

@@ -6,13 +6,14 @@ use madako_messages::invariants::repair::{is_active, one_api_server, one_repair_
 use madako_messages::keys;
 use madako_messages::reboot::RebootStatus;
 use madako_messages::repair::command::{CommandEnd, HowEnded};
-use madako_messages::repair::{RepairQueueEntry, RepairStatus};
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_messages::state::ClusterState;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use time::{Duration, OffsetDateTime};
 
-use crate::outlook::{Failure, Next, Outlook};
+use crate::outlook::{Failure, Next, Obstacle, Outlook};
 use crate::round::{Drain, Health, Live, View, config, look, places};
 use crate::testing::{NOW, REPAIR, Store, queued};
 use crate::transition::{self, Transition};
@@ -45,6 +46,10 @@ enum Happening {
     Dies,
     Disable(bool),
     Hold(usize, bool),
+    /// The way to Kubernetes is configured, or not any more.
+    Kubernetes(bool),
+    /// The registry's first reports are waited for, or not any more.
+    Awaited(bool),
     Reboot(usize, bool),
     /// `ckecli` writes an entry as it read it a while ago.
     Overwrite(usize, usize),
@@ -60,12 +65,14 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (0..MACHINES.len(), 0..OPERATIONS.len()).prop_map(|(machine, what)| Happening::Add(machine, what)),
         1 => any_index.clone().prop_map(Happening::Delete),
         3 => (0..MACHINES.len(), any::<Option<bool>>()).prop_map(|(machine, health)| Happening::Health(machine, health)),
-        3 => (any_index.clone(), 0..3_u8).prop_map(|(index, how)| Happening::Drain(index, how)),
+        3 => (any_index.clone(), 0..4_u8).prop_map(|(index, how)| Happening::Drain(index, how)),
         4 => (0..4_u8).prop_map(Happening::Ends),
         1 => Just(Happening::Dies),
         1 => any::<bool>().prop_map(Happening::Disable),
         1 => (0..MACHINES.len(), any::<bool>()).prop_map(|(machine, held)| Happening::Hold(machine, held)),
         1 => (0..MACHINES.len(), any::<bool>()).prop_map(|(machine, is)| Happening::Reboot(machine, is)),
+        1 => any::<bool>().prop_map(Happening::Kubernetes),
+        1 => any::<bool>().prop_map(Happening::Awaited),
         2 => (any_index, 0..40_usize).prop_map(|(index, age)| Happening::Overwrite(index, age)),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(steps, nodes)| Happening::Configure(steps, nodes)),
     ]
@@ -144,6 +151,7 @@ impl World {
             }
             return;
         };
+        self.may_begin(&state, index, &next);
         let created = state.repair.entries[&index].created;
         let transition = Transition::new(&state, index, "node", self.now).expect("it is there");
         let change = match next {
@@ -182,6 +190,57 @@ impl World {
             .retain(|index, _| drained.repair.entries.get(index).is_some_and(|item| is_active(&item.value)));
     }
 
+    /// Whether a node is drained, a command runs or its effect is watched for an entry.
+    fn is_under_way(&self, state: &ClusterState, entry: &RepairQueueEntry) -> bool {
+        if !is_active(entry) {
+            return false;
+        }
+        let config = state.repair_config.as_ref().expect("every configuration here is readable");
+        let watch = config
+            .of(entry)
+            .ok()
+            .and_then(|it| it.step(entry.step))
+            .map_or(Duration::ZERO, |step| step.watch.try_into().expect("none is that long"));
+        let since = entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let runs = self.running.is_some_and(|(index, _)| index == entry.index);
+        runs || entry.step_status == RepairStepStatus::Draining
+            || (!watch.is_zero() && since + watch >= self.now)
+    }
+
+    /// Nothing begins beside as many as may, nor anything new while the registry's reports are awaited.
+    fn may_begin(&self, state: &ClusterState, index: i64, next: &Next) {
+        if !matches!(next, Next::Drain { .. } | Next::Execute { .. }) {
+            return;
+        }
+        let entries = &state.repair.entries;
+        let begun = entries[&index].value.status == RepairStatus::Processing;
+        assert!(begun || self.live.reports_awaited.is_none(), "entry {index} begins before the reports");
+        if self.is_under_way(state, &entries[&index].value) {
+            return;
+        }
+        let others = entries.values().filter(|item| self.is_under_way(state, &item.value)).count();
+        let maximum = state.repair_config.as_ref().expect("it is readable").max_concurrent as usize;
+        assert!(others < maximum, "entry {index} begins beside {others} others");
+    }
+
+    /// Who waits for a slot does so for as many others as have one and do something with it, or will by themselves.
+    fn lost_slots(&mut self) -> Option<String> {
+        let outlooks = self.outlooks();
+        let maximum = outlooks.iter().find_map(|outlook| match &outlook.obstacle {
+            Some(Obstacle::Slots { maximum }) => Some(*maximum as usize),
+            _ => None,
+        })?;
+        let works = |outlook: &&Outlook| {
+            let does = matches!(
+                outlook.next,
+                Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
+            );
+            does && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
+        };
+        let working = outlooks.iter().filter(works).count();
+        (working < maximum).then(|| format!("{working} of {maximum} slots are used: {outlooks:?}"))
+    }
+
     fn happens(&mut self, happening: &Happening) {
         let entries: Vec<(i64, RepairQueueEntry)> = {
             let state = self.store.state();
@@ -212,6 +271,7 @@ impl World {
                     let drain = match how {
                         0 => Drain::Runs { waits: None },
                         1 => Drain::Done,
+                        2 => Drain::Unseen { until: self.now + Duration::seconds(60) },
                         _ => Drain::Failed { why: "refused".to_owned() },
                     };
                     self.live.drains.insert(index, drain);
@@ -242,6 +302,10 @@ impl World {
                 if *held {
                     self.held.insert(MACHINES[*machine].to_owned(), "3".to_owned());
                 }
+            }
+            Happening::Kubernetes(is) => self.live.kubernetes = *is,
+            Happening::Awaited(is) => {
+                self.live.reports_awaited = is.then(|| self.now + Duration::seconds(180));
             }
             Happening::Reboot(machine, is) => {
                 // CKE begins no reboot of an API server beside a repair of another.
@@ -292,6 +356,7 @@ proptest! {
                 prop_assert_eq!(one_api_server(&state.repair, cluster), None);
             }
             prop_assert_eq!(records(&state.repair), []);
+            prop_assert_eq!(world.lost_slots(), None);
             // I9: an entry goes only when somebody asked for it.
             for index in world.past.keys() {
                 let there = state.repair.entries.contains_key(index);
@@ -312,6 +377,8 @@ proptest! {
         world.happens(&Happening::Disable(false));
         world.happens(&Happening::Configure(false, false));
         world.happens(&Happening::Reboot(0, false));
+        world.happens(&Happening::Kubernetes(true));
+        world.happens(&Happening::Awaited(false));
         world.held.clear();
         world.health = MACHINES.iter().map(|machine| (*machine, false)).collect();
         for _ in 0..200 {

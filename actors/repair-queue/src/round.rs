@@ -3,12 +3,18 @@
 //! Guarantees: whatever the queue holds, at most one entry of a machine, one control plane node and as many entries as the
 //! configuration allows are newly begun; what is under way counts before what could begin, so that neither an older index
 //! nor a lower limit ever makes more of them. Deciding costs `n log n` of the entries.
+//!
+//! # Slots
+//! An entry holds one of the `max_concurrent_repairs` slots while its node is drained, its command runs, or the watch after
+//! that lasts. When the watch is over it keeps the slot before everybody who waits, unless it cannot go on for a reason that
+//! no time mends (a held rack, a missing operation, no Kubernetes): then others may have the slot, and it goes on when one is
+//! free again. Its machine, and its place as the one control plane node, it keeps: the machine is in the middle of a repair,
+//! and its node stays cordoned. Nothing is written for that, as the entry says all of it already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_messages::cluster::Cluster;
-use madako_messages::invariants::repair::is_active;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
@@ -54,6 +60,11 @@ pub enum Health {
 /// How far the draining of an entry's node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drain {
+    /// An earlier leader began it, and it was not looked at yet: it may have ended long ago.
+    Unseen {
+        /// Until then it is not given up for its time-out.
+        until: OffsetDateTime,
+    },
     /// Under way, and what it waits for.
     Runs {
         /// What that is, if anything was seen.
@@ -79,6 +90,8 @@ pub struct Live {
     pub host: bool,
     /// Whether it reaches Kubernetes.
     pub kubernetes: bool,
+    /// The registry's first reports of this reign, which may say that a rack failed, are waited for until then.
+    pub reports_awaited: Option<OffsetDateTime>,
 }
 
 /// Everything that a look is taken at.
@@ -110,19 +123,41 @@ pub fn config(state: &ClusterState) -> Result<&RepairConfig, Obstacle> {
     }
 }
 
+/// How far an entry is; less is served earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// It holds a slot, whatever else is said of it.
+    UnderWay,
+    /// The watch after its command is over.
+    GoesOn,
+    /// It was begun, and its step was not.
+    Waits,
+    /// It was not begun.
+    Queued,
+}
+
 /// An entry with what it is judged by.
 struct Case<'a> {
     index: i64,
     entry: &'a RepairQueueEntry,
     place: Option<Place<'a>>,
     operation: Result<&'a RepairOperation, Obstacle>,
-    /// Less is earlier: under way, then waiting, then queued; API servers first; then by index.
-    rank: (u8, bool, i64),
+    /// The record of the command that runs for it.
+    command: Option<i64>,
+    stage: Stage,
+}
+
+impl Case<'_> {
+    /// Less is earlier: by stage; API servers first; then by index.
+    fn rank(&self) -> (Stage, bool, i64) {
+        (self.stage, !self.place.is_some_and(|place| place.control_plane), self.index)
+    }
 }
 
 /// What is taken already.
 struct Taken<'a> {
     slots: u32,
+    /// The entry that is at each machine.
     machines: BTreeMap<&'a str, i64>,
     /// The entry of each machine that was begun and has not ended, though it may wait.
     processed: BTreeMap<&'a str, i64>,
@@ -149,7 +184,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
             None => cases.push(view.case(*index, entry)),
         }
     }
-    cases.sort_by_key(|case| case.rank);
+    cases.sort_by_key(Case::rank);
     let mut processed = BTreeMap::new();
     for case in cases.iter().filter(|case| case.entry.status == RepairStatus::Processing) {
         processed.entry(case.entry.address.as_str()).or_insert(case.index);
@@ -191,13 +226,27 @@ impl<'a> View<'a> {
             Ok(config) => config.of(entry).map_err(Obstacle::Missing),
             Err(obstacle) => Err(obstacle.clone()),
         };
-        let stage = match entry.status {
-            RepairStatus::Processing if is_active(entry) => 0,
-            RepairStatus::Processing => 1,
-            _ => 2,
+        let command = self.command_of(index);
+        let stage = match (&entry.status, &entry.step_status) {
+            _ if command.is_some() => Stage::UnderWay,
+            (RepairStatus::Processing, RepairStepStatus::Draining) => Stage::UnderWay,
+            (RepairStatus::Processing, RepairStepStatus::Watching) => {
+                let watched =
+                    operation.as_ref().is_ok_and(|operation| self.watched(entry, operation).is_some());
+                if watched { Stage::UnderWay } else { Stage::GoesOn }
+            }
+            (RepairStatus::Processing, _) => Stage::Waits,
+            _ => Stage::Queued,
         };
-        let first = place.is_some_and(|place| place.control_plane);
-        Case { index, entry, place, operation, rank: (stage, !first, index) }
+        Case { index, entry, place, operation, command, stage }
+    }
+
+    /// Until when the machine's health is watched after a command; `None`: that is over.
+    fn watched(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
+        let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
+        let until = later(since(entry), watch);
+        // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
+        (!watch.is_zero() && until >= self.now).then_some(until)
     }
 
     fn turn(
@@ -206,27 +255,28 @@ impl<'a> View<'a> {
         taken: &mut Taken<'a>,
         rebooting: &BTreeSet<&str>,
     ) -> (Next, Option<Obstacle>) {
-        let active = is_active(case.entry);
         let rival = taken.rival(case, rebooting);
-        // What is under way holds its place whatever else is said of it.
-        if active {
-            taken.take(case);
+        match case.stage {
+            Stage::UnderWay => taken.take(case),
+            Stage::GoesOn => taken.occupy(case),
+            Stage::Waits | Stage::Queued => {}
         }
-        if let Some(record) = self.command_of(case.index) {
-            taken.take(case);
+        if let Some(record) = case.command {
             let next = Next::Execute { step: case.entry.step };
             return (next, Some(Obstacle::CommandRuns { record }));
         }
         let operation = match &case.operation {
             Ok(operation) => *operation,
-            Err(obstacle) => return self.without_operation(case, obstacle),
+            Err(obstacle) => return without_operation(case, obstacle),
         };
         if self.health(case, operation) == Some(Health::Healthy) {
             return self.succeed(case.index, operation);
         }
         match (&case.entry.status, &case.entry.step_status) {
             (RepairStatus::Processing, RepairStepStatus::Draining) => self.draining(case, operation, rival),
-            (RepairStatus::Processing, RepairStepStatus::Watching) => self.watching(case, operation, rival),
+            (RepairStatus::Processing, RepairStepStatus::Watching) => {
+                self.watching(case, operation, rival, taken)
+            }
             _ => self.waiting(case, operation, rival, taken),
         }
     }
@@ -236,18 +286,6 @@ impl<'a> View<'a> {
             Some(_) => self.live.health.get(&case.index).copied(),
             None => Some(Health::Unhealthy),
         }
-    }
-
-    fn without_operation(&self, case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obstacle>) {
-        let draining = is_active(case.entry) && case.entry.step_status == RepairStepStatus::Draining;
-        if !draining {
-            return (Next::Execute { step: case.entry.step }, Some(obstacle.clone()));
-        }
-        let why = match obstacle {
-            Obstacle::Missing(missing) => Abandoned::Missing(missing.clone()),
-            other => Abandoned::Unusable { why: other.to_string() },
-        };
-        (Next::Abandon(why), None)
     }
 
     fn succeed(&self, index: i64, operation: &RepairOperation) -> (Next, Option<Obstacle>) {
@@ -301,11 +339,12 @@ impl<'a> View<'a> {
         }
         let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
         let until = later(since(case.entry), limit);
-        let waits = match self.live.drains.get(&case.index) {
+        let (until, waits) = match self.live.drains.get(&case.index) {
             Some(Drain::Done) => return self.execute(case, operation, step),
             Some(Drain::Failed { why }) => return abandon(Abandoned::Impossible { why: why.clone() }),
-            Some(Drain::Runs { waits }) => waits.clone(),
-            None => None,
+            Some(Drain::Unseen { until: looked }) => (until.max(*looked), None),
+            Some(Drain::Runs { waits }) => (until, waits.clone()),
+            None => (until, None),
         };
         if until < self.now {
             return abandon(Abandoned::Timeout { waits });
@@ -318,18 +357,20 @@ impl<'a> View<'a> {
         case: &Case<'a>,
         operation: &RepairOperation,
         rival: Option<Obstacle>,
+        taken: &mut Taken<'a>,
     ) -> (Next, Option<Obstacle>) {
-        let watch = operation.step(case.entry.step).map_or(Duration::ZERO, |step| step.watch);
-        let until = later(since(case.entry), watch);
-        let step = case.entry.step + 1;
-        let (next, obstacle) = self.begin(case, operation, step);
-        // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
-        let over = watch.is_zero() || until < self.now;
-        if !over {
+        let (next, obstacle) = self.begin(case, operation, case.entry.step + 1);
+        if let Some(until) = self.watched(case.entry, operation) {
             return (next, Some(Obstacle::Watching { until }));
         }
-        let rival = rival.filter(|_| !matches!(next, Next::Fail(_)));
-        (next, rival.or(obstacle))
+        if matches!(next, Next::Fail(_)) {
+            // Until that is done its machine is being repaired, unless that may take for ever.
+            if !obstacle.as_ref().is_some_and(frees_slot) {
+                taken.take(case);
+            }
+            return (next, obstacle);
+        }
+        self.go_on(case, (next, obstacle), rival, taken)
     }
 
     fn waiting(
@@ -340,8 +381,10 @@ impl<'a> View<'a> {
         taken: &mut Taken<'a>,
     ) -> (Next, Option<Obstacle>) {
         let (next, obstacle) = self.begin(case, operation, case.entry.step);
+        let awaited = self.live.reports_awaited.filter(|_| case.stage == Stage::Queued);
+        let awaited = awaited.map(|until| Obstacle::ReportsAwaited { until });
         if matches!(next, Next::Fail(_)) {
-            return (next, obstacle);
+            return (next, obstacle.or(awaited));
         }
         let back_off = case
             .entry
@@ -351,12 +394,19 @@ impl<'a> View<'a> {
             let why = self.queue.kept_of(case.index).and_then(|kept| kept.drain.clone());
             return (next, Some(Obstacle::BackOff { until, count: case.entry.drain_backoff_count, why }));
         }
-        // What no time mends holds no slot.
-        if let Some(obstacle) = obstacle.as_ref().filter(|obstacle| {
-            use Obstacle::{Disabled, Held, NoHost, NoKubernetes};
-            matches!(obstacle, Disabled | Held { .. } | NoKubernetes | NoHost)
-        }) {
-            return (next, Some(obstacle.clone()));
+        self.go_on(case, (next, obstacle), awaited.or(rival), taken)
+    }
+
+    /// Takes a slot for the next step of an entry that holds none.
+    fn go_on(
+        &self,
+        case: &Case<'a>,
+        (next, obstacle): (Next, Option<Obstacle>),
+        rival: Option<Obstacle>,
+        taken: &mut Taken<'a>,
+    ) -> (Next, Option<Obstacle>) {
+        if obstacle.as_ref().is_some_and(frees_slot) {
+            return (next, obstacle);
         }
         if let Some(rival) = rival {
             return (next, Some(rival));
@@ -416,11 +466,14 @@ impl<'a> View<'a> {
 }
 
 impl<'a> Taken<'a> {
+    /// The entry holds a slot; at most once each.
     fn take(&mut self, case: &Case<'a>) {
-        if self.machines.get(case.entry.address.as_str()) == Some(&case.index) {
-            return;
-        }
         self.slots = self.slots.saturating_add(1);
+        self.occupy(case);
+    }
+
+    /// The entry has its machine to itself, and is the control plane node that is worked on.
+    fn occupy(&mut self, case: &Case<'a>) {
         self.machines.entry(&case.entry.address).or_insert(case.index);
         if case.place.is_some_and(|place| place.control_plane) && self.api_server.is_none() {
             self.api_server = Some(&case.entry.address);
@@ -445,13 +498,36 @@ impl<'a> Taken<'a> {
     }
 }
 
+/// What comes next for an entry whose operation is not known: it holds no slot.
+fn without_operation(case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obstacle>) {
+    let step = match (&case.entry.status, &case.entry.step_status) {
+        (RepairStatus::Processing, RepairStepStatus::Draining) => {
+            let why = match obstacle {
+                Obstacle::Missing(missing) => Abandoned::Missing(missing.clone()),
+                other => Abandoned::Unusable { why: other.to_string() },
+            };
+            return (Next::Abandon(why), None);
+        }
+        // Its own step was done.
+        (RepairStatus::Processing, RepairStepStatus::Watching) => case.entry.step + 1,
+        _ => case.entry.step,
+    };
+    (Next::Execute { step }, Some(obstacle.clone()))
+}
+
+/// Whether no time mends it, so that others may have the entry's slot.
+fn frees_slot(obstacle: &Obstacle) -> bool {
+    use Obstacle::{Disabled, Held, NoHost, NoKubernetes};
+    matches!(obstacle, Disabled | Held { .. } | NoKubernetes | NoHost)
+}
+
 /// A time after another; the end of time when there is none.
 pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
 }
 
 /// When the entry's last transition was; the beginning of time when it does not say.
-fn since(entry: &RepairQueueEntry) -> OffsetDateTime {
+pub(crate) fn since(entry: &RepairQueueEntry) -> OffsetDateTime {
     entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 

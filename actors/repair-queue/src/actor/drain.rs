@@ -3,6 +3,9 @@
 //! Guarantees: before the cordon nothing is changed, and nothing at all when a job runs or a protected pod may not go; a pod
 //! is judged by its uid, so that one which came back under the same name is another. It ends by itself only with an answer;
 //! how long it may take is the brain's to say.
+//!
+//! One that an earlier leader began is looked at first. If that leader cordoned the node, its dry run was done: what is left of
+//! the pods is evicted, and nothing is done when nothing is left. If it did not come to that, the drain begins anew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use madako_messages::kubernetes::drain::{
     DrainNews, Treatment, Unfinished, running_job, treatment, unfinished,
 };
-use madako_messages::kubernetes::{Eviction, Kubernetes, KubernetesError, Pod, PodId};
+use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId};
 use madako_messages::repair::config::RepairConfig;
 
 use super::permits::Permits;
@@ -25,8 +28,20 @@ pub(super) struct Order {
     pub(super) permits: Permits,
     pub(super) node: String,
     pub(super) config: Arc<RepairConfig>,
-    /// Whether the drain was begun by an earlier leader: it may have cordoned the node already.
+    /// Whether the drain was begun by an earlier leader: it may have cordoned the node already, and evicted some of its pods.
     pub(super) resumed: bool,
+    /// Whether its time was over before that: it is looked at, and nothing is changed.
+    pub(super) late: bool,
+}
+
+/// How far a drain is.
+enum Found {
+    /// Nothing was changed yet.
+    Uncordoned,
+    /// The node is cordoned by us, and pods are left.
+    Begun,
+    /// The node is cordoned by us, and only what stays is left.
+    Done,
 }
 
 /// Why a drain ended early.
@@ -51,8 +66,16 @@ impl Order {
     }
 
     async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
+        let found = if self.resumed { self.first_look(tell).await? } else { Found::Uncordoned };
+        if matches!(found, Found::Done) {
+            return Ok(());
+        }
+        if self.late {
+            // The brain has heard what is left, and gives it up.
+            std::future::pending::<()>().await;
+        }
         let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
-        if !self.resumed {
+        if matches!(found, Found::Uncordoned) {
             self.dry_run(&protected).await?;
         }
         self.kubernetes.cordon(&self.permits.get().await, &self.node).await?;
@@ -75,6 +98,33 @@ impl Order {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// How far the earlier leader came. While the API does not answer that is asked again, for as long as the brain waits.
+    async fn first_look(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<Found, Stop> {
+        loop {
+            match self.look().await {
+                Ok((found, waits)) => {
+                    if let Some(waits) = waits {
+                        tell(DrainNews::Waits(waits));
+                    }
+                    return Ok(found);
+                }
+                Err(KubernetesError::Unavailable { .. }) => tokio::time::sleep(POLL).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(Found, Option<String>), KubernetesError> {
+        let nodes = self.kubernetes.nodes().await?;
+        let ours = |node: &KubeNode| node.name == self.node && node.unschedulable && node.is_cordoned_by_us();
+        if !nodes.iter().any(ours) {
+            return Ok((Found::Uncordoned, Some("the node is not cordoned".to_owned())));
+        }
+        let left = unfinished(&self.kubernetes.pods_on(&self.node).await?);
+        let found = if left.is_some() { Found::Begun } else { Found::Done };
+        Ok((found, left.map(|left| left.to_string())))
     }
 
     /// Whether everything could go. Pods that are deleted in the end never refuse.

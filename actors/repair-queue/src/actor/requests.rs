@@ -5,16 +5,20 @@ use std::sync::Arc;
 use madako_messages::event::Event;
 use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{REQUESTS, RepairState, Then, telemetry};
+use super::{FIRST_REPORTS_POLLS, REQUESTS, RepairState, Then, telemetry};
 use crate::news::Told;
 use crate::requests;
+use crate::round::later;
 
 /// The newest reports, and what was told of them.
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) newest: Option<Arc<Reports>>,
+    /// Whether any were judged: what they say of racks is in the store, or is written before anything begins.
+    judged: bool,
     told: Told,
 }
 
@@ -28,6 +32,21 @@ impl RepairState {
         telemetry::racks_held(requests::racks_held(state, hold));
     }
 
+    /// Until when entries that were not begun wait for the registry's first reports; `None`: not, or not any more.
+    ///
+    /// A rack may have failed while nobody led, and only the reports tell. They are waited for where they may hold a rack
+    /// and the registry is asked for them, and no longer than for [`FIRST_REPORTS_POLLS`]: a registry that stays away must
+    /// not block what an operator asked for.
+    pub(super) fn reports_awaited(&self, state: &ClusterState) -> Option<OffsetDateTime> {
+        let asked = !state.auto_repair_disabled && state.reports_query().is_some();
+        if self.requests.judged || !asked || self.given.hold.is_none() {
+            return None;
+        }
+        let (began, since) = self.began;
+        let most = self.given.interval * FIRST_REPORTS_POLLS;
+        (since.elapsed() < most).then(|| later(began, most))
+    }
+
     /// Judges the newest reports. Whether something of that is to be written, which comes first: a rack must be known to
     /// be held before anything begins in it.
     pub(super) fn request(&mut self, state: &ClusterState) -> bool {
@@ -36,6 +55,7 @@ impl RepairState {
         let Some(decision) = requests::decide(state, &reports, hold, interval, Instant::now()) else {
             return false;
         };
+        self.requests.judged = true;
         telemetry::refused(&decision);
         let mut news = self.requests.told.news(&decision);
         if state.auto_repair_disabled {

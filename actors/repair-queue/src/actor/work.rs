@@ -1,4 +1,4 @@
-//! What runs beside the mailbox: the command, the health checks, the drains.
+//! What runs beside the mailbox, health checks aside: the command and the drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -8,21 +8,15 @@ use madako_messages::actors::RepairMessage;
 use madako_messages::feed::Task;
 use madako_messages::invariants::repair::is_active;
 use madako_messages::kubernetes::drain::DrainNews;
-use madako_messages::repair::RepairStepStatus;
-use madako_messages::repair::command::{CommandEnd, HealthAnswer};
+use madako_messages::repair::command::CommandEnd;
 use madako_messages::repair::config::RepairOperation;
-use madako_messages::repair::queue::RepairQueue;
+use madako_messages::repair::queue::Item;
+use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
-use super::{Announced, RepairState, command, drain, telemetry};
-use crate::round::{Drain, Health, places};
-
-/// Health checks at one time: each is a process on this host that mostly waits for a machine.
-const CHECKS_AT_ONCE: usize = 16;
-
-/// A health is known for this many rounds.
-const FRESH_ROUNDS: u32 = 2;
+use super::{Announced, FIRST_LOOK, RepairState, command, drain, telemetry};
+use crate::round::{Drain, later, places, since};
 
 /// The command that runs.
 pub(super) struct Running {
@@ -41,62 +35,12 @@ pub(super) struct Draining {
     _task: Option<Task>,
 }
 
-/// Health checks: what they said, which run, and which were asked for in this round.
-#[derive(Default)]
-pub(super) struct Checks {
-    known: BTreeMap<i64, Known>,
-    running: BTreeMap<i64, Check>,
-    /// The entry's revision at the last check of this round: it is not asked twice.
-    asked: BTreeMap<i64, i64>,
-}
-
-struct Known {
-    revision: i64,
-    since: Instant,
-    health: Health,
-}
-
-struct Check {
-    number: u64,
-    revision: i64,
-    since: Instant,
-    _task: Task,
-}
-
-impl Checks {
-    /// Everybody is asked again.
-    pub(super) fn new_round(&mut self) {
-        self.asked.clear();
-    }
-
-    /// What is known of entries that did not change since they were asked, and that is not too old.
-    pub(super) fn fresh(&self, queue: &RepairQueue, interval: Duration) -> BTreeMap<i64, Health> {
-        self.known
-            .iter()
-            .filter(|(index, known)| {
-                known.since.elapsed() <= interval * FRESH_ROUNDS
-                    && queue.entries.get(index).is_some_and(|item| item.revision == known.revision)
-            })
-            .map(|(index, known)| (*index, known.health))
-            .collect()
-    }
-}
-
 impl RepairState {
     /// Ends what the store says is not to go on.
     pub(super) fn clear(&mut self, state: &ClusterState) {
         let queue = &state.repair;
-        let unfinished = |index: &i64| queue.entries.get(index).is_some_and(|item| !item.value.is_finished());
-        self.checks.known.retain(|index, _| unfinished(index));
-        self.checks.asked.retain(|index, _| unfinished(index));
-        self.checks.running.retain(|index, check| {
-            queue.entries.get(index).is_some_and(|item| item.revision == check.revision)
-        });
-        let draining = |index: &i64| {
-            queue.entries.get(index).is_some_and(|item| {
-                is_active(&item.value) && item.value.step_status == RepairStepStatus::Draining
-            })
-        };
+        self.checks.clear(queue, self.given.interval);
+        let draining = |index: &i64| queue.entries.get(index).is_some_and(|item| is_drained(&item.value));
         let before = self.drains.len();
         self.drains.retain(|index, _| draining(index));
         self.begun.retain(draining);
@@ -122,7 +66,11 @@ impl RepairState {
         self.held.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
     }
 
-    fn operation<'s>(&self, state: &'s ClusterState, index: i64) -> Option<(&'s RepairOperation, &'s str)> {
+    pub(super) fn operation<'s>(
+        &self,
+        state: &'s ClusterState,
+        index: i64,
+    ) -> Option<(&'s RepairOperation, &'s str)> {
         let entry = &state.repair.entries.get(&index)?.value;
         let operation = state.repair_config.as_ref()?.of(entry).ok()?;
         Some((operation, &entry.address))
@@ -194,49 +142,22 @@ impl RepairState {
         self.ended = Some((running.announced.index, record, end));
     }
 
-    /// Asks for the health of every unfinished entry that is not known well enough.
-    pub(super) fn start_checks(&mut self, state: &ClusterState) {
-        let Some(host) = self.given.host.clone() else { return };
-        let commanded = self.running.as_ref().map(|running| running.announced.index);
-        for (index, item) in &state.repair.entries {
-            if self.checks.running.len() >= CHECKS_AT_ONCE {
-                return;
-            }
-            let asked = self.checks.asked.get(index) == Some(&item.revision);
-            let unfinished = !item.value.is_finished() && !item.value.deleted;
-            if asked || !unfinished || commanded == Some(*index) || self.checks.running.contains_key(index) {
-                continue;
-            }
-            let Some((operation, address)) = self.operation(state, *index) else { continue };
-            let Some(command) = &operation.health_check else { continue };
-            let (words, deadline) = (command.for_machine(address), command.timeout);
-            let number = self.take_number();
-            let (index, actor) = (*index, self.myself.clone());
-            let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
-            let task = Task::start(async move {
-                let health = check.await;
-                // The actor is gone: nobody wants the answer.
-                let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
-            });
-            self.checks.asked.insert(index, item.revision);
-            let check = Check { number, revision: item.revision, since: Instant::now(), _task: task };
-            self.checks.running.insert(index, check);
+    /// How far drains are, those too that nobody looked at yet.
+    pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
+        let mut seen: BTreeMap<i64, Drain> =
+            self.drains.iter().map(|(index, drain)| (*index, drain.state.clone())).collect();
+        let entries = state.repair.entries.iter();
+        let taken_over =
+            entries.filter(|(index, item)| is_drained(&item.value) && !self.begun.contains(index));
+        for (index, _) in taken_over {
+            seen.entry(*index).or_insert_with(|| self.unseen());
         }
+        seen
     }
 
-    pub(super) fn checked(&mut self, index: i64, number: u64, answer: Option<HealthAnswer>) {
-        if self.checks.running.get(&index).is_none_or(|check| check.number != number) {
-            return;
-        }
-        let Some(check) = self.checks.running.remove(&index) else { return };
-        telemetry::checked(answer.as_ref());
-        let Some(answer) = answer else { return };
-        let health = if answer == HealthAnswer::Healthy { Health::Healthy } else { Health::Unhealthy };
-        if let HealthAnswer::Failed(why) = &answer {
-            tracing::debug!(entry = index, why, "a health check failed");
-        }
-        // Known as of when it was asked: what it saw may be as old.
-        self.checks.known.insert(index, Known { revision: check.revision, since: check.since, health });
+    /// A drain that was taken over from an earlier leader.
+    fn unseen(&self) -> Drain {
+        Drain::Unseen { until: later(self.began.0, FIRST_LOOK) }
     }
 
     /// Starts the drains that the store announces and nobody carries out.
@@ -245,35 +166,34 @@ impl RepairState {
         else {
             return;
         };
-        let draining: Vec<(i64, String)> = state
+        let draining: Vec<(i64, Arc<Item<RepairQueueEntry>>)> = state
             .repair
             .entries
             .iter()
-            .filter(|(index, item)| {
-                is_active(&item.value)
-                    && item.value.step_status == RepairStepStatus::Draining
-                    && !self.drains.contains_key(index)
-            })
-            .map(|(index, item)| (*index, item.value.address.clone()))
+            .filter(|(index, item)| is_drained(&item.value) && !self.drains.contains_key(index))
+            .map(|(index, item)| (*index, Arc::clone(item)))
             .collect();
         if draining.is_empty() {
             return;
         }
         let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
         let nodes: BTreeSet<String> = self.drains.values().map(|drain| drain.node.clone()).collect();
-        for (index, address) in draining {
-            let Some(place) = places.get(address.as_str()) else { continue };
+        let now = self.given.clock.now();
+        for (index, item) in draining {
+            let Some(place) = places.get(item.value.address.as_str()) else { continue };
             let node = place.name.to_owned();
             if nodes.contains(&node) || self.cordons.is_uncordoned(&node) {
                 continue;
             }
             let number = self.take_number();
+            let resumed = !self.begun.contains(&index);
             let order = drain::Order {
                 kubernetes: Arc::clone(&kubernetes),
                 permits: self.permits(),
                 node: node.clone(),
                 config: Arc::clone(&config),
-                resumed: !self.begun.contains(&index),
+                resumed,
+                late: resumed && later(since(&item.value), config.eviction_timeout) < now,
             };
             let actor = self.myself.clone();
             let task = Task::start(async move {
@@ -283,7 +203,7 @@ impl RepairState {
                 };
                 order.carry_out(tell).await;
             });
-            let state = Drain::Runs { waits: None };
+            let state = if resumed { self.unseen() } else { Drain::Runs { waits: None } };
             self.drains.insert(index, Draining { number, node, state, _task: Some(task) });
         }
     }
@@ -296,4 +216,9 @@ impl RepairState {
             DrainNews::Failed(why) => Drain::Failed { why },
         };
     }
+}
+
+/// Whether an entry says that its node is being drained.
+fn is_drained(entry: &RepairQueueEntry) -> bool {
+    is_active(entry) && entry.step_status == RepairStepStatus::Draining
 }

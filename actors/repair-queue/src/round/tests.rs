@@ -203,7 +203,115 @@ fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
     assert_eq!(outlooks[&0].1, held);
     assert_eq!(outlooks[&1].0, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));
     assert_eq!(outlooks[&2], (Next::Fail(Failure::NoStepLeft { step: 2 }), held));
-    assert_eq!(due(&outlooks), [1], "two are under way: the fourth has no slot");
+    assert_eq!(due(&outlooks), [1, 3], "the third cannot go on, and its slot is the fourth's");
+}
+
+/// A first step that is watched for 100 s, and a second that drains.
+const DRAINS_LATER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures": [{"machine_types": ["t"],
+    "repair_operations": [{"operation": "unreachable", "health_check_command": ["check"], "repair_steps": [
+        {"repair_command": ["reset"], "watch_seconds": 100}, {"repair_command": ["reinstall"], "need_drain": true}]}]}]}"#;
+
+/// What keeps an entry from going on, and how it comes to that.
+type Stop = (&'static str, fn(&mut Store, &mut Beside));
+
+const STOPS: [Stop; 4] = [
+    ("rack-held", |_, beside| beside.held.extend(["w", "a"].map(|it| (it.to_owned(), "3".to_owned())))),
+    ("no-kubernetes", |_, beside| beside.live.kubernetes = false),
+    ("missing", |store, _| {
+        let without = DRAINS_LATER.replace("\"unreachable\"", "\"plain\"");
+        store.configure(&["a", "b", "c"], &["w", "x", "y"], &without);
+    }),
+    ("no-host", |_, beside| beside.live.host = false),
+];
+
+/// One entry whose watch has been over for a while, and others.
+fn watched(address: &str, others: &[RepairQueueEntry], stop: &Stop) -> (Store, Beside) {
+    let mut store = store(&[processing(0, address, 0, Watching, 500)]);
+    store.configure(&["a", "b", "c"], &["w", "x", "y"], DRAINS_LATER);
+    for entry in others {
+        store.entry(entry);
+    }
+    let mut beside = beside(&store);
+    stop.1(&mut store, &mut beside);
+    (store, beside)
+}
+
+#[test]
+fn who_cannot_go_on_after_a_watch_gives_its_slot_to_others() {
+    for stop in &STOPS {
+        let other = RepairQueueEntry { step: 1, ..processing(1, "outside", 0, Draining, 1) };
+        let queued =
+            RepairQueueEntry { operation: "unreachable".to_owned(), ..queued(1, "x", "unreachable") };
+        let other = if stop.0 == "no-host" { other } else { queued };
+        let (store, beside) = watched("w", &[other], stop);
+        let outlooks = look_with(&store, &beside);
+        assert_eq!(outlooks[&0].1.as_ref().map(Obstacle::name), Some(stop.0));
+        let slots = outlooks[&1].1.as_ref().is_some_and(|obstacle| obstacle.name() == "slots");
+        assert!(!slots, "{}: {outlooks:?}", stop.0);
+        let begins = ["rack-held", "no-kubernetes"].contains(&stop.0);
+        assert_eq!(due(&outlooks), if begins { vec![1] } else { vec![] }, "{}", stop.0);
+    }
+}
+
+#[test]
+fn who_cannot_go_on_keeps_its_machine_and_its_place_as_an_api_server() {
+    for stop in &STOPS[..2] {
+        let (store, beside) =
+            watched("a", &[queued(1, "a", "unreachable"), queued(2, "b", "unreachable")], stop);
+        let outlooks = look_with(&store, &beside);
+        let same = Obstacle::SameMachine { index: 0 };
+        let expected = if stop.0 == "rack-held" { Obstacle::Held { rack: "3".to_owned() } } else { same };
+        assert_eq!(outlooks[&1].1, Some(expected));
+        assert_eq!(outlooks[&2].1, Some(Obstacle::ApiServerRepaired { address: "a".to_owned() }));
+        assert_eq!(due(&outlooks), [0_i64; 0], "{}", stop.0);
+    }
+}
+
+#[test]
+fn who_can_go_on_again_comes_first_and_not_beside_as_many_as_may() {
+    let entries = [processing(1, "x", 0, Watching, 10), queued(2, "y", "unreachable")];
+    let (store, beside) = watched("w", &entries, &("", |_, _| {}));
+    let outlooks = look_with(&store, &beside);
+    assert_eq!(outlooks[&0], (Next::Drain { step: 1 }, Some(Obstacle::Slots { maximum: 1 })));
+    assert!(matches!(outlooks[&1].1, Some(Obstacle::Watching { .. })));
+    let (store, beside) = watched("w", &entries[1..], &("", |_, _| {}));
+    let outlooks = look_with(&store, &beside);
+    assert_eq!(due(&outlooks), [0]);
+    assert_eq!(outlooks[&2].1, Some(Obstacle::Slots { maximum: 1 }));
+}
+
+#[test]
+fn the_step_that_would_come_is_named_also_when_its_operation_is_gone() {
+    let gone = |entry| RepairQueueEntry { operation: "gone".to_owned(), ..entry };
+    for (entry, step) in [
+        (processing(0, "w", 0, Watching, 1), 1),
+        (processing(0, "w", 1, Waiting, 1), 1),
+        (queued(0, "w", "plain"), 0),
+    ] {
+        let (next, obstacle) = look_at(&store(&[gone(entry)]))[&0].clone();
+        assert_eq!(next, Next::Execute { step });
+        assert!(matches!(obstacle, Some(Obstacle::Missing(_))), "{obstacle:?}");
+    }
+}
+
+#[test]
+fn nothing_new_begins_before_the_registry_could_say_which_racks_failed() {
+    let store = store(&[
+        queued(0, "w", "plain"),
+        queued(1, "x", "empty"),
+        processing(2, "y", 0, Waiting, 1),
+        queued(3, "z", "plain"),
+    ]);
+    let mut beside = beside(&store);
+    let until = NOW + time::Duration::seconds(30);
+    beside.live.reports_awaited = Some(until);
+    let outlooks = look_with(&store, &beside);
+    assert_eq!(due(&outlooks), [2], "what was begun goes on");
+    for index in [0, 1, 3] {
+        assert_eq!(outlooks[&index].1, Some(Obstacle::ReportsAwaited { until }));
+    }
+    beside.live.health.insert(0, Health::Healthy);
+    assert_eq!(look_with(&store, &beside)[&0], (Next::Succeed { command: true }, None));
 }
 
 #[test]
@@ -245,6 +353,12 @@ fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
         (Next::Abandon(Abandoned::Impossible { why }), None)
     );
     assert_eq!(draining(1, None, "outside"), (Next::Execute { step: 0 }, None), "it left the cluster");
+    // One that was taken over may have ended before its time-out: it is looked at first, but not for ever.
+    let unseen = |seconds| Some(Drain::Unseen { until: NOW + time::Duration::seconds(seconds) });
+    let waits = Obstacle::Draining { until, waits: None };
+    assert_eq!(draining(61, unseen(10), "w"), (Next::Execute { step: 0 }, Some(waits.clone())));
+    assert_eq!(draining(50, unseen(-10), "w"), (Next::Execute { step: 0 }, Some(waits)));
+    assert_eq!(draining(61, unseen(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits: None }));
 }
 
 #[test]

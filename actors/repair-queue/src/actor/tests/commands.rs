@@ -305,3 +305,55 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         assert_eq!(status, expected, "{told:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn however_slow_the_checks_are_every_machine_is_asked_in_turn() {
+    let addresses: Vec<String> = (0..60).map(|number| format!("m{number}")).collect();
+    let entries: Vec<_> = (0_i64..).zip(&addresses).map(|(index, it)| queued(index, it, "plain")).collect();
+    let mut world = world(&entries).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    // Twice an interval: the first sixteen are due again when they have answered.
+    world.host.0.lock().unwrap().does.insert("check".to_owned(), Does::Takes(Duration::from_secs(20)));
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(4 * 20 * 3 + 10)).await;
+    let checked = world.host.0.lock().unwrap().checked.clone();
+    assert_eq!(checked.len(), 60, "{checked:?}");
+    assert!(checked.values().all(|count| (2..=4).contains(count)), "{checked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers() {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    {
+        let mut host = world.host.0.lock().unwrap();
+        host.does.insert("check".to_owned(), Does::Takes(Duration::from_secs(45)));
+        host.cured.insert("w".to_owned());
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    world.until_status(1, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset w", "reset x", "celebrate w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_go_on_lets_others_be_repaired_and_goes_on_later() {
+    // Two may be repaired at a time: the watch of the first two ends while their operation is gone.
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "y", "later")]).await;
+    let gone = crate::testing::REPAIR.replace("\"plain\"", "\"later\"");
+    world.begin().await;
+    world
+        .until("two watches", |state| {
+            (0..2).all(|index| state.repair.entries[&index].value.step_status == RepairStepStatus::Watching)
+                && state.repair.records.unfinished.is_empty()
+        })
+        .await;
+    world.host.0.lock().unwrap().cured.insert("y".to_owned());
+    world.change(|store| store.configure(&["a"], &["w", "x", "y"], &gone));
+    world.until_status(2, RepairStatus::Succeeded).await;
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(world.ran(), ["reset w", "reset x", "reset y", "celebrate y"]);
+    assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
+    world.change(|store| store.configure(&["a"], &["w", "x", "y"], crate::testing::REPAIR));
+    world.until_status(0, RepairStatus::Failed).await;
+    world.until_status(1, RepairStatus::Failed).await;
+}

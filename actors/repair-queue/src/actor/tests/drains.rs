@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use madako_messages::keys;
-use madako_messages::kubernetes::KubernetesError;
+use madako_messages::kubernetes::{ANNOTATION_REBOOT, KubeNode, KubernetesError};
 use madako_messages::repair::{RepairStatus, RepairStepStatus};
+use madako_messages::state::ClusterState;
+use tokio::time::Instant;
 
 use super::world::{World, pod};
-use crate::testing::{Store, queued};
+use crate::testing::{Store, processing, queued};
 
 async fn world() -> World {
     let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
@@ -114,18 +116,128 @@ async fn a_job_is_waited_for_and_a_pod_that_never_ends_gives_the_drain_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_down_for_an_hour_or_refuses_leaves_the_node_undrained_and_unrepaired() {
+async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_the_node_unrepaired_and_others_go_on()
+ {
     let unavailable = KubernetesError::Unavailable { what: "pods".into(), why: "connection refused".into() };
     let refused = KubernetesError::Refused { what: "pods".into(), status: 403, why: "forbidden".into() };
-    for error in [unavailable, refused] {
+    let hour = Duration::from_secs(3_600);
+    // An eviction may take 60 s here: three slow answers are more than that, and the cordon would be the fourth call.
+    for (why, error, takes) in [
+        ("pods: the API server did not answer: connection refused", Some(unavailable), Duration::ZERO),
+        ("pods: the API server refused with 403: forbidden", Some(refused), Duration::ZERO),
+        ("draining timed out", None, Duration::from_secs(25)),
+        ("draining timed out", None, hour),
+    ] {
         let mut world = world().await;
-        world.kubernetes.0.lock().unwrap().down = Some(error);
+        world.change(|store| store.entry(&queued(1, "x", "plain")));
+        world.host.0.lock().unwrap().cured.insert("x".to_owned());
+        {
+            let mut kubernetes = world.kubernetes.0.lock().unwrap();
+            kubernetes.down = error;
+            kubernetes.takes = takes;
+        }
         world.begin().await;
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
-        assert_eq!(world.ran(), [""; 0]);
-        assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
-        world.kubernetes.0.lock().unwrap().down = None;
+        world
+            .until("the drain to be given up", |state| {
+                state.repair.entries[&0].value.drain_backoff_count == 1
+            })
+            .await;
+        let entry = world.entry(0).unwrap();
+        assert_eq!((entry.status, entry.step_status), (RepairStatus::Processing, RepairStepStatus::Waiting));
+        let pause = entry.drain_backoff_expire.unwrap() - entry.last_transition_time.unwrap();
+        assert!((300..=600).contains(&pause.whole_seconds()), "{why}: {pause}");
+        let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
+        assert_eq!(told.unwrap().info, why);
+
+        tokio::time::sleep(hour).await;
+        let entry = world.entry(0).unwrap();
+        assert_eq!(entry.status, RepairStatus::Processing);
+        assert!(entry.drain_backoff_count >= 3, "{why}: {entry:?}");
+        assert_eq!(world.ran(), ["reset x", "celebrate x"], "{why}");
+        assert_eq!(world.entry(1).unwrap().status, RepairStatus::Succeeded);
+        let changed: Vec<_> = changes(&world).into_iter().filter(|call| !call.starts_with("try")).collect();
+        assert_eq!(changed, [""; 0], "{why}");
+        let checked = world.host.0.lock().unwrap().checked["w"];
+        assert!(checked >= 350, "{why}: health is asked each round, and was {checked} times");
+
+        {
+            let mut kubernetes = world.kubernetes.0.lock().unwrap();
+            kubernetes.down = None;
+            kubernetes.takes = Duration::ZERO;
+        }
         world.until_status(0, RepairStatus::Succeeded).await;
+        assert!(world.ran().contains(&"reset w".to_owned()), "{why}");
+    }
+}
+
+/// A drain that an earlier leader began `ago` seconds before; whether it came to the cordon.
+async fn taken_over(ago: i64, cordoned: bool) -> World {
+    let world = world().await;
+    world.change(|store| store.entry(&processing(0, "w", 0, RepairStepStatus::Draining, ago)));
+    let annotations = [(ANNOTATION_REBOOT.to_owned(), "true".to_owned())];
+    let node = KubeNode {
+        name: "node-w".to_owned(),
+        unschedulable: cordoned,
+        annotations: if cordoned { annotations.into() } else { Default::default() },
+        ..KubeNode::default()
+    };
+    world.kubernetes.0.lock().unwrap().nodes.insert("node-w".to_owned(), node);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_taken_over_before_its_cordon_begins_with_the_dry_run() {
+    let mut world = taken_over(1, false).await;
+    world.kubernetes.0.lock().unwrap().budget.insert("web".to_owned());
+    world.begin().await;
+    let given_up = |state: &ClusterState| state.repair.entries[&0].value.drain_backoff_count == 1;
+    world.until("the drain to be given up", given_up).await;
+    assert_eq!(changes(&world), ["try apps/web"]);
+    assert_eq!(world.ran(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_taken_over_after_its_cordon_goes_on_with_what_is_left() {
+    let mut world = taken_over(1, true).await;
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    uncordoned(&world).await;
+    assert_eq!(changes(&world), ["cordon node-w", "evict apps/web", "uncordon node-w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_has_ended_is_seen_before_its_time_out_gives_it_up() {
+    let mut world = taken_over(1_000, true).await;
+    {
+        let mut kubernetes = world.kubernetes.0.lock().unwrap();
+        kubernetes.pods.insert("node-w".to_owned(), vec![pod("log", "DaemonSet")]);
+        // Both reads take long, and are answered.
+        kubernetes.takes = Duration::from_secs(29);
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.history(), ["repair-execute completed", "repair-finish completed"]);
+    assert!(!changes(&world).contains(&"cordon node-w".to_owned()), "there is nothing to do");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_time_is_over_is_given_up_when_it_was_seen_or_cannot_be() {
+    let down = KubernetesError::Unavailable { what: "nodes".into(), why: "connection refused".into() };
+    for (down, cordoned, least) in [(None, true, 0), (None, false, 0), (Some(down), true, 60)] {
+        let mut world = taken_over(1_000, cordoned).await;
+        {
+            let mut kubernetes = world.kubernetes.0.lock().unwrap();
+            kubernetes.stuck.insert("web".to_owned());
+            kubernetes.down = down;
+        }
+        let begun = Instant::now();
+        world.begin().await;
+        let given_up = |state: &ClusterState| state.repair.entries[&0].value.drain_backoff_count == 1;
+        world.until("the drain to be given up", given_up).await;
+        let took = begun.elapsed().as_secs();
+        assert!((least..least + 5).contains(&took), "given up after {took} s");
+        assert!(changes(&world).iter().all(|call| call == "uncordon node-w"), "{:?}", changes(&world));
+        assert_eq!(world.ran(), [""; 0]);
     }
 }
 

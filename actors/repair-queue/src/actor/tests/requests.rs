@@ -144,3 +144,58 @@ async fn a_rack_that_recovers_while_auto_repair_is_off_is_let_go_and_its_entries
     assert_eq!(world.ran(), ["reset 10.0.0.1"]);
     assert!(world.entry(0).is_none(), "nothing is added");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_hears_first_which_racks_failed_and_begins_nothing_in_them() {
+    let mut world = world(10).await;
+    for (index, address) in [(7, "10.0.0.1"), (8, "10.0.0.4")] {
+        world.change(|store| store.entry(&crate::testing::queued(index, address, "plain")));
+    }
+    world.begin().await;
+    // The registry takes its time.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(world.ran(), [""; 0]);
+    report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)]);
+    world.until_status(8, RepairStatus::Processing).await;
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(world.ran(), ["reset 10.0.0.4"]);
+    assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_stays_away_or_is_not_asked_blocks_no_repair() {
+    type Setting = fn(&mut World);
+    let settings: [(&str, Setting, u64); 5] = [
+        ("it stays away", |_| {}, 30),
+        ("it answers another question", |world| report(world, &[]), 30),
+        ("racks are not held", |world| world.arguments.hold = None, 0),
+        (
+            "auto-repair is off",
+            |world| world.change(|store| store.text(keys::AUTO_REPAIR_DISABLED, "true")),
+            0,
+        ),
+        (
+            "there is none",
+            |world| {
+                let key = keys::SABAKAN_URL.to_owned();
+                world.change(|store| store.write(&[madako_messages::store::Write::Delete { key }]));
+            },
+            0,
+        ),
+    ];
+    for (told, setting, least) in settings {
+        let mut world = world(10).await;
+        setting(&mut world);
+        world.change(|store| {
+            if told == "it answers another question" {
+                store.text(keys::SABAKAN_URL, "http://another");
+            }
+            store.entry(&crate::testing::queued(7, "10.0.0.1", "plain"));
+        });
+        let begun = Instant::now();
+        world.begin().await;
+        world.until_status(7, RepairStatus::Processing).await;
+        let took = begun.elapsed().as_secs();
+        assert!((least..least + 5).contains(&took), "{told}: it began after {took} s");
+    }
+}

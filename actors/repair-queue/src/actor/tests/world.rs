@@ -50,6 +50,8 @@ pub(super) struct HostState {
     /// Words of everything that was run, checks aside.
     pub(super) ran: Vec<Vec<String>>,
     pub(super) checks: usize,
+    /// Checks that ended, by machine.
+    pub(super) checked: BTreeMap<String, usize>,
     /// Machines whose check says so.
     pub(super) healthy: BTreeSet<String>,
     /// Machines that become healthy when `reset` was run on them.
@@ -112,6 +114,7 @@ impl Host for FakeHost {
         let mut state = self.0.lock().unwrap();
         if program == "check" {
             state.checks += 1;
+            *state.checked.entry(address.clone()).or_default() += 1;
             let healthy = state.healthy.contains(&address);
             return Ok(outcome(code, if healthy { "true\n" } else { "false\n" }));
         }
@@ -133,6 +136,8 @@ pub(super) struct KubeState {
     /// Names of pods that never end.
     pub(super) stuck: BTreeSet<String>,
     pub(super) down: Option<KubernetesError>,
+    /// How long each answer takes.
+    pub(super) takes: Duration,
     pub(super) calls: Vec<String>,
 }
 
@@ -140,9 +145,16 @@ pub(super) struct KubeState {
 pub(super) struct FakeKubernetes(pub(super) Mutex<KubeState>);
 
 impl FakeKubernetes {
-    fn ask(&self, call: String) -> Result<std::sync::MutexGuard<'_, KubeState>, KubernetesError> {
-        let mut state = self.0.lock().unwrap();
-        state.calls.push(call);
+    async fn ask(&self, call: String) -> Result<std::sync::MutexGuard<'_, KubeState>, KubernetesError> {
+        let takes = {
+            let mut state = self.0.lock().unwrap();
+            state.calls.push(call);
+            state.takes
+        };
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+        let state = self.0.lock().unwrap();
         match &state.down {
             Some(error) => Err(error.clone()),
             None => Ok(state),
@@ -153,20 +165,20 @@ impl FakeKubernetes {
 #[async_trait]
 impl Kubernetes for FakeKubernetes {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
-        Ok(self.ask("nodes".to_owned())?.nodes.values().cloned().collect())
+        Ok(self.ask("nodes".to_owned()).await?.nodes.values().cloned().collect())
     }
 
     async fn namespaces(&self, _: &str) -> Result<BTreeSet<String>, KubernetesError> {
-        Ok(self.ask("namespaces".to_owned())?.protected.clone())
+        Ok(self.ask("namespaces".to_owned()).await?.protected.clone())
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError> {
-        Ok(self.ask(format!("pods {node}"))?.pods.get(node).cloned().unwrap_or_default())
+        Ok(self.ask(format!("pods {node}")).await?.pods.get(node).cloned().unwrap_or_default())
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
-        let mut state = self.ask(format!("cordon {node}"))?;
+        let mut state = self.ask(format!("cordon {node}")).await?;
         let known = state.nodes.entry(node.to_owned()).or_default();
         node.clone_into(&mut known.name);
         let node = known;
@@ -177,7 +189,7 @@ impl Kubernetes for FakeKubernetes {
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
-        let mut state = self.ask(format!("uncordon {node}"))?;
+        let mut state = self.ask(format!("uncordon {node}")).await?;
         let node = state.nodes.entry(node.to_owned()).or_default();
         node.unschedulable = false;
         node.annotations.clear();
@@ -187,7 +199,7 @@ impl Kubernetes for FakeKubernetes {
     async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
         permit.check(Instant::now())?;
         let what = if dry_run { "try" } else { "evict" };
-        let mut state = self.ask(format!("{what} {pod}"))?;
+        let mut state = self.ask(format!("{what} {pod}")).await?;
         if state.budget.contains(&pod.name) {
             return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
         }
@@ -199,7 +211,7 @@ impl Kubernetes for FakeKubernetes {
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
         permit.check(Instant::now())?;
-        self.ask(format!("delete {pod}"))?.end(pod);
+        self.ask(format!("delete {pod}")).await?.end(pod);
         Ok(())
     }
 }
@@ -332,7 +344,7 @@ pub(super) struct World {
     pub(super) kubernetes: Arc<FakeKubernetes>,
     pub(super) events: Arc<Events>,
     pub(super) reported: Publisher<Arc<Reports>>,
-    arguments: RepairArguments,
+    pub(super) arguments: RepairArguments,
     actor: Option<ActorRef<Letter<madako_messages::actors::RepairMessage>>>,
 }
 

@@ -1,0 +1,284 @@
+//! Health checks: whose turn it is, which run, and what is believed of their answers.
+//!
+//! # Whose turn it is
+//! Every unfinished entry is asked once a round (one interval after it was asked last), and at once when it changed. At most
+//! [`CHECKS_AT_ONCE`] run; whoever was asked longest ago is next, those never asked before all. However slow the checks are,
+//! everybody is therefore asked in turn.
+//!
+//! # What is believed
+//! An answer's age counts from when it came, however long its check took. It is an answer for the state of the entry that the
+//! check was begun for: what was asked before a command says nothing about the time after it. It is believed for
+//! [`FRESH_ROUNDS`] rounds; beyond that while the entry's next check waits for its turn or runs, as with slow checks or many
+//! entries nothing newer can be known, but no longer than [`OLDEST_ANSWER`]. Of a machine that waits longer for its turn
+//! nothing is known until it is asked, and its entry is decided about when the answer comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::actors::RepairMessage;
+use madako_messages::feed::Task;
+use madako_messages::repair::command::HealthAnswer;
+use madako_messages::repair::config::COMMAND_TIMEOUT;
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::state::ClusterState;
+use tokio::time::Instant;
+
+use super::{RepairState, command, telemetry};
+use crate::round::Health;
+
+/// Health checks at one time: each is a process on this host that mostly waits for a machine.
+const CHECKS_AT_ONCE: usize = 16;
+
+/// An answer is believed for this many rounds at least: one until the next check, and one for that to end.
+const FRESH_ROUNDS: u32 = 2;
+
+/// No answer is believed longer than this, unless rounds are longer still: what two checks take, the one that holds the
+/// place and the entry's own, when their configuration sets no limit.
+const OLDEST_ANSWER: Duration = Duration::from_secs(2 * COMMAND_TIMEOUT.as_secs());
+
+/// Health checks: what they said, which run, and when each entry was asked last.
+#[derive(Default)]
+pub(super) struct Checks {
+    known: BTreeMap<i64, Known>,
+    running: BTreeMap<i64, Check>,
+    asked: BTreeMap<i64, Asked>,
+    /// Whose turn it would be, and for whom there was no place.
+    waiting: BTreeSet<i64>,
+    /// Counts what was asked: two entries may be asked at one moment of the clock.
+    count: u64,
+}
+
+struct Known {
+    revision: i64,
+    since: Instant,
+    health: Health,
+}
+
+struct Check {
+    number: u64,
+    revision: i64,
+    _task: Task,
+}
+
+/// When an entry was asked last, and at which of its revisions.
+#[derive(Clone, Copy)]
+struct Asked {
+    revision: i64,
+    since: Instant,
+    count: u64,
+}
+
+impl Asked {
+    /// When its next round is.
+    fn next(&self, interval: Duration) -> Instant {
+        self.since + interval
+    }
+}
+
+impl Checks {
+    /// Forgets who has ended and what is believed no longer, and ends checks of entries that changed.
+    pub(super) fn clear(&mut self, queue: &RepairQueue, interval: Duration) {
+        let now = Instant::now();
+        let same = |index: &i64, revision: i64| {
+            queue
+                .entries
+                .get(index)
+                .is_some_and(|item| item.revision == revision && !item.value.is_finished())
+        };
+        self.asked.retain(|index, _| queue.entries.get(index).is_some_and(|item| !item.value.is_finished()));
+        self.running.retain(|index, check| same(index, check.revision));
+        self.known.retain(|index, known| {
+            let age = now.saturating_duration_since(known.since);
+            let asked = self.running.contains_key(index) || self.waiting.contains(index);
+            let in_time = age <= interval * FRESH_ROUNDS || (asked && age <= OLDEST_ANSWER);
+            in_time && same(index, known.revision)
+        });
+    }
+
+    /// What is believed of the machines' health since [`Self::clear`].
+    pub(super) fn believed(&self) -> BTreeMap<i64, Health> {
+        self.known.iter().map(|(index, known)| (*index, known.health)).collect()
+    }
+
+    /// Who is asked now, and next, the longest unasked first, of those who can be asked (index and revision).
+    fn due(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
+        let now = Instant::now();
+        let asked = |index: &i64| self.asked.get(index);
+        let mut due: Vec<i64> = could
+            .iter()
+            .filter(|(index, _)| !self.running.contains_key(index))
+            .filter(|(index, revision)| {
+                asked(index).is_none_or(|asked| asked.revision != *revision || asked.next(interval) <= now)
+            })
+            .map(|(index, _)| *index)
+            .collect();
+        due.sort_by_key(|index| (asked(index).map(|asked| asked.count), *index));
+        due
+    }
+
+    /// How long until the next round of an entry is due that nothing else will lead to; `None`: nobody's.
+    pub(super) fn next(&self, interval: Duration) -> Option<Duration> {
+        let now = Instant::now();
+        let waiting = self.asked.iter().filter(|(index, _)| !self.running.contains_key(index));
+        let next = waiting.map(|(_, asked)| asked.next(interval)).filter(|next| *next > now).min()?;
+        Some(next - now)
+    }
+
+    fn begin(&mut self, index: i64, check: Check) {
+        self.count += 1;
+        let asked = Asked { revision: check.revision, since: Instant::now(), count: self.count };
+        self.asked.insert(index, asked);
+        self.running.insert(index, check);
+    }
+
+    fn answered(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
+        if self.running.get(&index).is_none_or(|check| check.number != number) {
+            return;
+        }
+        let Some(check) = self.running.remove(&index) else { return };
+        telemetry::checked(answer);
+        let Some(answer) = answer else { return };
+        let health = if *answer == HealthAnswer::Healthy { Health::Healthy } else { Health::Unhealthy };
+        if let HealthAnswer::Failed(why) = answer {
+            tracing::debug!(entry = index, why, "a health check failed");
+        }
+        self.known.insert(index, Known { revision: check.revision, since: Instant::now(), health });
+    }
+}
+
+impl RepairState {
+    /// Asks for the health of every unfinished entry whose turn it is.
+    pub(super) fn start_checks(&mut self, state: &ClusterState) {
+        let Some(host) = self.given.host.clone() else { return };
+        let commanded = self.running.as_ref().map(|running| running.announced.index);
+        let could: Vec<(i64, i64)> = state
+            .repair
+            .entries
+            .iter()
+            .filter(|(index, item)| {
+                commanded != Some(**index) && !item.value.is_finished() && !item.value.deleted
+            })
+            .map(|(index, item)| (*index, item.revision))
+            .collect();
+        self.checks.waiting.clear();
+        for index in self.checks.due(&could, self.given.interval) {
+            let Some(revision) = state.repair.entries.get(&index).map(|item| item.revision) else { continue };
+            let Some((operation, address)) = self.operation(state, index) else { continue };
+            let Some(command) = &operation.health_check else { continue };
+            if self.checks.running.len() >= CHECKS_AT_ONCE {
+                self.checks.waiting.insert(index);
+                continue;
+            }
+            let (words, deadline) = (command.for_machine(address), command.timeout);
+            let number = self.take_number();
+            let actor = self.myself.clone();
+            let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
+            let task = Task::start(async move {
+                let health = check.await;
+                // The actor is gone: nobody wants the answer.
+                let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
+            });
+            self.checks.begin(index, Check { number, revision, _task: task });
+        }
+    }
+
+    pub(super) fn checked(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
+        self.checks.answered(index, number, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Store, queued};
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    /// Checks of entries `0..count` in one revision each, and nothing asked yet.
+    fn scene(count: i64) -> (Store, Checks, Vec<(i64, i64)>) {
+        let mut store = Store::new(&["a"], &["w"]);
+        for index in 0..count {
+            store.entry(&queued(index, "w", "plain"));
+        }
+        let state = store.state();
+        let could = state.repair.entries.iter().map(|(index, item)| (*index, item.revision)).collect();
+        (store, Checks::default(), could)
+    }
+
+    fn begin(checks: &mut Checks, could: &[(i64, i64)], index: i64) {
+        let revision = could.iter().find(|(known, _)| *known == index).unwrap().1;
+        let number = checks.count;
+        checks.begin(index, Check { number, revision, _task: Task::start(std::future::pending()) });
+    }
+
+    fn answer(checks: &mut Checks, index: i64) {
+        let number = checks.running[&index].number;
+        checks.answered(index, number, Some(&HealthAnswer::Unhealthy));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_unasked_is_next_and_nobody_twice_in_a_round() {
+        let (_, mut checks, could) = scene(4);
+        assert_eq!(checks.due(&could, INTERVAL), [0, 1, 2, 3]);
+        for index in [2, 0] {
+            begin(&mut checks, &could, index);
+            answer(&mut checks, index);
+        }
+        assert_eq!(checks.due(&could, INTERVAL), [1, 3], "these were never asked");
+        tokio::time::advance(INTERVAL / 2).await;
+        begin(&mut checks, &could, 3);
+        assert_eq!(checks.next(INTERVAL), Some(INTERVAL / 2));
+        tokio::time::advance(INTERVAL / 2).await;
+        assert_eq!(checks.due(&could, INTERVAL), [1, 2, 0], "one runs, and two are due again");
+        // Whoever changed is due at once, and still behind those who have waited longer.
+        answer(&mut checks, 3);
+        let changed: Vec<_> = could.iter().map(|(index, revision)| (*index, revision + 100)).collect();
+        assert_eq!(checks.due(&changed, INTERVAL), [1, 2, 0, 3]);
+    }
+
+    /// Whose health is believed now.
+    fn believed(store: &Store, checks: &mut Checks) -> Vec<i64> {
+        checks.clear(&store.state().repair, INTERVAL);
+        checks.believed().into_keys().collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_from_when_it_came_and_for_the_state_that_was_asked_about() {
+        let (mut store, mut checks, could) = scene(1);
+        begin(&mut checks, &could, 0);
+        tokio::time::advance(INTERVAL * 5).await;
+        answer(&mut checks, 0);
+        assert_eq!(believed(&store, &mut checks), [0]);
+        assert_eq!(checks.believed()[&0], Health::Unhealthy);
+        store.entry(&queued(0, "w", "plain"));
+        assert_eq!(believed(&store, &mut checks), [0_i64; 0], "it changed");
+        begin(&mut checks, &could, 0);
+        assert_eq!(believed(&store, &mut checks), [0_i64; 0]);
+        assert!(checks.running.is_empty(), "what is asked about a former state is of no use");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_believed_until_the_next_can_have_come_but_not_for_ever() {
+        let (store, mut checks, could) = scene(3);
+        for index in 0..3 {
+            begin(&mut checks, &could, index);
+            answer(&mut checks, index);
+        }
+        // The first is asked again, the second has no place, and the third cannot be asked.
+        tokio::time::advance(INTERVAL).await;
+        begin(&mut checks, &could, 0);
+        checks.waiting.insert(1);
+        tokio::time::advance(INTERVAL).await;
+        assert_eq!(believed(&store, &mut checks), [0, 1, 2], "two rounds");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(believed(&store, &mut checks), [0, 1]);
+        begin(&mut checks, &could, 2);
+        assert_eq!(believed(&store, &mut checks), [0, 1], "what was forgotten does not come back");
+        tokio::time::advance(OLDEST_ANSWER - INTERVAL * 3).await;
+        assert_eq!(believed(&store, &mut checks), [0, 1]);
+        tokio::time::advance(INTERVAL).await;
+        assert_eq!(believed(&store, &mut checks), [0_i64; 0], "that is too long");
+    }
+}
