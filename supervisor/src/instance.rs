@@ -454,6 +454,7 @@ impl Director {
             events: Arc::clone(&self.ports.events),
             state: self.state.clone(),
             reports: reported,
+            observations: observed.clone(),
             hold: self.options.hold.clone(),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),

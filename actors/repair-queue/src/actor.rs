@@ -24,6 +24,7 @@ use madako_messages::host::Host;
 use madako_messages::kubernetes::Kubernetes;
 use madako_messages::latest::Subscriber;
 use madako_messages::mailbox::Letter;
+use madako_messages::observation::Observation;
 use madako_messages::ports::Clock;
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::change::RepairChange;
@@ -90,6 +91,8 @@ pub struct RepairArguments {
     pub state: Subscriber<Arc<ClusterState>>,
     /// What the registry reports for repair.
     pub reports: Subscriber<Arc<Reports>>,
+    /// What polls of the registry returned for the cluster: every machine, which says who stands in which rack.
+    pub observations: Subscriber<Arc<Observation>>,
     /// When failures of a rack are one event that holds its repairs back; `None`: never.
     pub hold: Option<HoldSettings>,
     /// Runs commands; `None`: this instance runs none.

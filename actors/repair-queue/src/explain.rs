@@ -1,5 +1,7 @@
 //! What would happen next, told from the store alone: for a command that asks while another process leads.
 
+pub mod reports;
+
 use std::collections::BTreeMap;
 
 use madako_messages::state::ClusterState;

@@ -2,8 +2,8 @@
 //!
 //! An event is a set of reports of one rack, at least [`HoldSettings::count`], whose times lie within
 //! [`HoldSettings::within`] of each other: the first and the last as well, so that failures that follow each other like
-//! the links of a chain are none. The time of a report is when the machine's state changed; as that is the registry's
-//! answer less a duration, the registry's clock does not matter. Every report counts, whatever a limiter says of it.
+//! the links of a chain are none. The time of a report is when the machine's state changed, whatever the clocks do meanwhile
+//! ([`times`]). Every report counts, whatever a limiter says of it.
 //!
 //! An event ends when fewer than `count` of its machines are reported still, or when an operator lets the rack go; the
 //! reports of then do not count any more. It does not end because the state of a machine changed anew.
@@ -15,18 +15,16 @@
 //! # Assumes
 //! The reports are one complete answer of the registry: a machine that is not in it has recovered.
 
+pub mod times;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use madako_messages::machine::Machine;
 use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
 use time::OffsetDateTime;
 
-/// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
-/// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
-/// times of one change differ by up to 30 s; as much again is for the clocks of two leaders.
-pub const SAME_REPORT: Duration = Duration::from_secs(60);
+use self::times::{Times, changed_at, is_same};
 
 /// Events that are kept of one rack. One is usual, and a rack has some forty machines; beyond, they are told apart no more.
 const MAX_EVENTS: usize = 16;
@@ -35,22 +33,12 @@ const MAX_EVENTS: usize = 16;
 /// a request. Beyond, the earliest are kept: they hold the rack as well.
 const MAX_MACHINES: usize = 8_192;
 
-/// Longest time in one state that is told apart, in seconds: 1,900 years. Go's durations end at 292.
-const LONGEST: f64 = 60e9;
-
-/// When the state of a machine changed that was reported at a time.
-#[must_use]
-pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
-    at.saturating_sub(time::Duration::saturating_seconds_f64(
-        machine.status.duration.clamp(-LONGEST, LONGEST),
-    ))
-}
-
-/// What is kept of racks after an answer of the registry that came at `at`; `kept` is what was kept so far. Racks of
-/// which nothing is to be kept are not in it; without settings that is all of them.
+/// What is kept of racks after an answer of the registry that came at `at`, with the times of its machines; `kept` is what was
+/// kept so far. Racks of which nothing is to be kept are not in it; without settings that is all of them.
 #[must_use]
 pub fn holds_after(
     reports: &[Machine],
+    times: &Times,
     settings: Option<&HoldSettings>,
     kept: &Holds,
     at: OffsetDateTime,
@@ -64,7 +52,7 @@ pub fn holds_after(
     }
     let after = racks.into_iter().filter_map(|(rack, machines)| {
         let kept = kept.get(&*rack).filter(|kept| kept.label == settings.label);
-        let hold = rack_after(&machines, settings, kept, at)?;
+        let hold = rack_after(&machines, times, settings, kept, at)?;
         Some((rack.into_owned(), hold))
     });
     after.collect()
@@ -75,12 +63,13 @@ pub fn holds_after(
 #[must_use]
 pub fn holds_followed(
     reports: &[Machine],
+    times: &Times,
     settings: Option<&HoldSettings>,
     kept: &Holds,
     at: OffsetDateTime,
 ) -> Holds {
     let Some(settings) = settings else { return Holds::new() };
-    let mut after = holds_after(reports, Some(settings), kept, at);
+    let mut after = holds_after(reports, times, Some(settings), kept, at);
     let follows = |rack: &String| kept.get(rack).is_some_and(Hold::is_held);
     after.retain(|rack, _| follows(rack));
     after.extend(
@@ -90,36 +79,22 @@ pub fn holds_followed(
 }
 
 /// Which machines of a rack are reported, by serial, and since when.
-fn reported(machines: &[&Machine], kept: Option<&Hold>, at: OffsetDateTime) -> BTreeMap<String, HeldReport> {
-    let mut known: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();
-    if let Some(hold) = kept {
-        let held = hold.events.iter().flat_map(|event| &event.machines);
-        for report in held.chain(&hold.released) {
-            known.entry(report.serial.as_str()).or_default().push(report.changed);
-        }
-    }
+fn reported(machines: &[&Machine], times: &Times, at: OffsetDateTime) -> BTreeMap<String, HeldReport> {
     let mut reported = BTreeMap::new();
     for machine in machines {
-        let serial = machine.spec.serial.as_str();
-        let changed = changed_at(machine, at);
-        // The time that was kept stands for all that are the same, so that it does not wander.
-        let same = known.get(serial).into_iter().flatten().copied().filter(|time| is_same(*time, changed));
-        let changed = same.min_by_key(|time| (*time - changed).unsigned_abs()).unwrap_or(changed);
-        reported.entry(serial.to_owned()).or_insert_with(|| HeldReport {
-            changed,
-            serial: serial.to_owned(),
+        let serial = &machine.spec.serial;
+        reported.entry(serial.clone()).or_insert_with(|| HeldReport {
+            changed: times.changed(serial).unwrap_or_else(|| changed_at(machine, at)),
+            serial: serial.clone(),
             address: machine.address().unwrap_or_default().to_owned(),
         });
     }
     reported
 }
 
-fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
-    (one - other).unsigned_abs() <= SAME_REPORT
-}
-
 fn rack_after(
     machines: &[&Machine],
+    times: &Times,
     settings: &HoldSettings,
     kept: Option<&Hold>,
     at: OffsetDateTime,
@@ -127,7 +102,7 @@ fn rack_after(
     if kept.is_none() && machines.len() < settings.count {
         return None;
     }
-    let reported = reported(machines, kept, at);
+    let reported = reported(machines, times, at);
     let mut hold = Hold { label: settings.label.clone(), ..kept.cloned().unwrap_or_default() };
     hold.released.retain_mut(|released| {
         let now = reported.get(&released.serial).filter(|now| is_same(now.changed, released.changed));

@@ -2,7 +2,7 @@
 //!
 //! [`limiter`] decides which reports of the registry become entries of the queue, and [`hold`] which racks are held
 //! back because several of their machines failed at about the same time. [`requests`] makes changes of the store of that,
-//! and [`news`] says what of it is new.
+//! and [`news`] says what of it is new. [`racks`] knows who stands in a rack that is held.
 //!
 //! [`round`] looks at the queue and says what comes next for every entry, and what stands in its way ([`outlook`]);
 //! [`transition`] makes of that what is written; [`explain`] tells another process the same from the store alone. `actor` is
@@ -34,6 +34,7 @@ pub mod news;
 pub mod outlook;
 #[cfg(test)]
 mod properties;
+pub mod racks;
 pub mod requests;
 pub mod round;
 #[cfg(test)]

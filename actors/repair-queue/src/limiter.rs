@@ -7,7 +7,7 @@
 //!
 //! # Guarantees
 //! Every report is either added or refused, both in the order of the reports; a refusal carries the first reason that
-//! applies, in the order of [`Reason::NAMES`].
+//! applies, in the order of [`Reason::NAMES`], and the others beside it.
 //!
 //! # Does not
 //! Give entries their numbers, look whether a procedure is there for them, or remember what it refused before.
@@ -21,10 +21,11 @@ use madako_messages::machine::{Machine, MachineState};
 use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
-use madako_messages::repair::refusal::{Reason, Refusal};
+use madako_messages::repair::refusal::{Reason, Refusal, Stop};
 use time::OffsetDateTime;
 
-use crate::hold::{changed_at, holds_after};
+use crate::hold::holds_after;
+use crate::hold::times::{Times, changed_at};
 
 /// What the limiters judge by.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +34,14 @@ pub struct Input<'a> {
     pub reports: &'a [Machine],
     /// When that answer came.
     pub at: OffsetDateTime,
+    /// When the states of its machines changed.
+    pub times: &'a Times,
     /// All entries of the repair queue, also those that are finished or about to be removed.
     pub entries: &'a [&'a RepairQueueEntry],
     /// All entries of the reboot queue.
     pub reboots: &'a [&'a RebootQueueEntry],
+    /// Machines whose entries were removed after the registry was asked.
+    pub removed: &'a Removed,
     /// Addresses of the cluster's nodes.
     pub nodes: &'a BTreeSet<&'a str>,
     /// The operator's constraints.
@@ -47,6 +52,30 @@ pub struct Input<'a> {
     pub holds: &'a Holds,
 }
 
+/// Machines whose entries were removed after the registry was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    /// Those with one of these addresses.
+    Of(BTreeSet<String>),
+    /// It may be any: nobody watched.
+    All,
+}
+
+impl Default for Removed {
+    fn default() -> Self {
+        Self::Of(BTreeSet::new())
+    }
+}
+
+impl Removed {
+    fn has(&self, address: &str) -> bool {
+        match self {
+            Self::Of(addresses) => addresses.contains(address),
+            Self::All => true,
+        }
+    }
+}
+
 /// What the limiters say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
@@ -54,6 +83,8 @@ pub struct Decision {
     pub add: Vec<RepairQueueEntry>,
     /// The other reports, in their order.
     pub refused: Vec<Refusal>,
+    /// Why nothing is added, whatever limiters let through.
+    pub stop: Option<Stop>,
     /// What is kept of racks from now on.
     pub holds: Holds,
 }
@@ -71,30 +102,37 @@ impl Decision {
 /// Asks every limiter about every report.
 #[must_use]
 pub fn limit(input: &Input<'_>) -> Decision {
-    let holds = holds_after(input.reports, input.hold, input.holds, input.at);
+    let holds = holds_after(input.reports, input.times, input.hold, input.holds, input.at);
     let asked = Asked::new(input, &holds);
     let mut first: BTreeMap<&str, &Machine> = BTreeMap::new();
-    let judged: Vec<Option<Reason>> = input
+    let judged: Vec<Vec<Reason>> = input
         .reports
         .iter()
         .map(|machine| {
-            let Some(address) = node_address(machine) else { return Some(Reason::NoAddress) };
-            if let Some(other) = first.get(address) {
-                return Some(Reason::DuplicateAddress { first: other.spec.serial.clone() });
+            let Some(address) = node_address(machine) else { return vec![Reason::NoAddress] };
+            let mut reasons = Vec::new();
+            match first.get(address) {
+                Some(other) => {
+                    reasons.push(Reason::DuplicateAddress { first: other.spec.serial.clone() });
+                }
+                None => {
+                    first.insert(address, machine);
+                }
             }
-            first.insert(address, machine);
-            asked.about(machine, address)
+            reasons.extend(asked.about(machine, address).into_iter().flatten());
+            reasons
         })
         .collect();
-    let passed = judged.iter().filter(|reason| reason.is_none()).count();
+    let passed = judged.iter().filter(|reasons| reasons.is_empty()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed).is_ok_and(|sum| sum > maximum);
 
     let mut decision = Decision::default();
-    for (machine, reason) in input.reports.iter().zip(judged) {
-        let reason =
-            reason.or_else(|| too_many.then_some(Reason::TooMany { entries, reports: passed, maximum }));
+    for (machine, reasons) in input.reports.iter().zip(judged) {
+        let mut reasons = reasons.into_iter();
+        let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
+        let reason = reasons.next().or_else(too_many);
         let address = node_address(machine).unwrap_or_default();
         match reason {
             None => decision.add.push(RepairQueueEntry::new(
@@ -106,6 +144,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
                 address: address.to_owned(),
                 serial: machine.spec.serial.clone(),
                 reason,
+                beside: reasons.collect(),
             }),
         }
     }
@@ -123,7 +162,8 @@ struct Asked<'a> {
     input: &'a Input<'a>,
     entries: BTreeMap<&'a str, &'a RepairQueueEntry>,
     rebooting: BTreeMap<&'a str, i64>,
-    held: BTreeMap<&'a str, &'a Hold>,
+    /// Racks that are held: by how many machines, and since when.
+    held: BTreeMap<&'a str, (usize, OffsetDateTime)>,
 }
 
 impl<'a> Asked<'a> {
@@ -140,30 +180,25 @@ impl<'a> Asked<'a> {
             rebooting: rebooting.map(|entry| (entry.node.as_str(), entry.index)).collect(),
             held: holds
                 .iter()
-                .filter(|(_, hold)| hold.is_held())
-                .map(|(rack, hold)| (rack.as_str(), hold))
+                .filter_map(|(rack, hold)| Some((rack.as_str(), (hold.machines().len(), hold.since()?))))
                 .collect(),
         }
     }
 
-    /// What refuses a report by itself, the first that does.
-    fn about(&self, machine: &Machine, address: &str) -> Option<Reason> {
-        if let Some(entry) = self.entries.get(address) {
-            return Some(Reason::HasEntry {
-                index: entry.index,
-                status: entry.status.clone(),
-                deleted: entry.deleted,
-            });
-        }
-        if let Some(until) = self.waits(machine) {
-            if let Some(index) = self.rebooting.get(address) {
-                return Some(Reason::Rebooting { index: *index, until });
-            }
-            if !self.input.nodes.contains(address) {
-                return Some(Reason::OutOfCluster { until });
-            }
-        }
-        self.held(machine)
+    /// What refuses a report by itself, in the order of limiters.
+    fn about(&self, machine: &Machine, address: &str) -> [Option<Reason>; 4] {
+        let entry = self.entries.get(address).map(|entry| Reason::HasEntry {
+            index: entry.index,
+            status: entry.status.clone(),
+            deleted: entry.deleted,
+        });
+        let removed = self.input.removed.has(address).then_some(Reason::JustRemoved);
+        let waits = self.waits(machine).and_then(|until| match self.rebooting.get(address) {
+            Some(index) => Some(Reason::Rebooting { index: *index, until }),
+            None if self.input.nodes.contains(address) => None,
+            None => Some(Reason::OutOfCluster { until }),
+        });
+        [entry, removed, waits, self.held(machine)]
     }
 
     /// Until when an unreachable machine may be left alone, if that is not over.
@@ -179,15 +214,13 @@ impl<'a> Asked<'a> {
     }
 
     fn held(&self, machine: &Machine) -> Option<Reason> {
+        if self.held.is_empty() {
+            return None;
+        }
         let label = &self.input.hold?.label;
         let rack = label.value(machine)?;
-        let hold = self.held.get(&*rack)?;
-        Some(Reason::RackHeld {
-            label: label.clone(),
-            rack: rack.into_owned(),
-            machines: hold.machines().len(),
-            since: hold.since()?,
-        })
+        let (machines, since) = *self.held.get(&*rack)?;
+        Some(Reason::RackHeld { label: label.clone(), rack: rack.into_owned(), machines, since })
     }
 }
 

@@ -3,7 +3,11 @@
 use madako_messages::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
 };
+use madako_messages::repair::hold::{HoldSettings, Holds};
 use time::OffsetDateTime;
+
+use crate::hold::holds_after;
+use crate::hold::times::Times;
 
 /// When the registry answered.
 pub(crate) fn now() -> OffsetDateTime {
@@ -40,4 +44,15 @@ pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
         machine.status.duration += seconds;
     }
     machines
+}
+
+/// What is kept of racks by somebody who remembers only what is stored.
+pub(crate) fn holds_at(
+    reports: &[Machine],
+    settings: Option<&HoldSettings>,
+    kept: &Holds,
+    at: OffsetDateTime,
+) -> Holds {
+    let times = Times::of(reports, (at, None), settings, kept, &Times::default());
+    holds_after(reports, &times, settings, kept, at)
 }

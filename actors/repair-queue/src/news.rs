@@ -59,11 +59,10 @@ mod tests {
     use madako_messages::repair::refusal::Refusal;
 
     use super::*;
-    use crate::hold::holds_after;
-    use crate::machines::{machine, now};
+    use crate::machines::{holds_at, machine, now};
 
     fn refusal(serial: &str, reason: Reason) -> Refusal {
-        Refusal { address: "10.0.0.1".to_owned(), serial: serial.to_owned(), reason }
+        Refusal { address: "10.0.0.1".to_owned(), serial: serial.to_owned(), reason, beside: vec![] }
     }
 
     fn too_many(reports: usize) -> Reason {
@@ -98,7 +97,7 @@ mod tests {
     fn a_rack_is_told_when_it_is_held_and_when_it_is_let_go() {
         let reports: Vec<_> = (1..=3).map(|id| machine(id, 3, 0.0)).collect();
         let settings = HoldSettings::default();
-        let holds = holds_after(&reports, Some(&settings), &Default::default(), now());
+        let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
         let mut told = Told::default();
         assert_eq!(told.news(&decision).held["3"], ["s1", "s2", "s3"]);

@@ -4,79 +4,105 @@
 //! leader too, knows which racks are held.
 //!
 //! # Guarantees
-//! Nothing is decided on reports that are too old or answer another question, nor while something that a limiter asks
-//! for cannot be read. A change compares all that it was decided on and somebody else may write.
+//! Nothing is decided on reports that are too old or answer another question. Nothing is added while something that a limiter
+//! asks for cannot be read, nor from an answer that is older than the removal of the machine's last entry ([`removals`]); racks are
+//! judged all the same, but for one of which what is kept cannot be read. A change compares all that it was decided on and
+//! somebody else may write.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod removals;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use madako_messages::cluster::Node;
+use madako_messages::constraints::Constraints;
 use madako_messages::keys;
 use madako_messages::machine::Machine;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::hold::{Hold, HoldSettings, Holds, Label};
+use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
+use madako_messages::repair::refusal::Stop;
 use madako_messages::repair::report::{Reports, Seen};
 use madako_messages::state::{ClusterState, Revised};
 use time::OffsetDateTime;
 
 use crate::hold::holds_followed;
-use crate::limiter::{Decision, Input, limit};
+use crate::hold::times::Times;
+use crate::limiter::{Decision, Input, Removed, limit};
 
 /// Racks, or entries, of one change: etcd takes 128 operations. The rest follows when that is done.
 const MOST: usize = 50;
 
-/// Label of a node that has the number of its rack (CKE).
-const NODE_RACK: &str = "cke.cybozu.com/rack";
-/// What the labels of a machine begin with on its node (CKE).
-const NODE_LABELS: &str = "sabakan.cke.cybozu.com/";
+/// An answer of the registry, and what is known beside it.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The machines in it.
+    pub machines: &'a [Machine],
+    /// When it came.
+    pub at: OffsetDateTime,
+    /// When the states of its machines changed.
+    pub times: &'a Times,
+    /// Machines whose entries were removed after the registry was asked.
+    pub removed: &'a Removed,
+}
 
-/// What becomes of the newest reports. `None`: nothing is decided on them now, see [`obstacle`].
+/// What becomes of the newest reports. `None`: nothing is decided on them now, as they are too old or answer another question.
+///
+/// While nothing is added nothing is refused either: nobody asks for it.
 #[must_use]
 pub fn decide(
     state: &ClusterState,
     reports: &Reports,
+    (times, removed): (&Times, &Removed),
     hold: Option<&HoldSettings>,
-    interval: Duration,
-    now: Seen,
+    (interval, now): (Duration, Seen),
 ) -> Option<Decision> {
     if !reports.are_good(state.reports_query(), interval, now) {
         return None;
     }
-    judge(state, &reports.machines, hold, reports.at)
+    let mut decision =
+        judge(state, &Asked { machines: &reports.machines, at: reports.at, times, removed }, hold);
+    if decision.stop.is_some() {
+        decision.add.clear();
+        decision.refused.clear();
+    }
+    Some(decision)
 }
 
-/// What becomes of reports that came at `at`, by what the store holds; `None`: something there cannot be read.
+/// What becomes of reports by what the store holds. Where [`Decision::stop`] says why nothing is added, what limiters would do
+/// but for that is told as far as it can be known.
 ///
 /// While auto-repair is switched off they add nothing, but still say which racks have recovered.
 #[must_use]
-pub fn judge(
-    state: &ClusterState,
-    machines: &[Machine],
-    hold: Option<&HoldSettings>,
-    at: OffsetDateTime,
-) -> Option<Decision> {
-    if unreadable(state).is_some() {
-        return None;
-    }
-    let constraints = state.constraints.as_ref()?;
-    if state.auto_repair_disabled {
-        let holds = holds_followed(machines, hold, &kept(state), at);
-        return Some(Decision { holds, ..Decision::default() });
-    }
+pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings>) -> Decision {
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
-    let nodes: BTreeSet<&str> = nodes(state).map(|node| node.address.as_str()).collect();
-    Some(limit(&Input {
-        reports: machines,
-        at,
+    let addresses: BTreeSet<&str> = nodes(state).map(|node| node.address.as_str()).collect();
+    let none = Constraints::default();
+    let kept = kept(state);
+    let mut decision = limit(&Input {
+        reports: asked.machines,
+        at: asked.at,
+        times: asked.times,
         entries: &entries,
         reboots: &reboots,
-        nodes: &nodes,
-        constraints: &constraints.value,
+        removed: asked.removed,
+        nodes: &addresses,
+        constraints: state.constraints.as_ref().map_or(&none, |constraints| &constraints.value),
         hold,
-        holds: &kept(state),
-    }))
+        holds: &kept,
+    });
+    decision.stop = if state.auto_repair_disabled {
+        decision.holds = holds_followed(asked.machines, asked.times, hold, &kept, asked.at);
+        Some(Stop::Disabled)
+    } else {
+        unreadable(state).map(|key| Stop::Unreadable { key: key.to_owned() })
+    };
+    // Nobody knows what would be overwritten.
+    for rack in state.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS)) {
+        decision.holds.remove(rack);
+    }
+    decision
 }
 
 /// The first key that limiters ask for and that cannot be read: an entry that nobody understands may be for any machine.
@@ -89,11 +115,19 @@ pub fn unreadable(state: &ClusterState) -> Option<&str> {
     state.faults.iter().map(|fault| fault.key.as_str()).find(|key| asked(key))
 }
 
-fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
+/// The nodes of the cluster.
+pub fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
     state.cluster.iter().flat_map(|cluster| &cluster.value.nodes)
 }
 
-fn kept(state: &ClusterState) -> Holds {
+/// What is kept of racks, by rack.
+pub fn holds(state: &ClusterState) -> impl Iterator<Item = (&str, &Hold)> {
+    state.holds.iter().map(|(rack, hold)| (rack.as_str(), &hold.value))
+}
+
+/// The same, to be gone on with.
+#[must_use]
+pub fn kept(state: &ClusterState) -> Holds {
     state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect()
 }
 
@@ -112,7 +146,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
         }
         return Some(RepairChange { what: "repair-hold", conditions, writes });
     }
-    if decision.add.is_empty() {
+    if decision.add.is_empty() || decision.stop.is_some() {
         return None;
     }
     let (next, _) = state.repair.write_index?;
@@ -122,47 +156,6 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     let writes =
         entries.map(|(index, entry)| RepairWrite::Added(RepairQueueEntry { index, ..entry.clone() }));
     Some(RepairChange { what: "repair-request", conditions, writes: writes.collect() })
-}
-
-/// Which addresses stand in a held rack, and in which: of machines that hold it, of those that are reported, and of nodes
-/// of the cluster. What is kept for another label than the one of the settings holds nothing.
-#[must_use]
-pub fn held_addresses(
-    state: &ClusterState,
-    reports: &[Machine],
-    hold: Option<&HoldSettings>,
-) -> BTreeMap<String, String> {
-    let Some(settings) = hold else { return BTreeMap::new() };
-    let mut held = BTreeMap::new();
-    let racks: BTreeMap<&str, _> = state
-        .holds
-        .iter()
-        .filter(|(_, hold)| hold.value.is_held() && hold.value.label == settings.label)
-        .map(|(rack, hold)| (rack.as_str(), &hold.value))
-        .collect();
-    if racks.is_empty() {
-        return held;
-    }
-    for (rack, hold) in &racks {
-        for machine in hold.machines().into_values().filter(|machine| !machine.address.is_empty()) {
-            held.insert(machine.address.clone(), (*rack).to_owned());
-        }
-    }
-    for machine in reports {
-        if let Some(rack) = settings.label.value(machine).filter(|rack| racks.contains_key(&**rack)) {
-            held.extend(machine.spec.ipv4.iter().map(|address| (address.clone(), rack.to_string())));
-        }
-    }
-    let label = match &settings.label {
-        Label::Rack => NODE_RACK.to_owned(),
-        Label::Named(name) => format!("{NODE_LABELS}{name}"),
-    };
-    for node in nodes(state) {
-        if let Some(rack) = node.labels.get(&label).filter(|rack| racks.contains_key(rack.as_str())) {
-            held.insert(node.address.clone(), rack.clone());
-        }
-    }
-    held
 }
 
 /// How many racks are held.

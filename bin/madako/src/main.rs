@@ -128,7 +128,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
-        Command::AutoRepair(command) => auto_repair::run(command, store, &SystemClock).await,
+        Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,

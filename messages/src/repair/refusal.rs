@@ -29,6 +29,8 @@ pub enum Reason {
         /// Whether its removal was asked for.
         deleted: bool,
     },
+    /// An entry of it was removed, and the registry was asked before that. The next answer says whether it still fails.
+    JustRemoved,
     /// It is being rebooted, and has been unreachable for less than the wait.
     Rebooting {
         /// Number of the reboot's entry.
@@ -65,10 +67,11 @@ pub enum Reason {
 
 impl Reason {
     /// Every name, in the order in which limiters are asked.
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "no-address",
         "duplicate-address",
         "has-entry",
+        "just-removed",
         "rebooting",
         "out-of-cluster",
         "rack-held",
@@ -82,10 +85,11 @@ impl Reason {
             Self::NoAddress => 0,
             Self::DuplicateAddress { .. } => 1,
             Self::HasEntry { .. } => 2,
-            Self::Rebooting { .. } => 3,
-            Self::OutOfCluster { .. } => 4,
-            Self::RackHeld { .. } => 5,
-            Self::TooMany { .. } => 6,
+            Self::JustRemoved => 3,
+            Self::Rebooting { .. } => 4,
+            Self::OutOfCluster { .. } => 5,
+            Self::RackHeld { .. } => 6,
+            Self::TooMany { .. } => 7,
         };
         Self::NAMES[place]
     }
@@ -111,6 +115,9 @@ impl fmt::Display for Reason {
             Self::HasEntry { index, status, deleted } => {
                 let deleted = if *deleted { ", and is about to be removed" } else { "" };
                 write!(f, "entry {index} of the queue is for it ({status}{deleted})")
+            }
+            Self::JustRemoved => {
+                f.write_str("sabakan was asked before an entry of it was removed; its next answer decides")
             }
             Self::Rebooting { index, until } => {
                 write!(f, "reboot {index} is under way; it is left alone until {}", moment(*until))
@@ -146,9 +153,44 @@ pub struct Refusal {
     pub address: String,
     /// Its serial.
     pub serial: String,
-    /// Why.
+    /// Why: the first limiter that applies.
     #[serde(serialize_with = "as_text")]
     pub reason: Reason,
+    /// The other limiters that look at this report alone and apply as well.
+    #[serde(skip)]
+    pub beside: Vec<Reason>,
+}
+
+/// Why nothing is added, whoever is reported. Racks are judged all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Auto-repair is switched off.
+    Disabled,
+    /// Something that limiters ask for cannot be read: an entry that nobody understands may be for any machine.
+    Unreadable {
+        /// Its key.
+        key: String,
+    },
+}
+
+impl Stop {
+    /// A short name, for programs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Disabled => "auto-repair-disabled",
+            Self::Unreadable { .. } => "unreadable",
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("auto-repair is switched off; madako auto-repair enable ends that"),
+            Self::Unreadable { key } => write!(f, "{key} in the store cannot be used"),
+        }
+    }
 }
 
 fn as_text<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {

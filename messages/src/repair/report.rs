@@ -23,6 +23,8 @@ pub struct Reports {
     pub seen: Instant,
     /// What was asked.
     pub query: Query,
+    /// The store's revision that was known when it was asked: the answer is younger than everything up to there.
+    pub revision: i64,
 }
 
 impl Reports {

@@ -23,11 +23,13 @@ const MAX_LABEL: usize = 63;
 pub struct Repair {
     /// When failures of a rack are one event; `None`: racks are not held.
     pub hold: Option<HoldSettings>,
+    /// The same, also while it is switched off.
+    pub settings: HoldSettings,
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { hold: Some(HoldSettings::default()) }
+        Self { hold: Some(HoldSettings::default()), settings: HoldSettings::default() }
     }
 }
 
@@ -35,10 +37,10 @@ impl Default for Repair {
 pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Repair {
     let hold = section.section("hold", problems).map(|section| read_hold(section, problems));
     section.finish(problems);
-    hold.map_or_else(Repair::default, |hold| Repair { hold })
+    hold.unwrap_or_default()
 }
 
-fn read_hold(mut section: Fields, problems: &mut Problems) -> Option<HoldSettings> {
+fn read_hold(mut section: Fields, problems: &mut Problems) -> Repair {
     let enabled = section.flag("enabled", problems).unwrap_or(true);
     let mut settings = HoldSettings::default();
     if let Some(label) = section.text("label", problems) {
@@ -61,5 +63,5 @@ fn read_hold(mut section: Fields, problems: &mut Problems) -> Option<HoldSetting
         }
     }
     section.finish(problems);
-    enabled.then_some(settings)
+    Repair { hold: enabled.then(|| settings.clone()), settings }
 }

@@ -392,7 +392,14 @@ fn how_a_rack_is_held_is_read_whole_and_is_on_unless_somebody_says_otherwise() {
         assert_eq!(hold(text).as_ref(), Some(&by_default), "{text:?}");
     }
     assert_eq!((by_default.count, by_default.within), (3, Duration::from_secs(600)));
-    assert_eq!(hold("repair: {hold: {enabled: false, label: feed, count: 7, within: 1s}}"), None);
+    let off = "repair: {hold: {enabled: false, label: feed, count: 7, within: 1s}}";
+    assert_eq!(hold(off), None);
+    let settings = parse(off).unwrap().repair.settings;
+    assert_eq!(
+        (settings.label, settings.count),
+        (Label::from("feed".to_owned()), 7),
+        "for who asks for them"
+    );
     let all = hold("repair: {hold: {label: feed, count: 2, within: 24h}}").unwrap();
     let label = Label::from("feed".to_owned());
     assert_eq!(all, HoldSettings { label, count: 2, within: Duration::from_secs(24 * 3600) });

@@ -6,7 +6,7 @@ use madako_messages::machine::MachineState;
 use madako_messages::repair::hold::Label;
 
 use super::*;
-use crate::machines::{aged, later, machine, now};
+use crate::machines::{aged, holds_at, later, machine, now};
 
 fn settings() -> HoldSettings {
     HoldSettings::default()
@@ -14,7 +14,7 @@ fn settings() -> HoldSettings {
 
 /// What is kept after one answer, and nothing before.
 fn at_once(reports: &[Machine]) -> Holds {
-    holds_after(reports, Some(&settings()), &Holds::new(), now())
+    holds_at(reports, Some(&settings()), &Holds::new(), now())
 }
 
 fn held(holds: &Holds) -> Vec<&str> {
@@ -66,12 +66,12 @@ fn racks_are_judged_apart_and_a_machine_counts_once() {
 fn the_label_can_be_another_and_a_machine_without_it_counts_nowhere() {
     let by_feed = HoldSettings { label: Label::from("feed".to_owned()), ..settings() };
     let reports = [rack(1, 1, &[0.0]), rack(3, 2, &[0.0]), rack(5, 3, &[0.0]), rack(2, 4, &[0.0])].concat();
-    assert_eq!(held(&holds_after(&reports, Some(&by_feed), &Holds::new(), now())), ["f1"]);
+    assert_eq!(held(&holds_at(&reports, Some(&by_feed), &Holds::new(), now())), ["f1"]);
     let mut without = reports;
     without[0].spec.labels.clear();
     without[1].spec.labels[0].value.clear();
-    assert_eq!(holds_after(&without, Some(&by_feed), &Holds::new(), now()), Holds::new());
-    assert_eq!(holds_after(&without, None, &Holds::new(), now()), Holds::new(), "switched off");
+    assert_eq!(holds_at(&without, Some(&by_feed), &Holds::new(), now()), Holds::new());
+    assert_eq!(holds_at(&without, None, &Holds::new(), now()), Holds::new(), "switched off");
 }
 
 #[test]
@@ -80,24 +80,24 @@ fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
     let first = at_once(&reports);
     // A poll later nothing is different, and nothing is to be written.
     reports = aged(&reports, 60.4);
-    let second = holds_after(&reports, Some(&settings()), &first, later(60.0));
+    let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second, first, "times that jitter change nothing");
     // The state of three changes anew, each at another time: they did not recover.
     for (at, duration) in [(0, 10.0), (1, 2000.0), (2, 5000.0)] {
         reports[at].status.state = MachineState::Unhealthy;
         reports[at].status.duration = duration;
     }
-    let third = holds_after(&reports, Some(&settings()), &second, later(6000.0));
+    let third = holds_at(&reports, Some(&settings()), &second, later(6000.0));
     assert_eq!(held(&third), ["3"]);
     assert_eq!(third["3"].since(), Some(now()));
     // One recovers, and fails again much later: it was not reported ever since.
     let recovered = reports.remove(3);
-    let fourth = holds_after(&reports, Some(&settings()), &third, later(6060.0));
+    let fourth = holds_at(&reports, Some(&settings()), &third, later(6060.0));
     assert_eq!(fourth["3"].machines().len(), 3);
     reports.push(recovered);
     reports[3].status.duration = 0.0;
     reports.remove(0);
-    assert_eq!(holds_after(&reports, Some(&settings()), &fourth, later(9000.0)), Holds::new());
+    assert_eq!(holds_at(&reports, Some(&settings()), &fourth, later(9000.0)), Holds::new());
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn two_events_of_a_rack_end_apart() {
     let both = at_once(&reports);
     assert_eq!(both["3"].events.len(), 2);
     reports.remove(0);
-    let one = holds_after(&reports, Some(&settings()), &both, now());
+    let one = holds_at(&reports, Some(&settings()), &both, now());
     assert_eq!(one["3"].events.len(), 1);
     reports.remove(4);
-    assert_eq!(holds_after(&reports, Some(&settings()), &one, now()), Holds::new(), "two of each are left");
+    assert_eq!(holds_at(&reports, Some(&settings()), &one, now()), Holds::new(), "two of each are left");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn an_event_grows_and_keeps_its_beginning() {
     let first = at_once(&reports);
     reports = aged(&reports, 60.0);
     reports.extend(rack(3, 9, &[0.0]));
-    let second = holds_after(&reports, Some(&settings()), &first, later(60.0));
+    let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second["3"].events.len(), 1);
     assert_eq!((second["3"].machines().len(), second["3"].since()), (4, Some(now())));
 }
@@ -129,9 +129,8 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     let mut holds = at_once(&reports);
     assert!(holds.get_mut("3").unwrap().release());
     assert!(!holds.get_mut("3").unwrap().release(), "nothing is left to be released");
-    let go_on = |reports: &[Machine], holds: &Holds, at: f64| {
-        holds_after(reports, Some(&settings()), holds, later(at))
-    };
+    let go_on =
+        |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
     let after = go_on(&aged(&reports, 3600.0 + 29.0), &holds, 3600.0);
     assert_eq!(after, holds, "the same reports, a registry that took its time");
 
@@ -158,8 +157,8 @@ fn what_was_kept_for_another_label_is_dropped() {
     let reports = rack(3, 1, &[0.0, 1.0, 2.0]);
     let kept = at_once(&reports);
     let by_feed = HoldSettings { label: Label::from("feed".to_owned()), count: 4, ..settings() };
-    assert_eq!(holds_after(&reports, Some(&by_feed), &kept, now()), Holds::new());
-    assert_eq!(holds_after(&reports, None, &kept, now()), Holds::new());
+    assert_eq!(holds_at(&reports, Some(&by_feed), &kept, now()), Holds::new());
+    assert_eq!(holds_at(&reports, None, &kept, now()), Holds::new());
 }
 
 #[test]
@@ -175,7 +174,7 @@ fn what_is_kept_of_a_rack_is_bounded_and_calm() {
     let first = at_once(&reports);
     assert!(first["3"].events.len() <= MAX_EVENTS);
     assert_eq!(first["3"].machines().len(), 3000);
-    assert_eq!(holds_after(&reports, Some(&settings()), &first, now()), first);
+    assert_eq!(holds_at(&reports, Some(&settings()), &first, now()), first);
 
     let crowd: Vec<Machine> = (0..20_000_u32)
         .map(|n| {
@@ -186,7 +185,7 @@ fn what_is_kept_of_a_rack_is_bounded_and_calm() {
         .collect();
     let first = at_once(&crowd);
     assert_eq!(first["3"].machines().len(), MAX_MACHINES);
-    assert_eq!(holds_after(&crowd, Some(&settings()), &first, later(60.0)), first);
+    assert_eq!(holds_at(&crowd, Some(&settings()), &first, later(60.0)), first);
 }
 
 #[test]

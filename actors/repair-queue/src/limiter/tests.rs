@@ -16,6 +16,7 @@ pub(super) struct Case {
     pub(super) nodes: Vec<String>,
     pub(super) constraints: Constraints,
     pub(super) hold: Option<HoldSettings>,
+    pub(super) removed: Vec<String>,
 }
 
 impl Case {
@@ -23,6 +24,8 @@ impl Case {
         limit(&Input {
             reports: &self.reports,
             at: now(),
+            times: &Times::default(),
+            removed: &Removed::Of(self.removed.iter().cloned().collect()),
             entries: &self.entries.iter().collect::<Vec<_>>(),
             reboots: &self.reboots.iter().collect::<Vec<_>>(),
             nodes: &self.nodes.iter().map(String::as_str).collect(),
@@ -215,11 +218,36 @@ fn what_is_to_be_written_is_what_differs() {
 }
 
 #[test]
+fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_does_not_count() {
+    let mut given = case((1..=3).map(|id| machine(id, 3, 5.0)).collect());
+    given.reports.push(machine(4, 4, 9_000.0));
+    given.reports.push(machine(5, 5, 9_000.0));
+    given.hold = Some(HoldSettings::default());
+    given.nodes.clear();
+    given.entries = vec![entry("10.0.0.1", false)];
+    given.removed = vec!["10.0.0.1".to_owned(), "10.0.0.4".to_owned()];
+    given.constraints = allowing(2, 600);
+    let decision = given.decide();
+    let all: Vec<Vec<&str>> = decision
+        .refused
+        .iter()
+        .map(|refusal| {
+            [&refusal.reason].into_iter().chain(&refusal.beside).map(Reason::name).collect::<Vec<_>>()
+        })
+        .collect();
+    let waits = vec!["out-of-cluster", "rack-held"];
+    let first = [&["has-entry", "just-removed"][..], &waits[..]].concat();
+    assert_eq!(all, [first, waits.clone(), waits, vec!["just-removed"]]);
+    assert_eq!(decision.add.iter().map(|entry| entry.address.as_str()).collect::<Vec<_>>(), ["10.0.0.5"]);
+}
+
+#[test]
 fn every_reason_has_its_name_and_its_sentence() {
     let reasons = [
         Reason::NoAddress,
         Reason::DuplicateAddress { first: "s1".to_owned() },
         Reason::HasEntry { index: 5, status: RepairStatus::Queued, deleted: true },
+        Reason::JustRemoved,
         Reason::Rebooting { index: 5, until: now() },
         Reason::OutOfCluster { until: now() },
         Reason::RackHeld { label: Default::default(), rack: "3".to_owned(), machines: 4, since: now() },
@@ -232,6 +260,7 @@ fn every_reason_has_its_name_and_its_sentence() {
             "no-address: the machine has no IPv4 address",
             "duplicate-address: machine s1 has the same address, and comes first",
             "has-entry: entry 5 of the queue is for it (queued, and is about to be removed)",
+            "just-removed: sabakan was asked before an entry of it was removed; its next answer decides",
             "rebooting: reboot 5 is under way; it is left alone until 2026-11-21T12:00:00Z",
             "out-of-cluster: it is not part of the cluster; it is left alone until 2026-11-21T12:00:00Z",
             "rack-held: 4 machines with rack 3 failed at about the same time, noticed at 2026-11-21T12:00:00Z; \

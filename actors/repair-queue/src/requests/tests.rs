@@ -5,7 +5,7 @@ use madako_messages::observation::Query;
 use madako_messages::store::{Condition, Entry};
 
 use super::*;
-use crate::machines::{machine, now};
+use crate::machines::{holds_at, machine, now};
 
 fn state(values: &[(&str, &str)]) -> ClusterState {
     let entry = |(at, (key, value)): (usize, &(&str, &str))| {
@@ -21,13 +21,20 @@ const URL: (&str, &str) = (keys::SABAKAN_URL, "http://10.0.0.1/graphql");
 
 fn reports(machines: Vec<Machine>) -> Reports {
     let query = Query { url: 1, variables: 0 };
-    Reports { machines: Arc::new(machines), at: now(), seen: Seen::now(), query }
+    Reports { machines: Arc::new(machines), at: now(), seen: Seen::now(), query, revision: 100 }
 }
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
+fn decided_at(state: &ClusterState, reports: &Reports, now: Seen) -> Option<Decision> {
+    let hold = HoldSettings::default();
+    let came = (reports.at, Some(reports.seen));
+    let times = Times::of(&reports.machines, came, Some(&hold), &kept(state), &Times::default());
+    decide(state, reports, (&times, &Removed::default()), Some(&hold), (INTERVAL, now))
+}
+
 fn decided(state: &ClusterState, reports: &Reports) -> Option<Decision> {
-    decide(state, reports, Some(&HoldSettings::default()), INTERVAL, reports.seen)
+    decided_at(state, reports, reports.seen)
 }
 
 #[test]
@@ -100,7 +107,7 @@ fn nothing_is_decided_on_old_reports_or_on_the_answer_to_another_question() {
     assert!(decided(&good, &reports(machines.clone())).is_some());
     let given = reports(machines);
     let later = given.seen + INTERVAL * 3 + Duration::from_millis(1);
-    assert_eq!(decide(&good, &given, None, INTERVAL, later), None);
+    assert_eq!(decided_at(&good, &given, later), None);
     for other in [
         vec![OPEN, URL],
         vec![URL, OPEN, (keys::AUTO_REPAIR_VARIABLES, "{}")],
@@ -115,38 +122,35 @@ fn nothing_is_decided_on_old_reports_or_on_the_answer_to_another_question() {
 }
 
 #[test]
-fn nothing_is_decided_while_something_that_is_asked_for_cannot_be_read() {
-    let given = reports(vec![machine(1, 1, 9.0)]);
+fn nothing_is_added_while_something_that_is_asked_for_cannot_be_read_but_racks_are_held() {
+    let mut machines: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
+    machines.push(machine(9, 1, 9.0));
+    let given = reports(machines);
     for (key, value) in [
         ("repairs/data/0000000000000000", "["),
         ("repairs/write-index", "x"),
         ("reboots/data/0000000000000000", "["),
-        ("madako/repair/holds/3", "["),
+        ("madako/repair/holds/4", "["),
         ("cluster", "["),
+        (keys::CONSTRAINTS, "["),
     ] {
-        let state = state(&[URL, OPEN, (key, value)]);
-        assert_eq!((unreadable(&state), decided(&state, &given)), (Some(key), None));
+        let state = state(&[URL, if key == OPEN.0 { ("x", "") } else { OPEN }, (key, value)]);
+        assert_eq!(unreadable(&state), Some(key));
+        let decision = decided(&state, &given).unwrap();
+        assert_eq!(decision.stop, Some(Stop::Unreadable { key: key.to_owned() }));
+        assert_eq!((&decision.add[..], &decision.refused[..]), (&[][..], &[][..]));
+        let held = change(&state, &decision).unwrap();
+        let [RepairWrite::Hold { rack, hold: Some(hold) }] = &held.writes[..] else { panic!("{held:?}") };
+        assert_eq!((rack.as_str(), hold.machines().len()), ("3", 3), "{key}");
     }
-    assert_eq!(decided(&state(&[URL, (keys::CONSTRAINTS, "[")]), &given), None);
 }
 
 #[test]
-fn a_held_rack_is_known_of_reports_of_machines_that_hold_it_and_of_nodes() {
-    let reports: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
-    let settings = HoldSettings::default();
-    let holds = crate::hold::holds_after(&reports, Some(&settings), &Holds::new(), now());
-    let stored = serde_json::to_string(&holds["3"]).unwrap();
-    let cluster = r#"{"name":"c","nodes":[{"address":"10.1.0.1","labels":{"cke.cybozu.com/rack":"3"}},
-        {"address":"10.1.0.2","labels":{"cke.cybozu.com/rack":"4"}},{"address":"10.1.0.3"}]}"#;
-    let state = state(&[("cluster", cluster), ("madako/repair/holds/3", &stored)]);
-    let held = held_addresses(&state, &[machine(9, 3, 9.0), machine(8, 4, 9.0)], Some(&settings));
-    assert_eq!(
-        held.keys().map(String::as_str).collect::<Vec<_>>(),
-        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9", "10.1.0.1"]
-    );
-    let other = HoldSettings { label: Label::from("feed".to_owned()), ..settings };
-    assert!(held_addresses(&state, &reports, Some(&other)).is_empty());
-    assert!(held_addresses(&state, &reports, None).is_empty());
+fn what_is_kept_of_a_rack_and_cannot_be_read_is_not_overwritten() {
+    let given = reports((1..=3).map(|id| machine(id, 3, 9.0)).collect());
+    let state = state(&[URL, OPEN, ("madako/repair/holds/3", "[")]);
+    let decision = decided(&state, &given).unwrap();
+    assert_eq!(change(&state, &decision), None);
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn while_it_is_switched_off_a_held_rack_is_followed_to_its_recovery_and_nothing_
     const OFF: (&str, &str) = (keys::AUTO_REPAIR_DISABLED, "true");
     let three: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
     let settings = HoldSettings::default();
-    let holds = crate::hold::holds_after(&three, Some(&settings), &Holds::new(), now());
+    let holds = holds_at(&three, Some(&settings), &Holds::new(), now());
     let held = serde_json::to_string(&holds["3"]).unwrap();
     let mut released = holds["3"].clone();
     released.release();

@@ -6,7 +6,8 @@
 //! order again.
 //!
 //! # Guarantees
-//! A failed poll changes nothing; an answer is published whole, with what was asked.
+//! A failed poll changes nothing; an answer is published whole, with what was asked, and with the store's revision that was known
+//! before that.
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub(crate) struct ReportPolls {
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
     asked: Query,
+    /// The store's revision that was known then.
+    revision: i64,
     in_flight: Option<Task>,
     timer: Option<Task>,
     last_failure: Option<String>,
@@ -60,6 +63,7 @@ impl ReportPolls {
         Self {
             poll: 0,
             asked: Query { url: 0, variables: 0 },
+            revision: 0,
             in_flight: None,
             timer: None,
             last_failure: None,
@@ -111,7 +115,7 @@ impl ReportPolls {
         self.poll += 1;
         let Some(state) = state else { return };
         let (Some(asked), Some(url)) = (state.reports_query(), state.url.as_ref()) else { return };
-        self.asked = asked;
+        (self.asked, self.revision) = (asked, state.revision);
         let poll = self.poll;
         let registry = Arc::clone(&given.registry);
         let url = url.value.clone();
@@ -167,6 +171,7 @@ impl ReportPolls {
             at,
             seen: Instant::now(),
             query: self.asked,
+            revision: self.revision,
         }));
     }
 }

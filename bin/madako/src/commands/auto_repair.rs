@@ -7,6 +7,7 @@ use madako_messages::keys;
 use madako_messages::ports::Clock;
 use madako_messages::store::Store;
 
+use crate::cli::Global;
 use crate::commands::settings::{is_enabled, set_variables, show_variables, stored, switch};
 use crate::failure::Failure;
 use crate::input::read_text;
@@ -50,6 +51,7 @@ pub(crate) enum Command {
 /// Runs the command; `store` opens the store, which is not needed for files.
 pub(crate) async fn run<S: Store>(
     command: Command,
+    global: &Global,
     store: impl FnOnce() -> Result<S, Failure>,
     clock: &dyn Clock,
 ) -> Result<(), Failure> {
@@ -63,6 +65,6 @@ pub(crate) async fn run<S: Store>(
             let entry = stored(&store()?, VARIABLES, "variables are", "auto-repair set-variables").await?;
             show_variables(&args, VARIABLES, &entry)
         }
-        Command::Plan(args) => plan::run(&args, clock),
+        Command::Plan(args) => plan::run(&args, global, clock),
     }
 }

@@ -170,3 +170,31 @@ async fn what_cannot_be_read_is_told_with_its_place() {
     assert!(madako(&twice).await.refused(2).contains("only one file"));
     assert_eq!(madako(&["auto-repair", "plan"]).await.code, 2);
 }
+
+#[tokio::test]
+async fn racks_are_held_as_the_configuration_file_says() {
+    let case = Case { files: Files::new() };
+    let machines = [
+        machine(1, 1, "UNHEALTHY", 50_000.0),
+        machine(2, 1, "UNHEALTHY", 51_000.0),
+        machine(3, 2, "UNHEALTHY", 50_000.0),
+    ];
+    let open = [("--constraints", r#"{"maximum-repair-queue-entries": 9}"#)];
+    let held = async |config: Option<&str>, flags: &[&str]| {
+        let file = config.map(|text| case.files.write("config.yml", text));
+        let config = file.as_deref().map(|file| ["--config", file]);
+        let flags: Vec<&str> = flags.iter().copied().chain(config.into_iter().flatten()).collect();
+        let answer = case.plan(&machines, &open, &[&flags[..], &["-o", "json"]].concat()).await.json();
+        refused(&answer).into_iter().map(|(serial, _)| serial).collect::<Vec<_>>()
+    };
+    let two = "repair: {hold: {count: 2, within: 20m}}";
+    let flag = &["--hold-racks"][..];
+    assert_eq!(held(None, flag).await, Vec::<String>::new(), "three within ten minutes by default");
+    assert_eq!(held(Some(two), flag).await, ["s1", "s2"]);
+    assert_eq!(held(Some(two), &[]).await, Vec::<String>::new(), "only for who asks for it");
+    // The service is told not to; who asks for it here gets it all the same.
+    let off = "repair: {hold: {enabled: false, count: 2, within: 20m}}";
+    assert_eq!(held(Some(off), flag).await, ["s1", "s2"]);
+    let label = "repair: {hold: {label: feed, count: 2, within: 20m}}";
+    assert_eq!(held(Some(label), flag).await, Vec::<String>::new(), "none of them has that label");
+}

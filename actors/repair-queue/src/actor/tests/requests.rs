@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_messages::event::Event;
 use madako_messages::keys;
 use madako_messages::machine::Machine;
+use madako_messages::observation::{Observation, Query};
 use madako_messages::repair::RepairStatus;
+use madako_messages::repair::refusal::Reason;
 use madako_messages::repair::report::Reports;
+use madako_messages::store::Write;
 use tokio::time::Instant;
 
 use super::world::World;
@@ -28,12 +32,19 @@ async fn world(maximum: i64) -> World {
 }
 
 fn report(world: &World, machines: &[Machine]) {
+    let revision = world.gate.lock().unwrap().store.revision;
+    report_asked_at(world, machines, revision);
+}
+
+/// An answer that was asked for when the store was at a revision.
+fn report_asked_at(world: &World, machines: &[Machine], revision: i64) {
     let state = world.gate.lock().unwrap().store.state();
     world.reported.publish(Arc::new(Reports {
         machines: Arc::new(machines.to_vec()),
         at: now(),
         seen: Instant::now(),
         query: state.reports_query().unwrap(),
+        revision,
     }));
 }
 
@@ -198,4 +209,86 @@ async fn a_registry_that_stays_away_or_is_not_asked_blocks_no_repair() {
         let took = begun.elapsed().as_secs();
         assert!((least..least + 5).contains(&took), "{told}: it began after {took} s");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_back() {
+    let mut world = world(10).await;
+    world.change(|store| {
+        store.entry(&crate::testing::queued(0, "10.0.0.1", "plain"));
+        store.text(keys::REPAIRS_WRITE_INDEX, "1");
+        store.text(keys::REPAIRS_DISABLED, "true");
+    });
+    world.begin().await;
+    let reports = [machine(1, 1, 50.0), machine(2, 2, 50.0)];
+    report(&world, &reports);
+    world.until("an entry of the other machine", |state| state.repair.entries.len() == 2).await;
+    let asked = world.gate.lock().unwrap().store.revision;
+    // Its entry goes, and no answer comes, or one that was under way.
+    world.change(|store| store.write(&[Write::Delete { key: keys::repair(0) }]));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    report_asked_at(&world, &reports, asked);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let entries = |world: &World| world.gate.lock().unwrap().store.state().repair.entries.len();
+    assert_eq!(entries(&world), 1);
+    let told = |event: &Event| matches!(event, Event::Reports(news) if news.refused.iter().any(|refusal| refusal.reason == Reason::JustRemoved));
+    assert!(world.events.0.lock().unwrap().iter().any(told));
+    // The next one still reports it.
+    report(&world, &reports);
+    world.until("its entry again", |state| state.repair.entries.len() == 2).await;
+    assert_eq!(world.entry(2).unwrap().address, "10.0.0.1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothing() {
+    let mut world = world(10).await;
+    let asked = world.gate.lock().unwrap().store.revision;
+    // What was removed in this revision, nobody saw.
+    world.change(|store| store.text("anything", ""));
+    report_asked_at(&world, &[machine(1, 1, 50.0)], asked);
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(world.gate.lock().unwrap().store.state().repair.entries.is_empty());
+    report(&world, &[machine(1, 1, 50.0)]);
+    world.until("its entry", |state| state.repair.entries.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_of_its_machine() {
+    let mut world = world(10).await;
+    world.begin().await;
+    let observe = |machines: Vec<Machine>| {
+        let observation = Observation {
+            machines: Arc::new(machines),
+            addresses: Arc::default(),
+            left_out: vec![],
+            at: now(),
+            seen: Instant::now(),
+            query: Query { url: 1, variables: 0 },
+            held: None,
+        };
+        world.observed.publish(Arc::new(observation));
+    };
+    // Healthy in the registry's eyes, and no node of the cluster.
+    observe(vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
+    report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)]);
+    world.until("the rack is held", |state| state.holds.contains_key("3")).await;
+    world.change(|store| {
+        store.entry(&crate::testing::queued(7, "10.0.0.20", "plain"));
+        store.entry(&crate::testing::queued(8, "10.0.0.21", "plain"));
+    });
+    world
+        .until("the other to begin", |state| {
+            state.repair.entries.get(&8).is_some_and(|item| item.value.status != RepairStatus::Queued)
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
+    // The machine is put into another rack.
+    observe(vec![machine(20, 5, 1e6)]);
+    world
+        .until("it to begin", |state| {
+            state.repair.entries.get(&7).is_some_and(|item| item.value.status != RepairStatus::Queued)
+        })
+        .await;
 }

@@ -14,6 +14,7 @@ use madako_messages::kubernetes::{
 };
 use madako_messages::latest::{self, Publisher};
 use madako_messages::mailbox::Letter;
+use madako_messages::observation::Observation;
 use madako_messages::permit::Permit;
 use madako_messages::ports::Clock;
 use madako_messages::record::Record;
@@ -344,6 +345,7 @@ pub(super) struct World {
     pub(super) kubernetes: Arc<FakeKubernetes>,
     pub(super) events: Arc<Events>,
     pub(super) reported: Publisher<Arc<Reports>>,
+    pub(super) observed: Publisher<Arc<Observation>>,
     pub(super) arguments: RepairArguments,
     actor: Option<ActorRef<Letter<madako_messages::actors::RepairMessage>>>,
 }
@@ -354,6 +356,7 @@ impl World {
         let leader = format!("repair-world-{}/leader", WORLDS.fetch_add(1, Ordering::Relaxed));
         let (publisher, state) = latest::channel();
         let (reported, reports) = latest::channel();
+        let (observed, observations) = latest::channel();
         let gate = Gate { store, state: publisher, committed: vec![], fails: VecDeque::new(), fuse: None };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();
@@ -368,11 +371,12 @@ impl World {
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
             reports,
+            observations,
             hold: Some(HoldSettings::default()),
             host: Some(Arc::clone(&host) as Arc<dyn Host>),
             kubernetes: Some(Arc::clone(&kubernetes) as Arc<dyn Kubernetes>),
         };
-        Self { gate, host, kubernetes, events, reported, arguments, actor: None }
+        Self { gate, host, kubernetes, events, reported, observed, arguments, actor: None }
     }
 
     pub(super) async fn begin(&mut self) {

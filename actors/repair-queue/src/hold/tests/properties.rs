@@ -40,10 +40,10 @@ proptest! {
     ) {
         let holds = at_once(&reports);
         prop_assert_eq!(&at_once(&shuffled), &holds);
-        let next = holds_after(&aged(&shuffled, 60.0), Some(&settings()), &holds, later(60.0));
+        let next = holds_at(&aged(&shuffled, 60.0), Some(&settings()), &holds, later(60.0));
         prop_assert_eq!(&next, &holds);
         // Our own clock an hour off: the same racks, as only differences count.
-        let off = holds_after(&reports, Some(&settings()), &Holds::new(), later(clock_off));
+        let off = holds_at(&reports, Some(&settings()), &Holds::new(), later(clock_off));
         prop_assert_eq!(held(&off), held(&holds));
     }
 
@@ -59,7 +59,7 @@ proptest! {
         let still: Vec<Machine> =
             reports.iter().filter(|_| left.next().unwrap_or(true)).cloned().collect();
         let seconds = f64::from(minutes) * 60.0;
-        let after = holds_after(&aged(&still, seconds), Some(&settings()), &holds, later(seconds));
+        let after = holds_at(&aged(&still, seconds), Some(&settings()), &holds, later(seconds));
         prop_assert_eq!(held(&after), Vec::<&str>::new());
     }
 
@@ -75,7 +75,7 @@ proptest! {
         for (machine, hours) in still.iter_mut().zip(1..) {
             machine.status.duration = f64::from(hours) * 3600.0;
         }
-        let after = holds_after(&still, Some(&settings()), &holds, later(200_000.0));
+        let after = holds_at(&still, Some(&settings()), &holds, later(200_000.0));
         for (rack, hold) in &holds {
             let reported = |serial: &str| still.iter().any(|machine| machine.spec.serial == serial);
             let lasts = hold.events.iter().any(|event| {

@@ -44,6 +44,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 nodes,
                 constraints: allowing(maximum, wait),
                 hold: hold.then(HoldSettings::default),
+                removed: vec![],
             }
         })
 }

@@ -32,6 +32,8 @@ const RELEASED: &str = r#"{"label":"rack","released":[
 struct Notes {
     asked: Vec<(String, Option<QueryVariables>)>,
     answers: VecDeque<Result<Fetched, RegistryError>>,
+    /// How long each answer takes.
+    takes: Duration,
 }
 
 #[derive(Default)]
@@ -44,8 +46,13 @@ impl Registry for FakeRegistry {
         url: &str,
         variables: Option<&QueryVariables>,
     ) -> Result<Fetched, RegistryError> {
+        let takes = {
+            let mut notes = self.0.lock().unwrap();
+            notes.asked.push((url.to_owned(), variables.cloned()));
+            notes.takes
+        };
+        tokio::time::sleep(takes).await;
         let mut notes = self.0.lock().unwrap();
-        notes.asked.push((url.to_owned(), variables.cloned()));
         notes.answers.pop_front().unwrap_or_else(|| Ok(fetched(&[], &[])))
     }
 }
@@ -134,6 +141,10 @@ impl World {
     /// Lets everything happen that is due now.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    fn slow(&self, takes: Duration) {
+        self.registry.0.lock().unwrap().takes = takes;
     }
 
     /// What was asked since the last look.
@@ -246,4 +257,25 @@ async fn a_failed_poll_changes_nothing_and_is_told_once() {
     assert_eq!(serials, ["b"]);
     assert!(seen > first.1);
     assert_eq!(world.failures().len(), 3, "after an answer it is told anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_says_which_revision_of_the_store_was_known_when_it_was_asked_for() {
+    let mut world = World::new().await;
+    world.store(&[URL]).await;
+    assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));
+    // Something else changes, of which the answer that is there knows nothing.
+    world.store(&[URL, ("x", "y")]).await;
+    assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));
+    tokio::time::sleep(INTERVAL).await;
+    assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(2));
+    // A slow one is as old as its question.
+    world.slow(INTERVAL / 2);
+    tokio::time::sleep(INTERVAL).await;
+    world.store(&[URL, ("x", "z")]).await;
+    tokio::time::sleep(INTERVAL / 2).await;
+    assert_eq!(
+        world.reports.newest().map(|reports| (reports.revision, reports.seen.elapsed() < INTERVAL / 2)),
+        Some((2, true))
+    );
 }

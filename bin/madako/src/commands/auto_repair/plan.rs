@@ -10,12 +10,15 @@ use madako_messages::ports::Clock;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::hold::{HoldSettings, Holds};
 use madako_messages::repair::refusal::Refusal;
-use madako_repair_queue::limiter::{Decision, Input, limit};
+use madako_repair_queue::hold::times::Times;
+use madako_repair_queue::limiter::{Decision, Input, Removed, limit};
 use madako_sabakan::parse_machines;
+use madako_supervisor::config::Config;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, read, read_text};
 use crate::output::{Format, Table, show};
@@ -45,7 +48,7 @@ pub(crate) struct Args {
     /// Constraints in YAML or JSON [default: CKE's, which allow no entries]
     #[arg(long, value_name = "FILE")]
     constraints: Option<String>,
-    /// Holds a rack in which three machines or more failed within 10 minutes of each other
+    /// Holds a rack whose machines failed together: three within 10 minutes, or as repair.hold in the configuration file says
     #[arg(long)]
     hold_racks: bool,
     /// Form of the output
@@ -54,7 +57,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args, clock: &dyn Clock) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let named = [&args.entries, &args.reboots, &args.nodes, &args.constraints].into_iter().flatten();
     if named.chain([&args.machines]).filter(|name| *name == STDIN).count() > 1 {
         return Err(Failure::bad_input("only one file can come from standard input"));
@@ -64,17 +67,29 @@ pub(super) fn run(args: &Args, clock: &dyn Clock) -> Result<(), Failure> {
     let reboots = list(args.reboots.as_deref(), "list of reboot queue entries")?;
     let nodes: Vec<String> = list(args.nodes.as_deref(), "list of node addresses")?;
     let constraints = constraints(args.constraints.as_deref())?;
+    let hold = hold(args, global)?;
+    let (at, kept) = (clock.now(), Holds::new());
     let decision = limit(&Input {
         reports: &reports,
-        at: clock.now(),
+        at,
+        times: &Times::of(&reports, (at, None), hold.as_ref(), &kept, &Times::default()),
         entries: &entries.iter().collect::<Vec<_>>(),
         reboots: &reboots.iter().collect::<Vec<_>>(),
         nodes: &nodes.iter().map(String::as_str).collect::<BTreeSet<_>>(),
         constraints: &constraints,
-        hold: args.hold_racks.then(HoldSettings::default).as_ref(),
-        holds: &Holds::new(),
+        removed: &Removed::default(),
+        hold: hold.as_ref(),
+        holds: &kept,
     });
     show(args.output, &Answer::from(&decision), Answer::table)
+}
+
+/// When failures of a rack are one event, as the service has it. Who asks for it gets it, also where the service is told not to.
+fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
+    if !args.hold_racks {
+        return Ok(None);
+    }
+    Ok(Some(Config::load(global.config.as_deref())?.repair.settings))
 }
 
 /// What is printed.

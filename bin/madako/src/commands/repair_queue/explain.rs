@@ -10,7 +10,8 @@ use madako_messages::state::ClusterState;
 use madako_messages::store::Store;
 use madako_repair_queue::explain::{Beside, explain};
 use madako_repair_queue::outlook::Explained;
-use madako_repair_queue::requests::held_addresses;
+use madako_repair_queue::racks::{Racks, held_addresses};
+use madako_repair_queue::requests::nodes;
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
@@ -21,8 +22,8 @@ use crate::output::{Format, Table, show};
 
 /// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
 ///
-/// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off. Nothing is
-/// changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
+/// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off; while a rack is
+/// held, also for the machines of the cluster's query, to know which stand in it. Nothing is changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
 /// leader alone: NEXT is what comes if it is not; if it is, the entry succeeds. Whether Kubernetes is reached is taken from
 /// the configuration file that is used here.
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,7 @@ pub(crate) struct Args {
 /// What is printed.
 #[derive(Serialize)]
 struct Explanation {
-    /// `None`: the registry was not asked or did not answer, or nothing is added.
+    /// `None`: the registry was not asked or did not answer.
     reports: Option<Vec<Report>>,
     held: Vec<Held>,
     entries: Vec<Explained>,
@@ -67,22 +68,19 @@ pub(super) async fn run(
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let found = reports::gather(&state, settings.as_ref(), clock).await?;
-    let stored = || state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect();
-    let (reports, holds, machines) = match found {
-        Some(found) => (found.reports, found.holds, found.machines),
-        None => (None, stored(), Vec::new()),
-    };
     let address = args.address.as_deref();
-    let reports = reports.map(|mut reports| {
+    let reports = found.reports.map(|mut reports| {
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
+    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), hold));
+    let racks: Vec<&Racks> = found.racks.iter().collect();
     let beside = Beside {
-        held: held_addresses(&state, &machines, settings.as_ref()),
+        held: held_addresses(holds, &racks, nodes(&state), settings.as_ref()),
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());
-    let explanation = Explanation { reports, held: held(&holds), entries };
+    let explanation = Explanation { reports, held: held(&found.holds), entries };
     show(args.output, &explanation, table)
 }
 

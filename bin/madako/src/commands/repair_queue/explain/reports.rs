@@ -1,19 +1,18 @@
 //! What becomes of the machines that the registry reports in this moment.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_messages::keys;
 use madako_messages::machine::Machine;
 use madako_messages::ports::{Clock, Registry};
-use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::hold::{HoldSettings, Holds};
-use madako_messages::repair::refusal::Refusal;
 use madako_messages::repair::report::default_variables;
-
 use madako_messages::state::ClusterState;
-use madako_repair_queue::hold::changed_at;
-use madako_repair_queue::requests::{judge, unreadable};
+use madako_repair_queue::explain::reports::{Prospect, prospects};
+use madako_repair_queue::hold::times::{Times, changed_at};
+use madako_repair_queue::limiter::Removed;
+use madako_repair_queue::racks::Racks;
+use madako_repair_queue::requests::{Asked, judge, kept, unreadable};
 use madako_sabakan::{ReqwestTransport, SabakanRegistry};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -34,127 +33,130 @@ pub(super) struct Report {
     pub(super) next: &'static str,
     /// The same as a sentence.
     pub(super) what: String,
-    /// When what stands in the way ends by itself, if that is known.
+    /// When all that stands in the way ends by itself, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<String>,
-    /// Name of what stands in the way.
+    /// Name of the first thing that stands in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) obstacle: Option<&'static str>,
-    /// The same as a sentence.
+    /// Names of everything that does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) obstacles: Vec<&'static str>,
+    /// The same as sentences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
 }
 
 /// What was found.
 pub(super) struct Found {
-    /// `None`: nothing is added, whoever is reported.
+    /// `None`: the registry was not asked or did not answer.
     pub(super) reports: Option<Vec<Report>>,
     /// What is kept of racks after it.
     pub(super) holds: Holds,
-    /// The machines that are reported.
-    pub(super) machines: Vec<Machine>,
+    /// Who stands in which rack, by each answer of the registry.
+    pub(super) racks: Vec<Racks>,
 }
 
-/// Asks the registry and the limiters. `None`: it is not asked, or did not answer, which is told.
+/// Asks the registry and the limiters. What is not asked or not answered is told.
 pub(super) async fn gather(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
-) -> Result<Option<Found>, Failure> {
+) -> Result<Found, Failure> {
+    let mut found = Found { reports: None, holds: kept(state), racks: Vec::new() };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
         warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
-        return Ok(None);
     }
     if state.auto_repair_disabled {
         note("auto-repair is switched off: nothing is added automatically");
     }
-    if state.reports_query().is_none() {
-        if state.auto_repair_disabled {
-            return Ok(None);
-        }
-        note(if state.url.is_none() {
-            "no URL of sabakan is stored: nothing is added automatically"
-        } else {
-            "the stored variables of auto-repair cannot be used: nothing is added automatically"
-        });
-        return Ok(None);
+    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let registry = SabakanRegistry::new(Arc::new(transport));
+    if let Some(machines) = reported(state, &registry).await {
+        let at = clock.now();
+        // Nobody remembers an answer here, nor what was removed after it was asked for: it was asked for now.
+        let times = Times::of(&machines, (at, None), hold, &found.holds, &Times::default());
+        let removed = Removed::default();
+        let decision =
+            judge(state, &Asked { machines: &machines, at, times: &times, removed: &removed }, hold);
+        let prospects = prospects(&machines, &decision, state);
+        found.reports = Some(prospects.iter().map(|prospect| report(prospect, at)).collect());
+        found.racks.extend(hold.map(|hold| Racks::of(&machines, &hold.label)));
+        found.holds = decision.holds;
     }
-    let url = state.url.as_ref().map(|url| url.value.as_str()).unwrap_or_default();
+    // The leader knows where a machine stands that is neither reported nor a node from what it asks for the cluster.
+    let held = found.holds.values().any(|kept| kept.is_held());
+    if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
+        found
+            .racks
+            .extend(observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label)));
+    }
+    Ok(found)
+}
+
+/// The machines that the registry reports for repair.
+async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+    if state.reports_query().is_none() {
+        if !state.auto_repair_disabled {
+            note(if state.url.is_none() {
+                "no URL of sabakan is stored: nothing is added automatically"
+            } else {
+                "the stored variables of auto-repair cannot be used: nothing is added automatically"
+            });
+        }
+        return None;
+    }
+    let url = &state.url.as_ref()?.value;
     let variables = match &state.auto_repair_variables {
         Some(variables) => (*variables.value).clone(),
         None => default_variables(),
     };
-    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
-    let registry = SabakanRegistry::new(Arc::new(transport));
-    let fetched = match registry.machines(url, Some(&variables)).await {
-        Ok(fetched) => fetched,
+    match registry.machines(url, Some(&variables)).await {
+        Ok(fetched) => Some([fetched.machines, fetched.left_out].concat()),
         Err(error) => {
             warn(format_args!("machines that should be repaired are not known: {error}"));
-            return Ok(None);
+            None
         }
-    };
-    let at = clock.now();
-    let mut machines = fetched.machines;
-    machines.extend(fetched.left_out);
-    let Some(decision) = judge(state, &machines, hold, at) else {
-        warn(format_args!("nothing is added automatically, as {} cannot be used", keys::CONSTRAINTS));
-        return Ok(None);
-    };
-    if state.auto_repair_disabled {
-        // Racks are followed to their recovery all the same.
-        return Ok(Some(Found { reports: None, holds: decision.holds, machines }));
     }
-    let mut added: BTreeMap<&str, &RepairQueueEntry> =
-        decision.add.iter().map(|entry| (entry.address.as_str(), entry)).collect();
-    let mut refused = decision.refused.iter();
-    let reports = machines.iter().filter_map(|machine| {
-        // Of several reports with one address the first is added; the others are refused, in the order of the reports.
-        let entry = machine.address().and_then(|address| added.remove(address));
-        match entry {
-            Some(entry) => Some(added_report(machine, entry, state, at)),
-            None => refused.next().map(|refusal| refused_report(machine, refusal, at)),
+}
+
+/// The machines that the registry is asked for by the planner, as far as it asks.
+async fn observed(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+    let usable = state.revision_of(keys::SABAKAN_VARIABLES) == 0 || state.variables.is_some();
+    let url = state.url.as_ref().filter(|_| usable && !state.disabled)?;
+    let variables = state.variables.as_ref().map(|variables| &*variables.value);
+    match registry.machines(&url.value, variables).await {
+        Ok(fetched) => Some(fetched.machines),
+        Err(error) => {
+            warn(format_args!(
+                "which machines stand in a held rack is known of reports and nodes only: {error}"
+            ));
+            None
         }
-    });
-    let reports = reports.collect();
-    Ok(Some(Found { reports: Some(reports), holds: decision.holds, machines }))
-}
-
-fn added_report(
-    machine: &Machine,
-    entry: &RepairQueueEntry,
-    state: &ClusterState,
-    at: OffsetDateTime,
-) -> Report {
-    let missing = state.repair_config.as_ref().and_then(|config| config.of(entry).err());
-    let RepairQueueEntry { operation, machine_type, .. } = entry;
-    Report {
-        what: format!("the leader adds {operation} for type {machine_type:?} at its next poll"),
-        obstacle: missing.as_ref().map(|_| "missing"),
-        why: missing.map(|missing| format!("{missing}: its entry will wait for that")),
-        ..reported(machine, &entry.address, at)
     }
 }
 
-fn refused_report(machine: &Machine, refusal: &Refusal, at: OffsetDateTime) -> Report {
+fn report(prospect: &Prospect<'_>, at: OffsetDateTime) -> Report {
+    let machine = prospect.machine;
+    let (next, what) = match prospect.adds {
+        Some(entry) => (
+            "add",
+            format!("the leader adds {} for type {:?} at its next poll", entry.operation, entry.machine_type),
+        ),
+        None => ("nothing", "nothing is added for it".to_owned()),
+    };
+    let whys: Vec<&str> = prospect.reasons.iter().map(|(_, why)| why.as_str()).collect();
     Report {
-        at: refusal.reason.until().map(|until| moment(Some(until))),
-        obstacle: Some(refusal.reason.name()),
-        why: Some(refusal.reason.to_string()),
-        ..reported(machine, &refusal.address, at)
-    }
-}
-
-fn reported(machine: &Machine, address: &str, at: OffsetDateTime) -> Report {
-    Report {
-        address: address.to_owned(),
+        address: machine.address().unwrap_or_default().to_owned(),
         serial: machine.spec.serial.clone(),
         state: machine.status.state.name(),
         since: moment(Some(changed_at(machine, at))),
-        next: "add",
-        what: "it would be added".to_owned(),
-        at: None,
-        obstacle: None,
-        why: None,
+        next,
+        what,
+        at: prospect.until.map(|until| moment(Some(until))),
+        obstacle: prospect.reasons.first().map(|(name, _)| *name),
+        obstacles: prospect.reasons.iter().map(|(name, _)| *name).collect(),
+        why: (!whys.is_empty()).then(|| whys.join("; ")),
     }
 }

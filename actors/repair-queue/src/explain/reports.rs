@@ -1,0 +1,151 @@
+//! What becomes of each machine that is reported, told from the very decision that the leader makes.
+
+use std::collections::BTreeMap;
+
+use madako_messages::machine::Machine;
+use madako_messages::repair::RepairQueueEntry;
+use madako_messages::repair::refusal::Reason;
+use madako_messages::state::ClusterState;
+use time::OffsetDateTime;
+
+use crate::limiter::Decision;
+
+/// What becomes of a machine that is reported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prospect<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The entry that the leader adds; `None`: nothing is added.
+    pub adds: Option<&'a RepairQueueEntry>,
+    /// Everything that stands in the way of an entry, and of its beginning where one is added: short names and sentences.
+    pub reasons: Vec<(&'static str, String)>,
+    /// When the last of that ends by itself; `None`: nobody knows.
+    pub until: Option<OffsetDateTime>,
+}
+
+/// What becomes of reports by a decision on them.
+#[must_use]
+pub fn prospects<'a>(
+    machines: &'a [Machine],
+    decision: &'a Decision,
+    state: &ClusterState,
+) -> Vec<Prospect<'a>> {
+    // Of several reports with one address the first is let through; the others are refused, in the order of the reports.
+    let mut passed: BTreeMap<&str, &RepairQueueEntry> =
+        decision.add.iter().map(|entry| (entry.address.as_str(), entry)).collect();
+    let mut refused = decision.refused.iter();
+    let stop = decision.stop.as_ref().map(|stop| (stop.name(), stop.to_string()));
+    let prospects = machines.iter().map(|machine| {
+        let entry = machine.address().and_then(|address| passed.remove(address));
+        let refusal = if entry.is_none() { refused.next() } else { None };
+        let limits: Vec<&Reason> = refusal
+            .into_iter()
+            .flat_map(|refusal| [&refusal.reason].into_iter().chain(&refusal.beside))
+            .collect();
+        let ends: Option<Vec<OffsetDateTime>> = limits.iter().map(|reason| reason.until()).collect();
+        let mut reasons: Vec<_> = stop.clone().into_iter().collect();
+        reasons.extend(limits.iter().map(|reason| (reason.name(), reason.to_string())));
+        let adds = entry.filter(|_| stop.is_none());
+        let missing = adds.and_then(|entry| state.repair_config.as_ref()?.of(entry).err());
+        reasons
+            .extend(missing.map(|missing| ("missing", format!("{missing}: its entry will wait for that"))));
+        Prospect {
+            machine,
+            adds,
+            reasons,
+            until: ends.filter(|_| stop.is_none()).and_then(|ends| ends.into_iter().max()),
+        }
+    });
+    prospects.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use madako_messages::constraints::Constraints;
+    use madako_messages::keys;
+    use madako_messages::repair::hold::HoldSettings;
+
+    use super::*;
+    use crate::hold::times::Times;
+    use crate::limiter::Removed;
+    use crate::machines::{machine, now};
+    use crate::requests::{Asked, judge};
+    use crate::testing::{Store, queued};
+
+    /// Serial, whether it is added, and the names of what stands in the way.
+    type Line = (String, bool, Vec<&'static str>);
+
+    fn lines(change: impl FnOnce(&mut Store), maximum: i64, machines: &[Machine]) -> Vec<Line> {
+        let mut store = Store::new(&["c"], &["10.0.0.1", "10.0.0.2"]);
+        let constraints = Constraints {
+            maximum_repair_queue_entries: maximum,
+            wait_seconds_to_repair_rebooting: 600,
+            ..Constraints::default()
+        };
+        store.put(keys::CONSTRAINTS, &constraints);
+        change(&mut store);
+        let (state, removed) = (store.state(), Removed::Of(BTreeSet::new()));
+        let hold = HoldSettings::default();
+        let times = Times::of(
+            machines,
+            (now(), None),
+            Some(&hold),
+            &crate::requests::kept(&state),
+            &Times::default(),
+        );
+        let asked = Asked { machines, at: now(), times: &times, removed: &removed };
+        let decision = judge(&state, &asked, Some(&hold));
+        prospects(machines, &decision, &state)
+            .into_iter()
+            .map(|it| {
+                let names = it.reasons.iter().map(|(name, _)| *name).collect();
+                (it.machine.spec.serial.clone(), it.adds.is_some(), names)
+            })
+            .collect()
+    }
+
+    fn line(serial: &str, adds: bool, names: &[&'static str]) -> Line {
+        (serial.to_owned(), adds, names.to_vec())
+    }
+
+    #[test]
+    fn what_is_refused_is_never_said_to_be_added_and_every_reason_is_named() {
+        let rack: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 50.0)).collect();
+        let lone = machine(4, 4, 9_000.0);
+        let twin = Machine { spec: lone.spec.clone(), ..machine(9, 4, 9_000.0) };
+        let mut none = machine(5, 5, 9_000.0);
+        none.spec.ipv4.clear();
+        let all = [&rack[..], &[lone.clone(), twin, none]].concat();
+        let entry = |store: &mut Store| store.entry(&queued(0, "10.0.0.1", "plain"));
+        assert_eq!(
+            lines(entry, 10, &all),
+            [
+                line("s1", false, &["has-entry", "rack-held"]),
+                line("s2", false, &["rack-held"]),
+                line("s3", false, &["out-of-cluster", "rack-held"]),
+                // The configuration has no procedure for its type: the entry is added all the same.
+                line("s4", true, &["missing"]),
+                line("s4", false, &["duplicate-address"]),
+                line("s5", false, &["no-address"]),
+            ]
+        );
+        assert_eq!(lines(|_| {}, 0, &[lone.clone()]), [line("s4", false, &["too-many"])]);
+    }
+
+    #[test]
+    fn what_stops_everything_is_named_first() {
+        let reports = [machine(4, 4, 9_000.0), machine(6, 6, 50.0)];
+        let disabled = |store: &mut Store| store.text(keys::AUTO_REPAIR_DISABLED, "true");
+        assert_eq!(
+            lines(disabled, 10, &reports),
+            [
+                line("s4", false, &["auto-repair-disabled"]),
+                line("s6", false, &["auto-repair-disabled", "out-of-cluster"])
+            ]
+        );
+        let unreadable = |store: &mut Store| store.text(&keys::repair(5), "[");
+        assert_eq!(lines(unreadable, 10, &reports)[0], line("s4", false, &["unreadable"]));
+    }
+}

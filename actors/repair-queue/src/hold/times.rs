@@ -1,0 +1,192 @@
+//! When the state of each reported machine changed, though clocks are set.
+//!
+//! What an answer tells is our time less a duration by the registry's clock. When one of the two clocks is set, or drifts, the
+//! times of all reports move, while no machine changed its state. A time that is remembered stands for a report for as long as it
+//! is the same one; this decides which are.
+//!
+//! # The rule
+//! A report is the one of before unless its time is *later*, by more than [`SAME_REPORT`], than clocks explain: a state that changes
+//! anew never does so earlier. Clocks explain
+//! - a move that nearly all reports have in common: any that is earlier; one that is later only when machines share it that
+//!   did not fail together. Those that fail together once may do so again, but not hours apart in the same order;
+//! - a time that lies before the last answer, in which the machine was reported as it is now: nothing changed since. How
+//!   long ago that answer came is measured by a clock that nobody sets.
+//!
+//! Where neither is known, as of the machines of one rack after a new leader began, a later time is a new report: a rack that
+//! is held once too often is let go by a word, repairs of a whole rack cannot be taken back.
+//!
+//! # Guarantees
+//! Each machine of an answer has one time. It does not change while the report is the same one, whatever the clocks do.
+//!
+//! # Assumes
+//! A machine that was not in the last answer has recovered: it is not remembered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_messages::machine::Machine;
+use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_messages::repair::report::Seen;
+use time::OffsetDateTime;
+
+/// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
+/// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
+/// times of one change differ by up to 30 s; as much again is for the clocks of two leaders.
+pub const SAME_REPORT: Duration = Duration::from_secs(60);
+
+/// Moves of two reports are one move if they differ by no more: the time that the registry takes from the first to the last
+/// machine of an answer, which is a second or two for ten thousand.
+const SAME_MOVE: Duration = Duration::from_secs(10);
+
+/// Reports that a move must be known of: two may agree by chance.
+const FEWEST: usize = 3;
+
+/// Longest time in one state that is told apart, in seconds: 1,900 years. Go's durations end at 292.
+const LONGEST: f64 = 60e9;
+
+/// How long a machine has been in its state, by the registry's clock.
+fn age(machine: &Machine) -> time::Duration {
+    time::Duration::saturating_seconds_f64(machine.status.duration.clamp(-LONGEST, LONGEST))
+}
+
+/// When the state of a machine changed that was reported at a time.
+#[must_use]
+pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
+    at.saturating_sub(age(machine))
+}
+
+/// Whether two times of one machine are those of one change.
+#[must_use]
+pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
+    (one - other).unsigned_abs() <= SAME_REPORT
+}
+
+/// What is remembered of an answer: the time of each machine in it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Times {
+    machines: BTreeMap<String, Time>,
+    /// When the answer came; `None`: nobody remembers an answer.
+    seen: Option<Seen>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Time {
+    /// What the last answer told.
+    told: OffsetDateTime,
+    /// What stands for it.
+    changed: OffsetDateTime,
+}
+
+impl Times {
+    /// The times of an answer that came at `at`, which was `seen` on the clock that ages are measured by; `before` are those of
+    /// the last one. While there was none, what is kept in the store is remembered instead.
+    #[must_use]
+    pub fn of(
+        machines: &[Machine],
+        (at, seen): (OffsetDateTime, Option<Seen>),
+        settings: Option<&HoldSettings>,
+        kept: &Holds,
+        before: &Self,
+    ) -> Self {
+        let Some(settings) = settings else { return Self { seen, ..Self::default() } };
+        let remembered = Remembered::new(kept, before);
+        let mut known: BTreeMap<&str, (&Machine, OffsetDateTime, Option<Time>)> = BTreeMap::new();
+        for machine in machines {
+            let (serial, told) = (machine.spec.serial.as_str(), changed_at(machine, at));
+            known.entry(serial).or_insert_with(|| (machine, told, remembered.time(serial, told)));
+        }
+        let moves = known.values().filter_map(|(_, told, before)| {
+            let before = before.as_ref()?;
+            Some((*told - before.told, before.told))
+        });
+        let common = common_move(moves.collect(), settings.within);
+        let elapsed = seen.zip(before.seen).map(|(now, then)| now.saturating_duration_since(then));
+        let machines = known.into_iter().map(|(serial, (machine, told, before))| {
+            let same = before.filter(|before| {
+                is_same(told, before.changed)
+                    || told - before.told - common <= SAME_REPORT
+                    || elapsed.is_some_and(|elapsed| is_older(age(machine), common, elapsed))
+            });
+            (serial.to_owned(), Time { told, changed: same.map_or(told, |before| before.changed) })
+        });
+        Self { machines: machines.collect(), seen }
+    }
+
+    /// When a machine's state changed that is in the answer.
+    #[must_use]
+    pub fn changed(&self, serial: &str) -> Option<OffsetDateTime> {
+        self.machines.get(serial).map(|time| time.changed)
+    }
+}
+
+/// What is remembered of machines: the last answer, or what the store keeps of them.
+struct Remembered<'a> {
+    before: &'a Times,
+    kept: BTreeMap<&'a str, Vec<OffsetDateTime>>,
+}
+
+impl<'a> Remembered<'a> {
+    fn new(holds: &'a Holds, before: &'a Times) -> Self {
+        let mut kept: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();
+        if before.seen.is_none() {
+            for hold in holds.values() {
+                let held = hold.events.iter().flat_map(|event| &event.machines);
+                for report in held.chain(&hold.released) {
+                    kept.entry(report.serial.as_str()).or_default().push(report.changed);
+                }
+            }
+        }
+        Self { before, kept }
+    }
+
+    fn time(&self, serial: &str, told: OffsetDateTime) -> Option<Time> {
+        let kept = || {
+            let times = self.kept.get(serial)?.iter();
+            let nearest = *times.min_by_key(|time| (**time - told).unsigned_abs())?;
+            Some(Time { told: nearest, changed: nearest })
+        };
+        self.before.machines.get(serial).copied().or_else(kept)
+    }
+}
+
+/// By how much clocks moved the times, as far as that can be believed; `moves` is, for each report, by how much its time did, and
+/// what it was before.
+fn common_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Duration) -> time::Duration {
+    let none = time::Duration::ZERO;
+    if moves.len() < FEWEST {
+        return none;
+    }
+    moves.sort_unstable();
+    let median = moves[moves.len() / 2].0;
+    let agree = moves.iter().filter(|(by, _)| (*by - median).unsigned_abs() <= SAME_MOVE);
+    let mut agree: Vec<OffsetDateTime> = agree.map(|(_, before)| *before).collect();
+    if median.unsigned_abs() <= SAME_REPORT || agree.len() * 4 < moves.len() * 3 {
+        return none;
+    }
+    if median.is_positive() {
+        // By the quarters: one machine that agrees by chance must not speak for those that failed together.
+        agree.sort_unstable();
+        let quarter = agree.len() / 4;
+        let spread = agree[agree.len() - 1 - quarter] - agree[quarter];
+        if spread.unsigned_abs() <= together {
+            return none;
+        }
+    }
+    median
+}
+
+/// Whether a machine has been in its state since before the last answer, `elapsed` ago. Its age is by the registry's clock of now;
+/// by that of before it was moved by `common`, it was older.
+fn is_older(age: time::Duration, common: time::Duration, elapsed: Duration) -> bool {
+    let least = elapsed.saturating_add(SAME_REPORT);
+    let by_before = age.saturating_add(common);
+    let in_future = age.is_negative() && age.unsigned_abs() > SAME_REPORT;
+    // A state that begins in the future began before the registry's clock was set back; by how much is not always known.
+    if in_future {
+        return common.is_zero() || by_before > least;
+    }
+    age.min(by_before) > least
+}
+
+#[cfg(test)]
+mod tests;

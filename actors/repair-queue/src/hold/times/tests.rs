@@ -1,0 +1,270 @@
+//! Clocks that are set, and reports that are new all the same.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::hold::holds_after;
+use crate::machines::{aged, machine, now};
+
+const HOUR: f64 = 3600.0;
+
+/// Who asks the registry every minute. The clock that ages are measured by runs true; `registry` and `ours` are by how much
+/// the others are off, in seconds.
+struct Leader {
+    start: Seen,
+    elapsed: f64,
+    registry: f64,
+    ours: f64,
+    times: Times,
+    kept: Holds,
+}
+
+impl Leader {
+    fn new() -> Self {
+        Self {
+            start: Seen::now(),
+            elapsed: 0.0,
+            registry: 0.0,
+            ours: 0.0,
+            times: Times::default(),
+            kept: Holds::new(),
+        }
+    }
+
+    /// A leader who saw these racks fail and let them go.
+    fn after_a_release(machines: &[Machine]) -> Self {
+        let mut leader = Self::new();
+        leader.asks(60.0, machines);
+        assert!(!leader.held().is_empty());
+        for hold in leader.kept.values_mut() {
+            hold.release();
+        }
+        leader
+    }
+
+    /// An answer some seconds after the last one; the machines are given as they were when this began.
+    fn asks(&mut self, after: f64, machines: &[Machine]) {
+        self.elapsed += after;
+        let reports = aged(machines, self.elapsed + self.registry);
+        let at = now() + time::Duration::seconds_f64(self.elapsed + self.ours);
+        let seen = self.start + Duration::from_secs_f64(self.elapsed);
+        let hold = HoldSettings::default();
+        self.times = Times::of(&reports, (at, Some(seen)), Some(&hold), &self.kept, &self.times);
+        self.kept = holds_after(&reports, &self.times, Some(&hold), &self.kept, at);
+    }
+
+    /// Another leader takes over, who knows what is stored.
+    fn restart(&mut self) {
+        self.times = Times::default();
+    }
+
+    fn held(&self) -> Vec<&str> {
+        self.kept.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, _)| rack.as_str()).collect()
+    }
+}
+
+/// Three machines of a rack that failed so long ago, some seconds from each other.
+fn rack(rack: u8, ago: f64) -> Vec<Machine> {
+    (0..3).map(|n| machine(rack * 10 + n, i64::from(rack), ago + 7.0 * f64::from(n))).collect()
+}
+
+/// The machines, which failed anew so many seconds after all began.
+fn again(machines: &[Machine], at: f64) -> Vec<Machine> {
+    let mut machines = machines.to_vec();
+    for (machine, n) in machines.iter_mut().zip(0_u8..) {
+        machine.status.duration = 7.0 * f64::from(n) - at;
+    }
+    machines
+}
+
+#[test]
+fn the_registrys_clock_or_ours_an_hour_off_makes_no_report_of_one_rack_new() {
+    for (registry, ours) in [(HOUR, 0.0), (-HOUR, 0.0), (0.0, HOUR), (0.0, -HOUR), (-HOUR, HOUR)] {
+        // Failed long ago, or so that durations become negative.
+        for ago in [5_000.0, 1_000.0] {
+            let machines = rack(3, ago);
+            let mut held = Leader::new();
+            held.asks(60.0, &machines);
+            let released = Leader::after_a_release(&machines);
+            for mut leader in [held, released] {
+                let before = leader.kept.clone();
+                (leader.registry, leader.ours) = (registry, ours);
+                for _ in 0..3 {
+                    leader.asks(60.0, &machines);
+                    assert_eq!(leader.kept, before, "{registry} {ours} {ago}");
+                }
+                (leader.registry, leader.ours) = (0.0, 0.0);
+                leader.asks(60.0, &machines);
+                assert_eq!(leader.kept, before, "{registry} {ours} {ago}, and back");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_registries_an_hour_apart_that_answer_by_turns_change_nothing() {
+    let machines = rack(3, 5_000.0);
+    let mut leader = Leader::after_a_release(&machines);
+    let before = leader.kept.clone();
+    for turn in 0..10 {
+        leader.registry = if turn % 2 == 0 { HOUR } else { 0.0 };
+        leader.asks(60.0, &machines);
+        assert_eq!(leader.kept, before, "turn {turn}");
+    }
+}
+
+#[test]
+fn a_clock_that_drifts_makes_no_report_new() {
+    for (registry, ours) in [(5.0, 0.0), (-5.0, 0.0), (0.0, 5.0), (0.0, -5.0)] {
+        let machines = rack(3, 2_000.0);
+        let mut leader = Leader::after_a_release(&machines);
+        let before = leader.kept.clone();
+        for _ in 0..300 {
+            leader.registry += registry;
+            leader.ours += ours;
+            leader.asks(60.0, &machines);
+            assert_eq!(leader.kept, before, "{registry} {ours}");
+        }
+    }
+}
+
+#[test]
+fn a_rack_that_failed_again_between_two_answers_is_held_again() {
+    for ago in [100.0, 5_000.0] {
+        let machines = rack(3, ago);
+        let mut leader = Leader::after_a_release(&machines);
+        leader.asks(60.0, &machines);
+        leader.asks(60.0, &again(&machines, 150.0));
+        assert_eq!(leader.held(), ["3"], "with the same seconds between its machines");
+
+        // The registry was away for hours meanwhile.
+        let mut leader = Leader::after_a_release(&machines);
+        leader.asks(10.0 * HOUR, &again(&machines, 5.0 * HOUR));
+        assert_eq!(leader.held(), ["3"]);
+    }
+}
+
+#[test]
+fn a_rack_that_recovered_for_an_answer_and_failed_again_is_held_again_whatever_the_clock() {
+    for registry in [0.0, HOUR, -HOUR] {
+        let machines = rack(3, 5_000.0);
+        let mut leader = Leader::after_a_release(&machines);
+        leader.asks(60.0, &[]);
+        leader.registry = registry;
+        // Their times are taken after the clock was set, so that their ages are right.
+        leader.asks(60.0, &again(&machines, 170.0 + registry));
+        assert_eq!(leader.held(), ["3"], "{registry}");
+    }
+}
+
+#[test]
+fn who_failed_again_while_the_clock_was_set_is_told_from_the_others() {
+    let one = rack(3, 5_000.0);
+    let others = [rack(4, 90_000.0), rack(5, 40_000.0), rack(6, 20_000.0)].concat();
+    for registry in [HOUR, -HOUR] {
+        let mut leader = Leader::after_a_release(&[&one[..], &others[..]].concat());
+        leader.registry = registry;
+        leader.asks(60.0, &[&again(&one, 100.0)[..], &others[..]].concat());
+        assert_eq!(leader.held(), ["3"], "{registry}");
+    }
+}
+
+#[test]
+fn a_new_leader_takes_a_later_time_for_new_unless_racks_that_failed_apart_share_it() {
+    let one = rack(3, 50_000.0);
+    let both = [&one[..], &rack(4, 5_000.0)[..]].concat();
+    for (machines, when_later) in [(&one, vec!["3"]), (&both, vec![])] {
+        for (registry, ours, held) in [
+            (HOUR, 0.0, vec![]),
+            (0.0, -HOUR, vec![]),
+            (-HOUR, 0.0, when_later.clone()),
+            (0.0, HOUR, when_later.clone()),
+        ] {
+            let mut leader = Leader::after_a_release(machines);
+            leader.restart();
+            (leader.registry, leader.ours) = (registry, ours);
+            leader.asks(60.0, machines);
+            assert_eq!(leader.held(), held, "{} machines, {registry} {ours}", machines.len());
+        }
+    }
+}
+
+#[test]
+fn a_third_machine_makes_an_event_with_two_of_before_the_clock_was_set() {
+    let two = rack(3, 100.0)[..2].to_vec();
+    for registry in [HOUR, -HOUR] {
+        let mut leader = Leader::new();
+        leader.asks(60.0, &two);
+        leader.registry = registry;
+        leader.asks(60.0, &two);
+        // It failed since, by the clock that was set.
+        let third = machine(39, 3, -registry - 150.0);
+        leader.asks(60.0, &[&two[..], &[third]].concat());
+        assert_eq!(leader.held(), ["3"], "{registry}");
+    }
+}
+
+#[test]
+fn a_machine_whose_state_changes_anew_is_another_report() {
+    let lone = rack(3, 5_000.0)[..1].to_vec();
+    let mut leader = Leader::new();
+    leader.asks(60.0, &lone);
+    let first = leader.times.changed("s30").unwrap();
+    leader.asks(60.0, &again(&lone, 90.0));
+    assert_eq!(leader.times.changed("s30").unwrap() - first, time::Duration::seconds(5_090));
+}
+
+#[test]
+fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many() {
+    let seconds = time::Duration::seconds_f64;
+    let by = |moves: &[(f64, f64)]| {
+        let moves = moves.iter().map(|(by, before)| (seconds(*by), now() + seconds(*before))).collect();
+        common_move(moves, HoldSettings::WITHIN).as_seconds_f64()
+    };
+    for (moves, expected) in [
+        (&[(5_000.0, 0.0), (5_001.0, 9_000.0), (5_002.0, 20_000.0)][..], 5_001.0),
+        // One event: it may have happened twice, also beside one machine that agrees by chance.
+        (&[(5_000.0, 0.0), (5_001.0, 300.0), (5_002.0, 600.0)], 0.0),
+        (&[(5_000.0, 0.0), (5_000.0, 1.0), (5_000.0, 2.0), (5_000.0, 3.0), (5_000.0, 90_000.0)], 0.0),
+        (&[(-5_000.0, 0.0), (-5_001.0, 300.0), (-5_002.0, 600.0)], -5_001.0),
+        // Two, and a tie, say nothing.
+        (&[(5_000.0, 0.0), (5_000.0, 90_000.0)], 0.0),
+        (&[(5_000.0, 0.0), (5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),
+        (&[(-5_000.0, 0.0), (-5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),
+        (&[(60.0, 0.0), (60.0, 90_000.0), (60.0, 180_000.0)], 0.0),
+        (&[], 0.0),
+    ] {
+        assert!((by(moves) - expected).abs() < 0.1, "{moves:?}: {}", by(moves));
+    }
+}
+
+#[test]
+fn without_settings_no_times_are_kept() {
+    let times = Times::of(&rack(3, 1.0), (now(), None), None, &Holds::new(), &Times::default());
+    assert_eq!(times.changed("s30"), None);
+}
+
+proptest! {
+    #[test]
+    fn while_nobody_fails_anew_nothing_that_is_kept_changes_whatever_the_clocks_do(
+        steps in prop::collection::vec(
+            (1.0..600.0_f64, -86_400.0..86_400.0_f64, -86_400.0..86_400.0_f64),
+            1..20,
+        ),
+        released in any::<bool>(),
+        apart in any::<bool>(),
+    ) {
+        let machines = [rack(3, 400_000.0), rack(4, if apart { 500_000.0 } else { 400_000.0 })].concat();
+        let mut leader = Leader::after_a_release(&machines);
+        if !released {
+            leader = Leader::new();
+            leader.asks(60.0, &machines);
+        }
+        let before = leader.kept.clone();
+        for (after, registry, ours) in steps {
+            (leader.registry, leader.ours) = (registry, ours);
+            leader.asks(after, &machines);
+            prop_assert_eq!(&leader.kept, &before);
+        }
+    }
+}

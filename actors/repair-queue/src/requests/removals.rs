@@ -1,0 +1,135 @@
+//! Entries that were removed, until the registry was asked anew.
+//!
+//! A machine that was repaired is reported by an answer that was asked for while it still failed. When its entry is removed,
+//! that answer must not bring it back.
+//!
+//! # The rule
+//! An answer adds no entry for a machine if one of that machine was removed at a revision of the store that was not known when the
+//! registry was asked. What was removed before this began to look is not known: it counts as removed in the revision that was
+//! looked at first.
+//!
+//! # Guarantees
+//! It needs no clock, and nothing in the store. What is remembered is bounded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use madako_messages::repair::queue::RepairQueue;
+use madako_messages::state::ClusterState;
+
+use crate::limiter::Removed;
+
+/// Machines that are remembered, more than a site removes entries of between two answers. Beyond, all machines wait for the next.
+const MOST: usize = 10_000;
+
+/// What was removed, by the states of the store that were looked at.
+#[derive(Debug, Default)]
+pub struct Removals {
+    queue: Option<Arc<RepairQueue>>,
+    /// Answers to older questions say nothing.
+    first: i64,
+    /// The revision in which an address had lost an entry.
+    removed: BTreeMap<String, i64>,
+}
+
+impl Removals {
+    /// Looks at the next state of the store.
+    pub fn see(&mut self, state: &ClusterState) {
+        let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
+            self.first = state.revision;
+            return;
+        };
+        for (index, was) in &before.entries {
+            let stays = state.repair.entries.get(index).is_some_and(|is| {
+                Arc::ptr_eq(is, was) || (is.created == was.created && is.value.address == was.value.address)
+            });
+            if !stays {
+                self.removed.insert(was.value.address.clone(), state.revision);
+            }
+        }
+        if self.removed.len() > MOST {
+            self.removed.clear();
+            self.first = state.revision;
+        }
+    }
+
+    /// Forgets what an answer knows that was asked for at a revision; later answers do as well.
+    pub fn answered(&mut self, revision: i64) {
+        self.removed.retain(|_, removed| *removed > revision);
+    }
+
+    /// What was removed after the registry was asked at a revision.
+    #[must_use]
+    pub fn since(&self, revision: i64) -> Removed {
+        if revision < self.first {
+            return Removed::All;
+        }
+        let removed = self.removed.iter().filter(|(_, removed)| **removed > revision);
+        Removed::Of(removed.map(|(address, _)| address.clone()).collect::<BTreeSet<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_messages::repair::RepairQueueEntry;
+    use madako_messages::store::Write;
+    use madako_messages::{keys, repair};
+
+    use super::*;
+    use crate::testing::{Store, queued};
+
+    fn of(addresses: &[&str]) -> Removed {
+        Removed::Of(addresses.iter().map(|address| (*address).to_owned()).collect())
+    }
+
+    fn delete(store: &mut Store, index: i64) {
+        store.write(&[Write::Delete { key: keys::repair(index) }]);
+    }
+
+    #[test]
+    fn an_answer_knows_what_was_removed_before_it_was_asked_for() {
+        let mut store = Store::default();
+        store.entry(&queued(0, "w", "o"));
+        store.entry(&queued(1, "x", "o"));
+        let mut removals = Removals::default();
+        removals.see(&store.state());
+        let first = store.revision;
+        assert_eq!(removals.since(first), of(&[]));
+        assert_eq!(removals.since(first - 1), Removed::All, "nobody watched then");
+
+        delete(&mut store, 0);
+        removals.see(&store.state());
+        let second = store.revision;
+        store.entry(&RepairQueueEntry { status: repair::RepairStatus::Failed, ..queued(1, "x", "o") });
+        removals.see(&store.state());
+        assert_eq!(removals.since(first), of(&["w"]), "another state of an entry removes nothing");
+        assert_eq!(removals.since(second), of(&[]));
+
+        // The same number for another machine, without a state between them.
+        delete(&mut store, 1);
+        store.entry(&queued(1, "y", "o"));
+        removals.see(&store.state());
+        assert_eq!(removals.since(first), of(&["w", "x"]));
+        assert_eq!(removals.since(second), of(&["x"]));
+        removals.answered(second);
+        assert_eq!(removals.since(first), of(&["x"]), "what is known is forgotten");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut store = Store::default();
+        let mut removals = Removals::default();
+        let most = i64::try_from(MOST).unwrap();
+        for index in 0..=most {
+            store.entry(&queued(index, &format!("m{index}"), "o"));
+        }
+        removals.see(&store.state());
+        let asked = store.revision;
+        for index in 0..=most {
+            delete(&mut store, index);
+        }
+        removals.see(&store.state());
+        assert_eq!(removals.since(asked), Removed::All);
+        assert_eq!(removals.since(store.revision), of(&[]));
+    }
+}
