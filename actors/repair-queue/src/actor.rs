@@ -38,6 +38,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use tracing::info_span;
 
 use self::checks::Checks;
 use self::nodes::Cordons;
@@ -460,6 +461,12 @@ impl RepairState {
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, self.myself.clone());
         let decided_on = state.revision;
         let writing = Writing { what: change.what, index, address, told, then, decided_on };
+        // What follows from it, up to the command that it announces, is told with the entry.
+        let _repair = match u64::try_from(index) {
+            Ok(entry) => info_span!("repair", entry, what = change.what),
+            Err(_) => info_span!("repair", what = change.what),
+        }
+        .entered();
         let mutation = Mutation::Repair(Box::new(change));
         let task = Task::start(async move {
             let result = commit(&leader, epoch, mutation).await;
@@ -550,7 +557,7 @@ impl RepairState {
             }
         }
         self.told = told;
-        self.shown.show(state, outlooks);
+        self.shown.show(state, outlooks, self.given.clock.now());
     }
 }
 

@@ -9,6 +9,7 @@ use madako_messages::repair::command::HealthAnswer;
 use madako_messages::repair::queue::Item;
 use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use time::OffsetDateTime;
 
 use crate::limiter::Decision;
 use crate::news::counts;
@@ -22,6 +23,10 @@ pub fn describe_metrics() {
     describe_gauge!(
         "madako_repair_waiting",
         "Entries of the repair queue that wait, by what stands in their way."
+    );
+    describe_gauge!(
+        "madako_repair_waiting_since_timestamp_seconds",
+        "Unix time since which the entry that waits longest for the reason waits; 0 if none does."
     );
     describe_gauge!(
         "madako_reports_refused",
@@ -84,18 +89,25 @@ pub(super) struct Shown {
     /// Identity of each entry, and the cluster's revision.
     of: Option<(BTreeMap<i64, i64>, i64)>,
     machines: BTreeMap<String, BTreeSet<RepairStatus>>,
+    /// Since when, in Unix time, each entry waits for the reason that it waits for.
+    since: BTreeMap<(i64, &'static str), i64>,
 }
 
 impl Shown {
-    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    pub(super) fn show(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
+    #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
+    pub(super) fn show(&mut self, state: &ClusterState, outlooks: &[Outlook], now: OffsetDateTime) {
         gauge!("cke_repair_queue_enabled").set(if state.repair.disabled { 0.0 } else { 1.0 });
-        let mut waiting: BTreeMap<&str, usize> = Obstacle::NAMES.iter().map(|name| (*name, 0)).collect();
-        for obstacle in outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()) {
-            *waiting.entry(obstacle.name()).or_default() += 1;
-        }
-        for (reason, count) in waiting {
-            gauge!("madako_repair_waiting", "reason" => reason.to_owned()).set(count as f64);
+        let waiting =
+            outlooks.iter().filter_map(|outlook| Some((outlook.index, outlook.obstacle.as_ref()?.name())));
+        self.since = waiting
+            .map(|waits| (waits, self.since.get(&waits).copied().unwrap_or(now.unix_timestamp())))
+            .collect();
+        for name in Obstacle::NAMES {
+            let since =
+                || self.since.iter().filter(|((_, reason), _)| *reason == name).map(|(_, since)| *since);
+            gauge!("madako_repair_waiting", "reason" => name).set(since().count() as f64);
+            gauge!("madako_repair_waiting_since_timestamp_seconds", "reason" => name)
+                .set(since().min().unwrap_or(0) as f64);
         }
         let revision = |item: &Arc<Item<_>>| item.revision;
         let entries = state.repair.entries.iter().map(|(index, item)| (*index, revision(item))).collect();
