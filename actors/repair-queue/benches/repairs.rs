@@ -1,22 +1,33 @@
 //! How long a decision about the whole repair queue takes.
 //!
-//! `cargo bench -p madako-repair-queue --bench repairs` prints a table. Timed is what one look costs: the index of the
-//! cluster's nodes and the look itself, on one thread, by the wall clock; and beside it the decoding of a state in which one
-//! entry changed, which precedes it.
+//! `cargo bench -p madako-repair-queue --bench repairs` prints a table. Timed is what one look costs, on one thread, by the wall
+//! clock: the index of the cluster's nodes and the look itself; who stands in a held rack, and what becomes of the reports. 30 %
+//! of the machines are reported, and half of the racks are held. Beside it stand the decoding of a state in which one entry changed,
+//! which precedes it, and what is done once for each answer of the registry, with all machines in the observation.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use madako_messages::cluster::{Cluster, Node};
 use madako_messages::go::RawJson;
 use madako_messages::keys;
+use madako_messages::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
+use madako_messages::observation::Query;
+use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_messages::repair::report::{Reports, Seen};
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use madako_messages::store::Entry;
+use madako_repair_queue::hold::holds_after;
+use madako_repair_queue::hold::times::Times;
+use madako_repair_queue::limiter::Removed;
+use madako_repair_queue::racks::{Racks, held_addresses};
+use madako_repair_queue::requests::{change, decide, holds, kept, nodes};
 use madako_repair_queue::round::{Health, Live, View, config, look, places};
 use time::OffsetDateTime;
 
@@ -33,6 +44,73 @@ fn now() -> OffsetDateTime {
 
 fn address(machine: usize) -> String {
     format!("10.{}.{}.{}", machine >> 16, (machine >> 8) & 255, machine & 255)
+}
+
+/// A machine that failed so many seconds ago.
+fn machine(number: usize, seconds: f64) -> Machine {
+    Machine {
+        spec: MachineSpec {
+            serial: format!("{number:016x}"),
+            labels: vec![],
+            rack: i64::try_from(number / 40).expect("there are few"),
+            index_in_rack: 0,
+            role: "compute".to_owned(),
+            ipv4: vec![address(number)],
+            register_date: now(),
+            retire_date: now(),
+            bmc: Bmc { bmc_type: "t".to_owned() },
+        },
+        status: MachineStatus { state: MachineState::Unreachable, duration: seconds },
+    }
+}
+
+/// Reports of 30 % of the machines: in every other rack they failed together, in the others hours apart.
+fn reported(machines: usize) -> Vec<Machine> {
+    let failed = (0..machines).filter(|number| number % 10 < 3);
+    #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+    let ago = |number: usize| if number / 40 % 2 == 0 { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 };
+    failed.map(|number| machine(number, ago(number))).collect()
+}
+
+/// What reports cost: once for each answer, and in each look.
+fn reports(store: &mut BTreeMap<String, Entry>, machines: usize) -> (Duration, Duration) {
+    let settings = HoldSettings::default();
+    let observed: Vec<Machine> = (0..machines).map(|number| machine(number, 1e6)).collect();
+    let hold = Some(&settings);
+    let none = Times::default();
+    let mut put = |key: &str, value: Vec<u8>| {
+        let entry = Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 };
+        store.insert(key.to_owned(), entry);
+    };
+    put(keys::SABAKAN_URL, b"http://registry".to_vec());
+    put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
+    let seen = Seen::now();
+    let query = Query { url: 1, variables: 0 };
+    let machines = Arc::new(reported(machines));
+    let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
+    let came = (now(), Some(seen));
+    let times = Times::of(&machines, came, hold, &Holds::new(), &none);
+    for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
+        put(&keys::repair_hold(&rack), serde_json::to_vec(&held).expect("it is JSON"));
+    }
+    let state = ClusterState::decode(1, store, None);
+    let kept = kept(&state);
+    let answer = timed(|| {
+        black_box(Times::of(&machines, came, hold, &kept, &times));
+        black_box(Racks::of(&machines, &settings.label));
+        black_box(Racks::of(&observed, &settings.label));
+    });
+    let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
+    let removed = Removed::default();
+    let judging = timed(|| {
+        let held = held_addresses(holds(&state), &[&racks[0], &racks[1]], nodes(&state), hold);
+        assert!(black_box(held).len() >= observed.len() / 2);
+        let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
+            .expect("the reports are good");
+        assert!(!decision.refused.is_empty());
+        black_box(change(&state, &decision)).expect("entries are added");
+    });
+    (answer, judging)
 }
 
 /// A store with a cluster of machines, and an entry for every tenth of them in every status.
@@ -84,8 +162,8 @@ fn timed(mut run: impl FnMut()) -> Duration {
 }
 
 fn main() {
-    println!("| machines | entries | look | decoding after a change |");
-    println!("|---:|---:|---:|---:|");
+    println!("| machines | entries | look | reports in a look | once an answer | decoding after a change |");
+    println!("|---:|---:|---:|---:|---:|---:|");
     for (machines, entries) in [(100, 10), (1_000, 100), (10_000, 1_000)] {
         let mut store = store(machines, entries);
         let state = ClusterState::decode(1, &store, None);
@@ -112,6 +190,13 @@ fn main() {
             black_box(ClusterState::decode(2, &store, Some(&state)));
         });
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        println!("| {machines} | {entries} | {:.2} ms | {:.2} ms |", millis(looking), millis(decoding));
+        let (answer, judging) = reports(&mut store, machines);
+        println!(
+            "| {machines} | {entries} | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms |",
+            millis(looking),
+            millis(judging),
+            millis(answer),
+            millis(decoding)
+        );
     }
 }
