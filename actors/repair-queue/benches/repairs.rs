@@ -1,36 +1,35 @@
 //! How long a decision about the whole repair queue takes.
 //!
-//! `cargo bench --workspace --bench repairs` prints a table. Timed is what the service does each time that it decides, on one thread,
-//! by the wall clock: it looks up who stands in a held rack, asks the limiters about all that the registry reports and
-//! follows the racks that are held, says what of that is to be written, and looks at every entry of the queue. Every machine is reported,
-//! every tenth has an entry, and in each eighth rack power failed; what is kept of racks is in the store already, so that nothing
-//! is left to be written, as in most decisions. Beside it is the decoding of a state in which one entry changed, which precedes a
-//! decision.
+//! `cargo bench --workspace --bench repairs` prints a table. Timed is what one look costs, on one thread, by the wall
+//! clock: the index of the cluster's nodes and the look itself; who stands in a held rack, and what becomes of the reports. 30 %
+//! of the machines are reported, and half of the racks are held. Beside it stand the decoding of a state in which one entry changed,
+//! which precedes it, and what is done once for each answer of the registry, with all machines in the observation.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use madako_messages::cluster::{Cluster, Node};
 use madako_messages::go::RawJson;
 use madako_messages::keys;
 use madako_messages::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
-use madako_messages::repair::hold::HoldSettings;
+use madako_messages::observation::Query;
+use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_messages::repair::report::{Reports, Seen};
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use madako_messages::store::Entry;
-use madako_repair_queue::requests::{change, held_addresses, judge};
+use madako_repair_queue::hold::holds_after;
+use madako_repair_queue::hold::times::Times;
+use madako_repair_queue::limiter::Removed;
+use madako_repair_queue::racks::{Racks, held_addresses};
+use madako_repair_queue::requests::{change, decide, holds, kept, nodes};
 use madako_repair_queue::round::{Health, Live, View, config, look, places};
 use time::OffsetDateTime;
-
-/// Machines of a rack.
-const IN_RACK: usize = 40;
-
-/// One of so many racks has lost its power.
-const FAILED_RACKS: usize = 8;
 
 /// Runs of each case after one that warms up.
 const RUNS: usize = 31;
@@ -47,44 +46,76 @@ fn address(machine: usize) -> String {
     format!("10.{}.{}.{}", machine >> 16, (machine >> 8) & 255, machine & 255)
 }
 
-fn rack(machine: usize) -> i64 {
-    i64::try_from(machine / IN_RACK).expect("there are few")
-}
-
-/// A report for every machine: those of a rack without power failed at one time, the others a day after each other.
-fn reports(machines: usize) -> Vec<Machine> {
-    let report = |machine: usize| Machine {
+/// A machine that failed so many seconds ago.
+fn machine(number: usize, seconds: f64) -> Machine {
+    Machine {
         spec: MachineSpec {
-            serial: format!("{machine:08x}"),
-            labels: Vec::new(),
-            rack: rack(machine),
-            index_in_rack: i64::try_from(machine % IN_RACK).expect("there are few"),
+            serial: format!("{number:016x}"),
+            labels: vec![],
+            rack: i64::try_from(number / 40).expect("there are few"),
+            index_in_rack: 0,
             role: "compute".to_owned(),
-            ipv4: vec![address(machine)],
+            ipv4: vec![address(number)],
             register_date: now(),
             retire_date: now(),
             bmc: Bmc { bmc_type: "t".to_owned() },
         },
-        status: MachineStatus {
-            state: MachineState::Unreachable,
-            duration: if (machine / IN_RACK).is_multiple_of(FAILED_RACKS) {
-                600.0
-            } else {
-                86_400.0 * f64::from(u32::try_from(machine % IN_RACK).expect("there are few") + 1)
-            },
-        },
+        status: MachineStatus { state: MachineState::Unreachable, duration: seconds },
+    }
+}
+
+/// Reports of 30 % of the machines: in every other rack they failed together, in the others hours apart.
+fn reported(machines: usize) -> Vec<Machine> {
+    let failed = (0..machines).filter(|number| number % 10 < 3);
+    #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+    let ago = |number: usize| if number / 40 % 2 == 0 { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 };
+    failed.map(|number| machine(number, ago(number))).collect()
+}
+
+/// What reports cost: once for each answer, and in each look.
+fn reports(store: &mut BTreeMap<String, Entry>, machines: usize) -> (Duration, Duration) {
+    let settings = HoldSettings::default();
+    let observed: Vec<Machine> = (0..machines).map(|number| machine(number, 1e6)).collect();
+    let hold = Some(&settings);
+    let none = Times::default();
+    let mut put = |key: &str, value: Vec<u8>| {
+        let entry = Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 };
+        store.insert(key.to_owned(), entry);
     };
-    (0..machines).map(report).collect()
+    put(keys::SABAKAN_URL, b"http://registry".to_vec());
+    put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
+    let seen = Seen::now();
+    let query = Query { url: 1, variables: 0 };
+    let machines = Arc::new(reported(machines));
+    let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
+    let came = (now(), Some(seen));
+    let times = Times::of(&machines, came, hold, &Holds::new(), &none);
+    for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
+        put(&keys::repair_hold(&rack), serde_json::to_vec(&held).expect("it is JSON"));
+    }
+    let state = ClusterState::decode(1, store, None);
+    let kept = kept(&state);
+    let answer = timed(|| {
+        black_box(Times::of(&machines, came, hold, &kept, &times));
+        black_box(Racks::of(&machines, &settings.label));
+        black_box(Racks::of(&observed, &settings.label));
+    });
+    let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
+    let removed = Removed::default();
+    let judging = timed(|| {
+        let held = held_addresses(holds(&state), &[&racks[0], &racks[1]], nodes(&state), hold);
+        assert!(black_box(held).len() >= observed.len() / 2);
+        let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
+            .expect("the reports are good");
+        assert!(!decision.refused.is_empty());
+        black_box(change(&state, &decision)).expect("entries are added");
+    });
+    (answer, judging)
 }
 
 /// A store with a cluster of machines, and an entry for every tenth of them in every status.
 fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
-    let node = |machine| Node {
-        address: address(machine),
-        control_plane: machine < 5,
-        labels: BTreeMap::from([("cke.cybozu.com/rack".to_owned(), rack(machine).to_string())]),
-        ..Node::default()
-    };
+    let node = |machine| Node { address: address(machine), control_plane: machine < 5, ..Node::default() };
     let cluster = Cluster {
         nodes: (0..machines).map(node).collect(),
         repair: RawJson::from_text(REPAIR.to_owned()).expect("it is JSON"),
@@ -96,7 +127,6 @@ fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
         store.insert(key, entry);
     };
     put(keys::CLUSTER.to_owned(), serde_json::to_vec(&cluster).expect("it is JSON"));
-    put(keys::CONSTRAINTS.to_owned(), format!(r#"{{"maximum-repair-queue-entries": {entries}}}"#).into());
     for index in 0..entries {
         let number = i64::try_from(index).expect("there are few");
         let status = match index % 50 {
@@ -131,70 +161,42 @@ fn timed(mut run: impl FnMut()) -> Duration {
     times[RUNS / 2]
 }
 
-/// Puts what is kept of racks after the reports into the store.
-fn keep_holds(store: &mut BTreeMap<String, Entry>, machines: &[Machine], settings: &HoldSettings) -> usize {
-    let state = ClusterState::decode(1, store, None);
-    let decision = judge(&state, machines, Some(settings), now()).expect("everything can be read");
-    for (rack, hold) in &decision.holds {
-        let value = serde_json::to_vec(hold).expect("it is JSON");
-        let entry = Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 };
-        store.insert(keys::repair_hold(rack), entry);
-    }
-    decision.holds.len()
-}
-
 fn main() {
-    println!(
-        "| machines | entries | racks held | held addresses | limiters and holds | look | together | decoding |"
-    );
-    println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
-    let settings = HoldSettings::default();
+    println!("| machines | entries | look | reports in a look | once an answer | decoding after a change |");
+    println!("|---:|---:|---:|---:|---:|---:|");
     for (machines, entries) in [(100, 10), (1_000, 100), (10_000, 1_000)] {
         let mut store = store(machines, entries);
-        let reports = reports(machines);
-        let racks = keep_holds(&mut store, &reports, &settings);
         let state = ClusterState::decode(1, &store, None);
         let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
         let live = Live { health, host: true, kubernetes: true, ..Live::default() };
-        let holding = || held_addresses(&state, &reports, Some(&settings));
-        let limiting = || {
-            let decision = judge(&state, &reports, Some(&settings), now()).expect("everything can be read");
-            assert_eq!(decision.refused.len(), machines, "every limiter is asked, and the last refuses");
-            assert_eq!(black_box(change(&state, &decision)), None);
-        };
-        let looking = |held: &BTreeMap<String, String>| {
+        let held = BTreeMap::new();
+        let looking = timed(|| {
             let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
             let config = config(&state);
             let outlooks = look(&View {
                 queue: &state.repair,
                 places: &places,
                 config: config.as_ref().map(|config| *config),
-                held,
+                held: &held,
                 live: &live,
                 now: now(),
             });
             assert_eq!(black_box(outlooks).len(), entries);
-        };
-        let held = holding();
-        assert!(held.len() >= racks * IN_RACK.min(machines) / 2);
-        let parts = [
-            timed(|| drop(black_box(holding()))),
-            timed(limiting),
-            timed(|| looking(&held)),
-            timed(|| {
-                let held = holding();
-                limiting();
-                looking(&held);
-            }),
-        ];
+        });
         if let Some(entry) = store.get_mut(&keys::repair(3)) {
             entry.mod_revision = 2;
         }
         let decoding = timed(|| {
             black_box(ClusterState::decode(2, &store, Some(&state)));
         });
-        let millis = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-        let parts = parts.map(millis).join(" | ");
-        println!("| {machines} | {entries} | {racks} | {parts} | {} |", millis(decoding));
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let (answer, judging) = reports(&mut store, machines);
+        println!(
+            "| {machines} | {entries} | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms |",
+            millis(looking),
+            millis(judging),
+            millis(answer),
+            millis(decoding)
+        );
     }
 }

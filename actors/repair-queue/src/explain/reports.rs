@@ -15,6 +15,8 @@ use crate::limiter::Decision;
 pub struct Prospect<'a> {
     /// The machine.
     pub machine: &'a Machine,
+    /// The address that it would be repaired by; empty when it has none.
+    pub address: &'a str,
     /// The entry that the leader adds; `None`: nothing is added.
     pub adds: Option<&'a RepairQueueEntry>,
     /// Everything that stands in the way of an entry, and of its beginning where one is added: short names and sentences.
@@ -38,6 +40,8 @@ pub fn prospects<'a>(
     let prospects = machines.iter().map(|machine| {
         let entry = machine.address().and_then(|address| passed.remove(address));
         let refusal = if entry.is_none() { refused.next() } else { None };
+        let address = entry.map(|entry| entry.address.as_str());
+        let address = address.or(refusal.map(|refusal| refusal.address.as_str())).unwrap_or_default();
         let limits: Vec<&Reason> = refusal
             .into_iter()
             .flat_map(|refusal| [&refusal.reason].into_iter().chain(&refusal.beside))
@@ -51,6 +55,7 @@ pub fn prospects<'a>(
             .extend(missing.map(|missing| ("missing", format!("{missing}: its entry will wait for that"))));
         Prospect {
             machine,
+            address,
             adds,
             reasons,
             until: ends.filter(|_| stop.is_none()).and_then(|ends| ends.into_iter().max()),

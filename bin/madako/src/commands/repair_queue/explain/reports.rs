@@ -148,7 +148,7 @@ fn report(prospect: &Prospect<'_>, at: OffsetDateTime) -> Report {
     };
     let whys: Vec<&str> = prospect.reasons.iter().map(|(_, why)| why.as_str()).collect();
     Report {
-        address: machine.address().unwrap_or_default().to_owned(),
+        address: prospect.address.to_owned(),
         serial: machine.spec.serial.clone(),
         state: machine.status.state.name(),
         since: moment(Some(changed_at(machine, at))),
