@@ -50,7 +50,8 @@ def _mistyped(value, hint, place):
         tries = [list(_mistyped(value, argument, place)) for argument in arguments]
         if all(tries):
             # What fits best is what was meant.
-            yield from min(tries, key=len) if isinstance(value, (dict, list)) else [f"{place}: {value!r} is no {hint}"]
+            scalar = isinstance(value, (str, int, float, type(None)))
+            yield from [f"{place}: {value!r} is no {hint}"] if scalar else min(tries, key=len)
     elif origin is list and isinstance(value, list):
         for number, item in enumerate(value):
             yield from _mistyped(item, arguments[0], f"{place}[{number}]")
