@@ -67,7 +67,7 @@ def planning():
         times("How long a plan takes", "madako_plan_seconds", "Good: milliseconds, with 10,000 machines 20."),
         stat("Constraints", {"": leading("cke_sabakan_integration_successful")},
              "Whether the last plan satisfies the constraints. Good: Met.",
-             words={0: ("Not met", RED), 1: ("Met", GREEN)}, runbooks=("MadakoPlanFails",)),
+             words={0: ("Not met", YELLOW), 1: ("Met", GREEN)}, runbooks=("MadakoPlanFails",)),
         stat("Planned", {"": age(leading("madako_plan_timestamp_seconds"))},
              "Age of the last plan. A plan is made when something changes and after each poll. Good: below some minutes.", unit="s"),
         lines("Workers", {"{{role}}": leading("cke_sabakan_workers", by="role")},
@@ -121,10 +121,10 @@ def kubernetes():
         times("How long the API server takes", "madako_kubernetes_request_seconds", "Good: below a second.", by="call"),
         stat("Taints of nodes", {"": leading("madako_node_taints_known")},
              "Whether the taints of Kubernetes' nodes are known well enough to plan with. Good: known, or not asked.",
-             words={0: ("unknown", RED), 1: ("known", GREEN)}, empty="not asked", runbooks=("MadakoTaintsUnknown",)),
+             words={0: ("unknown", YELLOW), 1: ("known", GREEN)}, empty="not asked", runbooks=("MadakoTaintsUnknown",)),
         stat("Taints answered", {"": age(leading("madako_node_taints_timestamp_seconds"))},
              "Age of the API server's last good answer about them. Good: below the interval of polls and some seconds.", unit="s",
-             empty="not asked", steps=((GREEN, None), (YELLOW, 120), (RED, 180)), runbooks=("MadakoTaintsUnknown",)),
+             empty="not asked", steps=((GREEN, None), (YELLOW, 180)), runbooks=("MadakoTaintsUnknown",)),
     ]
 
 

@@ -120,6 +120,12 @@ def _panel(kind, title, queries, says, *, width, height, runbooks, instant=False
     }
 
 
+def _nobody(queries):
+    """What a value that one instance alone knows shows while there is no such instance."""
+    asked = " ".join(queries.values())
+    return "Nobody leads" if "madako_leader == 1" in asked else "Nobody decides" if "madako_placement_owner == 1" in asked else None
+
+
 def stat(title, queries, says, *, unit="none", steps=((GREEN, None),), words=None, empty=None, names=False, width=4, height=4,
          runbooks=(), spark=True):
     """One value, or one for each series, on a ground that is green while all is well."""
@@ -128,8 +134,8 @@ def stat(title, queries, says, *, unit="none", steps=((GREEN, None),), words=Non
     defaults.update({"color": {"mode": "thresholds"}, "thresholds": _steps(steps), "unit": unit})
     if words:
         defaults["mappings"] = _words(words)
-    if empty:
-        defaults["noValue"] = empty
+    if empty or _nobody(queries):
+        defaults["noValue"] = empty or _nobody(queries)
     several = len(queries) > 1 or any("{{" in legend for legend in queries)
     panel["options"] = {
         "colorMode": "background",
@@ -238,17 +244,22 @@ def _row(title, at):
 
 
 def _flow(sections):
-    """The panels with their places: from left to right, the next line below the highest of this one."""
+    """The panels with their places: from left to right, the next line below the highest of this one. One that is as wide as the one
+    before it, and fits below that within the line, stands there."""
     placed, top = [], 0
     for title, panels in sections:
         placed.append(_row(title, top))
-        top, left, height = top + 1, 0, 0
+        top, left, height, above = top + 1, 0, 0, None
         for panel in panels:
             place = panel["gridPos"]
-            if left + place["w"] > COLUMNS:
-                top, left, height = top + height, 0, 0
-            place.update({"x": left, "y": top})
-            left, height = left + place["w"], max(height, place["h"])
+            if above and above["w"] == place["w"] and above["y"] + above["h"] + place["h"] <= top + height:
+                place.update({"x": above["x"], "y": above["y"] + above["h"]})
+            else:
+                if left + place["w"] > COLUMNS:
+                    top, left, height = top + height, 0, 0
+                place.update({"x": left, "y": top})
+                left, height = left + place["w"], max(height, place["h"])
+            above = place
             placed.append(panel)
         top += height
     for number, panel in enumerate(placed, start=1):
