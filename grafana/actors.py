@@ -79,8 +79,11 @@ def store():
                           "went on": rate("madako_store_watch_resumptions_total", select=of_instance)},
               "Good: 0 after the start. A watch that loses its stream goes on where it was, or lists anew.", unit="ops",
               runbooks=("MadakoStoreErrors",)),
-        lines("Connections given up", {"{{instance}}": rate("madako_store_connections_replaced_total", by="instance", select=of_instance)},
-              "Good: 0, or nothing to show. Else an endpoint of etcd does not answer.", unit="ops", runbooks=("MadakoStoreErrors",)),
+        lines("Connections", {"{{instance}} gave up": rate("madako_store_connections_replaced_total", by="instance", select=of_instance),
+                              "login {{outcome}}": rate("madako_store_authentications_total", by="outcome", select=of_instance)},
+              "Connections given up, and logins by password where there is one. Good: 0, or nothing to show, and login ok. "
+              "Else an endpoint of etcd does not answer, or the password is wrong.", unit="ops",
+              runbooks=("MadakoStoreErrors", "MadakoStoreRefuses")),
         lines("How far each instance has seen", {"{{instance}}": of_instance("madako_store_revision")},
               "The store's revision. Good: the same line for all.", least=None),
     ]
