@@ -5,7 +5,8 @@
 
 dashboards  the files are what their sources say; each panel has a description, a unit, and links to pages that exist
 schema      Grafana's own schema knows each field of each dashboard, and its value has the right type
-metrics     each metric and label that a query names is in docs/METRICS.md; no query makes up an answer
+metrics     each metric and label that a query names is in docs/METRICS.md; what only the leader knows is taken from who leads;
+            no query makes up an answer
 runbooks    each alert says what it means, and has a page, a line in the index and a test; no page is without an alert
 rules       promtool finds the rules right, and their tests pass
 
@@ -34,6 +35,13 @@ ROOT = HERE.parent
 RUNBOOKS = ROOT / "docs" / "runbooks"
 # Labels that Prometheus gives to what it scrapes.
 SCRAPED = {"job", "instance"}
+# Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: an instance
+# that did once goes on to show what it knew then.
+OWN = re.compile(
+    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|actor_\w+|objects|objects_\w+|http_connections"
+    r"|placement_watches|host_commands_running)|cke_leader|process_\w+"
+)
+LEADS = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
 # Metrics of Prometheus itself.
 PROMETHEUS = {"up": SCRAPED, "ALERTS": SCRAPED | {"alertname", "alertstate", "severity"}}
 
@@ -81,8 +89,8 @@ def dashboards():
 
 
 def documented():
-    """{metric: labels} of docs/METRICS.md, a histogram's series with it."""
-    known = {}
+    """{metric: labels} of docs/METRICS.md, a histogram's series with it; and the gauges that only the leader knows."""
+    known, leaders = {}, set()
     text = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -94,13 +102,15 @@ def documented():
             known.update({name + "_bucket": labels | {"le"}, name + "_sum": labels, name + "_count": labels})
         else:
             known[name] = labels
+            if kind == "gauge" and not OWN.fullmatch(name):
+                leaders.add(name)
     # The process's own metrics have no table of their own.
     source = (ROOT / "adapters" / "http" / "src" / "process.rs").read_text(encoding="utf-8")
     known.update({name: SCRAPED for name in re.findall(r"\bprocess_[a-z_]+\b", source)})
-    return known
+    return known, leaders
 
 
-def misnamed(where, text, known, legends=()):
+def misnamed(where, text, known, leaders, legends=()):
     """What a query names that is not there."""
     if re.search(r"\bor\s+(on\s*\(\)\s*)?vector\b", text):
         yield f"{where}: makes up an answer where there is none: {text}"
@@ -109,6 +119,9 @@ def misnamed(where, text, known, legends=()):
     except ValueError as error:
         yield f"{where}: {error}: {text}"
         return
+    for metric in sorted(leaders & set(read.metrics)):
+        if not LEADS.search(text):
+            yield f"{where}: {metric} is right on the leader alone: {text}"
     labels = set()
     for metric, chosen in read.metrics.items():
         if metric not in known:
@@ -125,11 +138,12 @@ def misnamed(where, text, known, legends=()):
 
 
 def metrics():
-    known = documented() | PROMETHEUS
+    known, leaders = documented()
+    known |= PROMETHEUS
     every = all_rules()
     for rule in every:
         named = re.findall(r"\$labels\.(\w+)", " ".join(rule.annotations.values()))
-        yield from misnamed(f"{rule.file}, {rule.name}", rule.expr, known, named)
+        yield from misnamed(f"{rule.file}, {rule.name}", rule.expr, known, leaders, named)
         read = queries.query(rule.expr)
         if rule.kind == "record":
             known[rule.name] = read.groups
@@ -139,9 +153,9 @@ def metrics():
         for panel in panels(board):
             for target in panel["targets"]:
                 legends = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
-                yield from misnamed(f"{name}, {panel['title']}", target["expr"], known, legends)
+                yield from misnamed(f"{name}, {panel['title']}", target["expr"], known, leaders, legends)
         for annotation in board["annotations"]["list"]:
-            yield from misnamed(f"{name}, {annotation['name']}", annotation["expr"], known)
+            yield from misnamed(f"{name}, {annotation['name']}", annotation["expr"], known, leaders)
 
 
 # runbooks
