@@ -12,7 +12,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An exception in deny.toml that is not needed any more is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run test check test-long bench fmt
+.PHONY: help run monitor test check test-long bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists these commands
@@ -21,6 +21,11 @@ help: ## Lists these commands
 run: ## Builds and shows the whole service on a simulated data center (ARGS="--for 60s --seed 7 -o json")
 	@scripts/set-up build
 	$(CARGO) run $(LOCKED) --release --package madako -- demo $(ARGS)
+
+monitor: ## The same with a Prometheus beside it, and the alert rules of grafana/ (PROMETHEUS=127.0.0.1:9090)
+	@scripts/set-up build monitor
+	$(CARGO) build $(LOCKED) --release --package madako
+	@scripts/monitor $(or $(CARGO_TARGET_DIR),target)/release/madako $(ARGS)
 
 test: ## Every test, those against a real etcd included
 	@scripts/set-up build test

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Judges what is in this directory, as far as a machine can.
+
+    grafana/check.py [PART ...]     all parts, or those that are named
+
+dashboards  the files are what their sources say; each panel has a description, a unit, and links to pages that exist
+schema      Grafana's own schema knows each field of each dashboard, and its value has the right type
+metrics     each metric and label that a query names is in docs/METRICS.md; what only the leader knows is taken from who leads;
+            no query makes up an answer
+runbooks    each alert says what it means, and has a page, a line in the index and a test; no page is without an alert
+rules       promtool finds the rules right, and their tests pass
+
+Exit codes: 0 all is right; 1 something is not, each on a line of its own; 2 a wrong command line; 3 something that a part
+needs is missing: promtool (Debian's package prometheus), or PyPI's grafana-foundation-sdk for Grafana 11.6, whose version and hash
+are in grafana/requirements.txt:
+
+    python3 -m venv target/grafana && target/grafana/bin/pip install --require-hashes -r grafana/requirements.txt
+    target/grafana/bin/python grafana/check.py
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+import generate  # noqa: E402
+import queries  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RUNBOOKS = ROOT / "docs" / "runbooks"
+# Labels that Prometheus gives to what it scrapes.
+SCRAPED = {"job", "instance"}
+# Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: an instance
+# that did once goes on to show what it knew then.
+OWN = re.compile(
+    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|actor_\w+|objects|objects_\w+|http_connections"
+    r"|placement_watches|host_commands_running)|cke_leader|process_\w+"
+)
+LEADS = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
+# Metrics of Prometheus itself.
+PROMETHEUS = {"up": SCRAPED, "ALERTS": SCRAPED | {"alertname", "alertstate", "severity"}}
+
+
+class Missing(Exception):
+    """Something that a part needs is not there."""
+
+
+def texts(pattern):
+    """{name: text} of files below this directory."""
+    return {str(path.relative_to(HERE)): path.read_text(encoding="utf-8") for path in sorted(HERE.glob(pattern))}
+
+
+def boards():
+    return {name: json.loads(text) for name, text in texts("dashboards/*.json").items()}
+
+
+def panels(board):
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def all_rules():
+    return [rule for name, text in texts("rules/*.yml").items() for rule in queries.rules(name, text)]
+
+
+# dashboards
+
+
+def dashboards():
+    yield from generate.differences()
+    for name, board in boards().items():
+        for panel in panels(board):
+            where = f"{name}, {panel['title']}"
+            if not panel["description"].strip():
+                yield f"{where}: no description"
+            if not panel["fieldConfig"]["defaults"].get("unit"):
+                yield f"{where}: no unit"
+            for link in panel["links"]:
+                page = link["url"].removeprefix("${runbooks}/")
+                if not (RUNBOOKS / page).is_file():
+                    yield f"{where}: no page {page}"
+
+
+# metrics
+
+
+def documented():
+    """{metric: labels} of docs/METRICS.md, a histogram's series with it; and the gauges that only the leader knows."""
+    known, leaders = {}, set()
+    text = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| `") or len(cells) != 4:
+            continue
+        name, kind = cells[0].strip("`"), cells[1]
+        labels = set(re.findall(r"`([^`]*)`", cells[2])) | SCRAPED
+        if kind == "histogram":
+            known.update({name + "_bucket": labels | {"le"}, name + "_sum": labels, name + "_count": labels})
+        else:
+            known[name] = labels
+            if kind == "gauge" and not OWN.fullmatch(name):
+                leaders.add(name)
+    # The process's own metrics have no table of their own.
+    source = (ROOT / "adapters" / "http" / "src" / "process.rs").read_text(encoding="utf-8")
+    known.update({name: SCRAPED for name in re.findall(r"\bprocess_[a-z_]+\b", source)})
+    return known, leaders
+
+
+def misnamed(where, text, known, leaders, legends=()):
+    """What a query names that is not there."""
+    if re.search(r"\bor\s+(on\s*\(\)\s*)?vector\b", text):
+        yield f"{where}: makes up an answer where there is none: {text}"
+    try:
+        read = queries.query(text)
+    except ValueError as error:
+        yield f"{where}: {error}: {text}"
+        return
+    for metric in sorted(leaders & set(read.metrics)):
+        if not LEADS.search(text):
+            yield f"{where}: {metric} is right on the leader alone: {text}"
+    labels = set()
+    for metric, chosen in read.metrics.items():
+        if metric not in known:
+            yield f"{where}: no such metric: {metric}"
+            return
+        labels |= known[metric]
+        for label in sorted(chosen - known[metric]):
+            yield f"{where}: {metric} has no label {label}"
+    for label in sorted(read.groups - labels):
+        yield f"{where}: none of its metrics has a label {label}"
+    left = read.groups if read.aggregates else labels
+    for label in sorted(set(legends) - left):
+        yield f"{where}: its series have no label {label}"
+
+
+def metrics():
+    known, leaders = documented()
+    known |= PROMETHEUS
+    every = all_rules()
+    for rule in every:
+        named = re.findall(r"\$labels\.(\w+)", " ".join(rule.annotations.values()))
+        yield from misnamed(f"{rule.file}, {rule.name}", rule.expr, known, leaders, named)
+        read = queries.query(rule.expr)
+        if rule.kind == "record":
+            known[rule.name] = read.groups
+        elif read.aggregates:
+            known["ALERTS"] = known["ALERTS"] | read.groups
+    for name, board in boards().items():
+        for panel in panels(board):
+            for target in panel["targets"]:
+                legends = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+                yield from misnamed(f"{name}, {panel['title']}", target["expr"], known, leaders, legends)
+        for annotation in board["annotations"]["list"]:
+            yield from misnamed(f"{name}, {annotation['name']}", annotation["expr"], known, leaders)
+
+
+# runbooks
+
+
+def runbooks():
+    alerts = [rule for rule in all_rules() if rule.kind == "alert"]
+    tests = "\n".join(texts("rules/tests/*.yml").values())
+    index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    names = [rule.name for rule in alerts]
+    for rule in alerts:
+        if names.count(rule.name) > 1:
+            yield f"{rule.file}, {rule.name}: another alert has this name"
+        for key in ("summary", "description", "runbook_url"):
+            if not rule.annotations.get(key):
+                yield f"{rule.file}, {rule.name}: no {key}"
+        if rule.severity not in ("critical", "warning"):
+            yield f"{rule.file}, {rule.name}: its severity is neither critical nor warning: {rule.severity}"
+        if rule.annotations.get("runbook_url") != f"docs/runbooks/{rule.name}.md":
+            yield f"{rule.file}, {rule.name}: runbook_url is not docs/runbooks/{rule.name}.md"
+        if not (RUNBOOKS / f"{rule.name}.md").is_file():
+            yield f"{rule.file}, {rule.name}: no page docs/runbooks/{rule.name}.md"
+        if f"| [{rule.name}]({rule.name}.md) | {rule.severity} |" not in index:
+            yield f"docs/runbooks/README.md: no line for {rule.name} ({rule.severity})"
+        if not re.search(rf'labels: .ALERTS\{{[^}}]*alertname="{rule.name}", alertstate="firing"', tests):
+            yield f"{rule.file}, {rule.name}: no test in rules/tests in which it fires"
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        if page.stem != "README" and page.stem not in names:
+            yield f"docs/runbooks/{page.name}: no alert has this page"
+
+
+# rules
+
+
+def rules():
+    tool = shutil.which("promtool")
+    if not tool:
+        raise Missing("promtool is not on PATH: Debian's package prometheus has it")
+    for command, files in (("check", "rules/*.yml"), ("test", "rules/tests/*.yml")):
+        paths = [str(path) for path in sorted(HERE.glob(files))]
+        ended = subprocess.run([tool, command, "rules", *paths], capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            yield f"promtool {command} rules: exit code {ended.returncode}\n{(ended.stdout + ended.stderr).strip()}"
+
+
+# schema
+
+
+def schema():
+    try:
+        import schema as grafana
+    except ImportError as error:
+        raise Missing(f"{error}: see grafana/requirements.txt") from error
+    for name, board in boards().items():
+        yield from (f"{name}: {finding}" for finding in grafana.findings(board))
+
+
+PARTS = {"dashboards": dashboards, "schema": schema, "metrics": metrics, "runbooks": runbooks, "rules": rules}
+
+
+def main(words):
+    unknown = [word for word in words if word not in PARTS]
+    if unknown:
+        print(__doc__, file=sys.stderr)
+        print(f"no such part: {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    code = 0
+    for name in words or PARTS:
+        try:
+            findings = list(PARTS[name]())
+        except Missing as missing:
+            print(f"{name}: not judged: {missing}", file=sys.stderr)
+            code = 3
+            continue
+        for finding in findings:
+            print(f"{name}: {finding}", file=sys.stderr)
+        if findings:
+            code = code or 1
+        else:
+            print(f"{name}: right")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""The overview: is it calm, and if not, why. What wants a person is red, what may want one is yellow."""
+
+from panels import (GREEN, RED, YELLOW, age, dashboard, leading, lines, of_job, placing, rate, share, since, stat, states, table)
+
+FIRING = 'ALERTS{alertstate="firing", alertname=~"Madako.*", job="$job"'
+# 0 while nothing fires and an instance answers; nothing at all while none answers.
+CALM = f'max({FIRING}, severity="critical"}} * 2 or {FIRING}, severity="warning"}} or {of_job("madako_leader")} * 0)'
+CALM_WORDS = {0: ("Calm", GREEN), 1: ("Look today", YELLOW), 2: ("Act now", RED)}
+NONE = ((GREEN, None), (RED, 1))
+SOME = ((GREEN, None), (YELLOW, 1))
+
+
+def overview():
+    return dashboard(
+        "madako-overview",
+        "Madako: overview",
+        "Is it calm, and if not, why. Green everywhere: nobody is needed.",
+        [
+            ("Is it calm?", calm()),
+            ("If not, why: the cluster", cluster()),
+            ("If not, why: placement and the service", rest()),
+            ("Lately", lately()),
+        ],
+    )
+
+
+def calm():
+    return [
+        stat(
+            "Is it calm?",
+            {"": CALM},
+            "The gravest alert that fires. Good: Calm. Look today: somebody is needed within the day. Act now: something is not kept in "
+            "order at this moment. Beside it stands which alert it is, and its page says what to do.",
+            words=CALM_WORDS, empty="No instance answers", width=5, height=7, runbooks=("MadakoGone",),
+        ),
+        table(
+            "What fires, and what to do",
+            FIRING + "}",
+            "Every alert that fires. Good: an empty table. A click on the name opens the page that says what it means and what to do.",
+            {"alertname": "Alert", "severity": "Severity", "instance": "Instance", "actor": "Actor", "reason": "Reason",
+             "outcome": "Outcome", "kind": "Kind"},
+            links={"alertname": ("What to do", "${runbooks}/${__value.text}.md")}, width=13, height=7, empty="Nothing fires",
+        ),
+        stat(
+            "Leader",
+            {"{{instance}}": of_job("madako_leader") + " == 1"},
+            "The instance that decides. Good: exactly one name. None: nothing is decided.",
+            empty="Nobody leads", names=True, width=6, height=3, runbooks=("MadakoNoLeader", "MadakoTwoLeaders"),
+        ),
+        stat(
+            "Instances that answer",
+            {"answer": f"sum({of_job('up')})", "there should be": f"count({of_job('up')})"},
+            "How many instances Prometheus reaches, of those that it knows. Good: the same number twice, and at least two.",
+            width=6, runbooks=("MadakoInstanceDown",), spark=False,
+        ),
+    ]
+
+
+def cluster():
+    blocked = leading("madako_planner_blocked")
+    return [
+        stat("Planning", {"": blocked},
+             "Whether something keeps the leader from planning. Good: Plans. If not, the dashboard on cluster keeping shows the reason.",
+             words={0: ("Plans", GREEN), 1: ("Blocked", RED)}, width=3,
+             runbooks=("MadakoRegistryUnanswered", "MadakoPlannerBlocked")),
+        stat("Constraints", {"": leading("cke_sabakan_integration_successful")},
+             "Whether the last plan satisfies the constraints. Good: Met. If not, machines are missing.",
+             words={0: ("Not met", YELLOW), 1: ("Met", GREEN)}, width=3, runbooks=("MadakoPlanFails",)),
+        stat("Registry answered", {"": age(leading("madako_observation_timestamp_seconds"))},
+             "Age of sabakan's last good answer. Good: below a minute or two. After three polls nothing is planned on it any more.",
+             unit="s", steps=((GREEN, None), (YELLOW, 120), (RED, 180)), width=3, runbooks=("MadakoRegistryUnanswered",)),
+        stat("Removals held back", {"": leading("madako_removal_guard_vanished")},
+             "Nodes that are missing from the registry all at once. Good: 0. If not, they are removed after three polls: look now.",
+             steps=NONE, width=3, runbooks=("MadakoRemovalGuardHolds",)),
+        stat("Racks held", {"": leading("madako_repair_racks_held")},
+             "Racks whose machines failed together. Good: 0. If not, look for power or a switch.",
+             steps=NONE, width=3, runbooks=("MadakoRackHeld",)),
+        stat("Broken machines", {"": leading("madako_reports")},
+             "Machines that the registry reports as broken. Good: few. Whether something is done about them, the dashboard on cluster keeping tells.",
+             steps=((GREEN, None), (YELLOW, 5)), width=3, runbooks=("MadakoReportsRefused",)),
+        stat("Failed repairs", {"": leading("cke_repair_queue_items", labels='status="failed"')},
+             "Entries of the repair queue for which every step was tried. Good: 0. If not, repair by hand.",
+             steps=SOME, width=3, runbooks=("MadakoRepairFailed",)),
+        stat("Longest repair wait", {"": f"max({since(leading('madako_repair_waiting_since_timestamp_seconds', by='reason'))})"},
+             "How long the entry of the repair queue waits that waits longest. Good: 0, or less than an hour or so.",
+             unit="s", steps=((GREEN, None), (YELLOW, 3600)), width=3,
+             runbooks=("MadakoRepairBlocked", "MadakoRepairWaits")),
+    ]
+
+
+def rest():
+    return [
+        stat("Unplaced applications", {"": f"sum({placing('madako_placement_applications', by='outcome', labels=UNPLACED)})"},
+             "Applications that no cluster fits. Good: 0. If not, `madako kube app explain` tells what keeps each off.",
+             steps=SOME, width=3, runbooks=("MadakoApplicationsUnplaced",)),
+        stat("Waiting applications", {"": f"sum({placing('madako_placement_applications', by='outcome', labels=WAITING)})"},
+             "Applications that wait for a metric, a cluster or their turn to move. Good: 0, or gone soon.",
+             steps=SOME, width=3, runbooks=("MadakoApplicationsWait", "MadakoMovesHeld")),
+        stat("Metrics without value", {"": f"sum({placing('madako_metrics', by='kind, condition', labels=MISSING)})"},
+             "Metrics that placement needs and does not have. Good: 0. If not, clusters that refer to them get no new applications.",
+             steps=SOME, width=3, runbooks=("MadakoMetricsMissing",)),
+        stat("Providers down", {"": f"sum({placing('madako_metrics_providers_down', by='kind')})"},
+             "Metrics providers that failed three times in a row. Good: 0.", steps=SOME, width=3,
+             runbooks=("MadakoMetricsProviderDown",)),
+        stat("Store errors", {"": share("madako_store_requests_total", 'outcome="ok"')},
+             "Share of the requests to the store that fail. Good: 0. Above a half nothing works.",
+             unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05), (RED, 0.5)), width=3,
+             runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors")),
+        stat("API errors", {"": share("madako_http_requests_total", 'code!~"5.."')},
+             "Share of the HTTP answers that are 5xx. Good: 0.",
+             unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05)), width=3, runbooks=("MadakoHttpErrors",)),
+        stat("Unusable values", {"": f"max({of_job('madako_state_faults')}) + max({of_job('madako_objects_faults')})"},
+             "Stored values and resources that cannot be used. Good: 0. The log names them.", steps=SOME, width=3,
+             runbooks=("MadakoStateFaults", "MadakoResourceFaults")),
+        stat("Actor failures", {"": f"round(sum(increase({of_job('madako_actor_restarts_total')}[30m])))"},
+             "How often actors failed within the last half hour. Good: 0; one that fails once is back within 10 s and wants nobody.",
+             steps=((GREEN, None), (YELLOW, 6)), width=3, runbooks=("MadakoActorRestarts", "MadakoMeltdown")),
+    ]
+
+
+UNPLACED = 'outcome=~"degraded|failed"'
+WAITING = 'outcome=~"waits-for-metric|waits-for-cluster|creates|held"'
+MISSING = 'condition=~"failed|undefined"'
+
+
+def lately():
+    return [
+        states("Calm or not", {"": CALM},
+               "The gravest alert at each time. Good: green all along.", CALM_WORDS, height=4),
+        states("Who led", {"{{instance}}": of_job("madako_leader")},
+               "Which instance led when. Good: one bar, and seldom a change.",
+               {0: ("waits", "text"), 1: ("leads", GREEN)}, height=4, runbooks=("MadakoLeaderChanges",)),
+        lines("Plans", {"{{action}}": rate("madako_plans_total", by="action")},
+              "What was planned. Good: mostly none, as there is nothing to do. `failed`: constraints cannot be met.",
+              unit="ops", stacked=True, runbooks=("MadakoPlanFails",)),
+        lines("Decisions that were brought to the store", {"{{outcome}}": rate("madako_commits_total", by="outcome")},
+              "Decisions, by what became of them. Good: committed, and a conflict now and then, which is decided again.",
+              unit="ops", stacked=True, runbooks=("MadakoCommitConflicts", "MadakoInvariantViolation")),
+        lines("Applications that were bound", {"{{kind}}": rate("madako_placement_bindings_total", by="kind")},
+              "First bindings, and moves. Good: as many first ones as applications are created, and few moves.",
+              unit="ops", stacked=True, runbooks=("MadakoMovesFlap",)),
+    ]

@@ -1,0 +1,106 @@
+"""What PromQL of ours names: metrics and labels. And a reader of rule files.
+
+Reads what is written in this directory, not all of PromQL and YAML: what it does not understand is an error, so that nothing goes
+unread. Whether a query is right, promtool and Prometheus judge.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+
+KEYWORDS = {"and", "or", "unless", "bool", "offset", "by", "on", "without", "ignoring", "inf", "nan"}
+_GROUPING = re.compile(r"\b(by|on)\s*\(([^()]*)\)")
+_SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^{}\"]|\"[^\"]*\")*)\})?")
+_MATCHER = re.compile(r"\s*([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)\s*\"[^\"]*\"\s*(?:,|$)")
+
+
+@dataclass
+class Query:
+    """What a query names."""
+
+    text: str
+    # Metric: the labels that it is chosen by.
+    metrics: dict = field(default_factory=dict)
+    # Labels that it is grouped or matched by; the last ones of `by` are what is left of a series' labels.
+    groups: set = field(default_factory=set)
+    aggregates: bool = False
+
+
+def query(text):
+    """Reads a query; ValueError if it cannot."""
+    found = Query(text)
+    rest = re.sub(r"\[[^\]]*\]", "", text)
+    for kind, labels in _GROUPING.findall(rest):
+        found.groups.update(label.strip() for label in labels.split(","))
+        found.aggregates |= kind == "by"
+    rest = _GROUPING.sub(" ", rest)
+    rest = re.sub(r"\boffset\s+\w+", " ", rest)
+    at = 0
+    while match := _SELECTOR.search(rest, at):
+        at = match.end()
+        name, labels = match.groups()
+        if match.start() and (rest[match.start() - 1].isdigit() or rest[match.start() - 1] == "."):
+            continue
+        if labels is None and (name.lower() in KEYWORDS or rest[at:].lstrip().startswith("(")):
+            continue
+        named = found.metrics.setdefault(name, set())
+        left = labels or ""
+        while left:
+            matcher = _MATCHER.match(left)
+            if not matcher:
+                raise ValueError(f"cannot read the labels {{{labels}}} of {name}")
+            named.add(matcher[1])
+            left = left[matcher.end() :]
+    if not found.metrics:
+        raise ValueError("names no metric")
+    return found
+
+
+@dataclass
+class Rule:
+    """An alert or a recorded query."""
+
+    file: str
+    kind: str
+    name: str
+    expr: str = ""
+    # Of an alert: severity, and texts.
+    severity: str = ""
+    annotations: dict = field(default_factory=dict)
+
+
+_LINE = re.compile(r"^( *)(- )?([a-z_]+):(?: (.*))?$")
+
+
+def rules(file, text):
+    """The rules of a file in the layout that ours have; ValueError, with the line's number, for what it does not know."""
+    found, block = [], None
+    for number, line in enumerate(text.splitlines(), start=1):
+        indent = len(line) - len(line.lstrip())
+        if block is not None and (not line.strip() or indent > block):
+            found[-1].expr += line.strip() + " "
+            continue
+        block = None
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.match(line)
+        if not match:
+            raise ValueError(f"{file}:{number}: cannot be read: {line.strip()}")
+        key, value = match[3], match[4] or ""
+        if key in ("groups", "rules", "labels", "annotations", "for") or (key == "name" and match[2]):
+            continue
+        if key in ("alert", "record") and match[2]:
+            found.append(Rule(file, key, value))
+        elif key == "expr" and found:
+            if value == "|":
+                block = indent
+            else:
+                found[-1].expr = value
+        elif key == "severity" and found:
+            found[-1].severity = value
+        elif key in ("summary", "description", "runbook_url") and found:
+            # A quoted text of YAML as we write it is one of JSON, too.
+            found[-1].annotations[key] = json.loads(value) if value.startswith('"') else value
+        else:
+            raise ValueError(f"{file}:{number}: an unknown key: {key}")
+    return found
