@@ -68,7 +68,9 @@ fn machine(number: usize, seconds: f64) -> Machine {
 fn reported(machines: usize) -> Vec<Machine> {
     let failed = (0..machines).filter(|number| number % 10 < 3);
     #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
-    let ago = |number: usize| if number / 40 % 2 == 0 { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 };
+    let ago = |number: usize| {
+        if (number / 40).is_multiple_of(2) { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 }
+    };
     failed.map(|number| machine(number, ago(number))).collect()
 }
 
