@@ -136,7 +136,7 @@ mod tests {
                 line("s5", false, &["no-address"]),
             ]
         );
-        assert_eq!(lines(|_| {}, 0, &[lone.clone()]), [line("s4", false, &["too-many"])]);
+        assert_eq!(lines(|_| {}, 0, std::slice::from_ref(&lone)), [line("s4", false, &["too-many"])]);
     }
 
     #[test]
