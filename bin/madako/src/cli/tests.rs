@@ -184,7 +184,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     assert_eq!(global.config, None);
     assert_eq!(
         format!("{args:?}"),
-        "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, max_concurrent_updates: None, \
+        "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, otlp_endpoint: None, max_concurrent_updates: None, \
          certs_gc_interval: None, debug_sabakan: None }"
     );
     let line = "madako serve --config=c.yml --http :80 --interval 1m30s --session-ttl 2.9s --max-concurrent-updates 3 \
@@ -192,7 +192,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     let Ok(Cli { command: Command::Serve(args), global }) = parsed(line) else { panic!() };
     assert_eq!(
         format!("{args:?}"),
-        "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, max_concurrent_updates: Some(3), \
+        "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, otlp_endpoint: None, max_concurrent_updates: Some(3), \
          certs_gc_interval: Some(7200s), debug_sabakan: Some(true) }"
     );
     assert_eq!(
@@ -211,6 +211,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
         "--loglevel loud",
         "--logformat xml",
         "--debug-sabakan=perhaps",
+        "--otlp-endpoint collector:4317",
         "--no-such-flag",
         "argument",
     ] {
