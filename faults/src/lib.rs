@@ -23,6 +23,7 @@ mod suits;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod words;
 
 pub use expand::{Change, Draw, Event, Injection, MAX_STRIKES, Schedule, TooMany, schedule};
 pub use fault::{ACTORS, Act, Fault, InstanceTarget, Target, TargetKind, When};

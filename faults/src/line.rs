@@ -6,7 +6,7 @@ use madako_messages::input::{InputError, Problems};
 use madako_messages::strict::{Path, shown_text};
 
 use crate::fault::Fault;
-use crate::read::{Words, fault};
+use crate::words::{Words, fault};
 
 /// Bytes of a line: the longest valid one has about 150.
 const MAX_BYTES: usize = 500;

@@ -8,6 +8,7 @@ use crate::name::named;
 use crate::read::{self, MAX_FAULTS};
 use crate::span::Span;
 use crate::verdict::Counts;
+use crate::words::in_world;
 
 /// A world, its clients, its faults, and what is expected. Written as JSON it is a file that reads as the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -173,7 +174,7 @@ impl Scenario {
         if self.faults.len() >= MAX_FAULTS {
             problems.add("", "one more", format!("at most {MAX_FAULTS} faults"));
         }
-        if let Err(expected) = read::in_world(&fault, &self.world) {
+        if let Err(expected) = in_world(&fault, &self.world) {
             problems.add("target", fault.target.to_string(), expected);
         }
         problems.finish(&format!("fault {:?}", fault.to_string()))?;

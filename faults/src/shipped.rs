@@ -20,8 +20,9 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 18] = files![
+pub const SHIPPED: [Shipped; 20] = files![
     "calm-day",
+    "short-storm",
     "rack-power-loss",
     "rack-unreachable",
     "flapping-machines",
@@ -33,6 +34,7 @@ pub const SHIPPED: [Shipped; 18] = files![
     "leader-cut-off",
     "store-member-lost",
     "store-without-majority",
+    "whole-service-down",
     "slow-store",
     "full-disk",
     "compaction-under-watchers",

@@ -168,12 +168,12 @@ fn a_target_beyond_the_world_is_refused() {
         (
             "{}",
             "do: kill, target: store=2",
-            "got store=2, expected a member of the store of this world, which is store=1 alone",
+            "got store=2, expected a member of this world's store, which is store=1 alone",
         ),
         (
             "{store: etcd}",
             "do: kill, target: store=4",
-            "got store=4, expected a member of the store of this world, store=1 to store=3",
+            "got store=4, expected a member of this world's store, store=1 to store=3",
         ),
         (
             "{clusters: 0, applications: 0}",
@@ -202,6 +202,10 @@ fn a_target_beyond_the_world_is_refused() {
         "{error}"
     );
     assert!(scenario.faults.is_empty());
+    scenario.world.racks = 0;
+    let error = scenario.add("kill rack=0 at 1m".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("expected a rack of this world, which has none"), "{error}");
+    scenario.world.racks = 6;
     scenario.add("kill rack=5 at 1m".parse().unwrap()).unwrap();
 }
 
