@@ -136,7 +136,7 @@ impl Problems {
 }
 
 /// Whether one path is the other or lies below it; everything lies below the whole.
-fn related(one: &str, other: &str) -> bool {
+pub(crate) fn related(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     short.is_empty()
         || long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

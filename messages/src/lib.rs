@@ -6,6 +6,7 @@
 pub mod actors;
 pub mod cluster;
 pub mod constraints;
+pub mod duration;
 pub mod event;
 pub mod feed;
 pub mod found;

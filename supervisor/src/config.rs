@@ -16,7 +16,6 @@
 
 mod access;
 mod document;
-pub mod duration;
 mod embedded;
 mod encryption;
 mod kubernetes;
@@ -33,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_kubernetes::Access;
+use madako_messages::duration;
 use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 

@@ -6,9 +6,7 @@
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
@@ -18,7 +16,6 @@ use crate::commands::{
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
 use crate::log::LogArgs;
-use crate::output::note;
 use crate::planning::{PlanArgs, WhatIfArgs};
 use crate::serve_args::ServeArgs;
 
@@ -45,8 +42,7 @@ pub(crate) struct Cli {
 }
 
 fn exit_codes() -> String {
-    let lines = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}\n"));
-    format!("Exit codes:\n{}", lines.concat())
+    madako_console::exit_codes(&EXIT_CODES)
 }
 
 /// Options of every command.
@@ -117,20 +113,6 @@ fn negative_is_a_value(command: clap::Command) -> clap::Command {
         }
     };
     command.mut_args(takes_dashes).mut_subcommands(negative_is_a_value)
-}
-
-/// Shows what became of a command line that is no command: help that was asked for on standard output, anything
-/// else on standard error, where every error begins with the program's name.
-pub(crate) fn tell(error: &clap::Error) -> ExitCode {
-    let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if is_help {
-        // There is no place left to complain when this fails.
-        let _ = error.print();
-    } else {
-        let text = error.render().to_string();
-        note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
-    }
-    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// A whole number of a range.

@@ -1,8 +1,8 @@
 //! How a command ends when it does not end well: one message on standard error, and an exit code.
 
-use std::fmt::Write as _;
 use std::io;
 
+use madako_console::{is_closed_pipe, tell};
 use madako_messages::input::InputError;
 use madako_messages::store::{StoreError, StoreErrorKind};
 use madako_supervisor::config::ConfigError;
@@ -64,37 +64,6 @@ impl Failure {
             Self::NoStatus => Some("no status".to_owned()),
         }
     }
-}
-
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// Problems of one input that are shown: a screen holds about as many.
-const MAX_PROBLEMS_SHOWN: usize = 50;
-
-/// An error with its causes; the problems of an input each on a line of its own when there are several.
-fn tell(error: &anyhow::Error) -> String {
-    let mut parts = Vec::new();
-    for cause in error.chain() {
-        parts.push(match cause.downcast_ref::<InputError>() {
-            Some(input) if input.problems.len() > 1 => lines(input),
-            _ => cause.to_string(),
-        });
-    }
-    parts.join(": ")
-}
-
-fn lines(input: &InputError) -> String {
-    let mut text = format!("{} is not valid:", input.subject);
-    for problem in input.problems.iter().take(MAX_PROBLEMS_SHOWN) {
-        let _ = write!(text, "\n  {problem}");
-    }
-    let more = input.problems.len().saturating_sub(MAX_PROBLEMS_SHOWN);
-    if more > 0 {
-        let _ = write!(text, "\n  and {more} more");
-    }
-    text
 }
 
 impl From<InputError> for Failure {

@@ -4,26 +4,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::Context as _;
+pub(crate) use madako_console::{STDIN, shown};
 use madako_messages::strict::MAX_TEXT_BYTES;
 use serde_json::Value;
 
 use crate::failure::Failure;
-
-/// The name that stands for standard input.
-pub(crate) const STDIN: &str = "-";
 
 /// Bytes of a file.
 ///
 /// # Errors
 /// It cannot be read, or is longer than [`MAX_TEXT_BYTES`].
 pub(crate) fn read(name: &str) -> Result<Vec<u8>, Failure> {
-    let bytes = if name == STDIN {
-        bounded(io::stdin().lock()).context("standard input cannot be read")
-    } else {
-        File::open(name).and_then(bounded).with_context(|| format!("{name} cannot be read"))
-    };
-    bytes.map_err(Failure::BadInput)
+    madako_console::read(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
 /// Text of a file.
@@ -31,17 +23,7 @@ pub(crate) fn read(name: &str) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// It cannot be read, is too long, or is not UTF-8.
 pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
-    String::from_utf8(read(name)?).map_err(|_| Failure::bad_input(format_args!("{name} is not UTF-8 text")))
-}
-
-fn bounded(source: impl Read) -> io::Result<Vec<u8>> {
-    let limit = MAX_TEXT_BYTES as u64;
-    let mut bytes = Vec::new();
-    source.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
-    }
-    Ok(bytes)
+    madako_console::read_text(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
 /// Levels of nesting of a document: as many as the API takes.
@@ -59,11 +41,6 @@ const MAX_REPLAYED_EVENTS: usize = 100_000;
 pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
     documents(&read_text(name)?)
         .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", shown(name))))
-}
-
-/// What a file is called in messages.
-pub(crate) fn shown(name: &str) -> &str {
-    if name == STDIN { "standard input" } else { name }
 }
 
 /// Bytes of a file of settings; real ones have some hundred.

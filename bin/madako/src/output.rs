@@ -1,25 +1,15 @@
-//! What commands print: JSON, YAML, or a table for people.
+//! What commands print, as this program's failures and messages have it; the forms are the console's.
 //!
 //! Nothing here panics when the reader of a pipe goes away: see [`crate::failure::Failure`].
 
-use std::io::{self, Write};
-
-use clap::ValueEnum;
-use madako_messages::go::{to_pretty_json, to_yaml};
 use serde::Serialize;
+
+pub(crate) use madako_console::{Format, Table, printable};
 
 use crate::failure::Failure;
 
-/// How a value is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
-    /// For both.
-    Yaml,
-}
+/// What every message begins with.
+pub(crate) const PROGRAM: &str = "madako";
 
 /// The option of a command that shows something, and prints as ckecli does without it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -34,7 +24,7 @@ pub(crate) struct OutputArgs {
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    Ok(madako_console::print(text)?)
 }
 
 /// Prints bytes as they are.
@@ -42,9 +32,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    Ok(out.flush()?)
+    Ok(madako_console::print_bytes(bytes)?)
 }
 
 /// Prints a value in one of the forms; `table` makes the one for people.
@@ -56,83 +44,15 @@ pub(crate) fn show<T: Serialize>(
     value: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    match format {
-        Format::Table => print(&table(value)),
-        Format::Json => print(&to_pretty_json(value)?),
-        Format::Yaml => print(&to_yaml(value)?),
-    }
+    Ok(madako_console::show(format, value, table)?)
 }
 
 /// Tells something on standard error that is not the result.
 pub(crate) fn note(message: impl std::fmt::Display) {
-    // There is no place left to complain when this fails.
-    let _ = writeln!(io::stderr().lock(), "madako: {message}");
+    madako_console::note(PROGRAM, message);
 }
 
 /// Warns on standard error.
 pub(crate) fn warn(message: impl std::fmt::Display) {
     note(format_args!("warning: {message}"));
-}
-
-/// A text from outside as it may stand on a terminal: control characters, which could play tricks, are replaced.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// Rows in columns that are as wide as they need to be.
-#[derive(Debug, Clone)]
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// A table with a heading.
-    pub(crate) fn new<const N: usize>(heading: [&str; N]) -> Self {
-        Self { rows: vec![heading.map(str::to_owned).to_vec()] }
-    }
-
-    /// A table with a heading of any width.
-    pub(crate) fn of(heading: Vec<String>) -> Self {
-        Self { rows: vec![heading] }
-    }
-
-    /// Adds a row with as many cells as the heading.
-    pub(crate) fn add(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.rows[0].len(), "a row is as wide as its heading");
-        self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
-    }
-
-    /// Adds a row.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| printable(&cell)).to_vec());
-    }
-
-    /// The text, an end of line after each row.
-    pub(crate) fn text(&self) -> String {
-        let columns = self.rows[0].len();
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-            text.push('\n');
-        }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(["NAME", "VALUE"]);
-        table.row(["a".to_owned(), "1".to_owned()]);
-        table.row(["größer".to_owned(), String::new()]);
-        table.row(["x\u{1b}[31m".to_owned(), "2".to_owned()]);
-        assert_eq!(table.text(), "NAME    VALUE\na       1\ngrößer\nx\u{fffd}[31m  2\n");
-    }
 }

@@ -3,7 +3,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use madako_supervisor::config::{Config, duration};
+use madako_messages::duration;
+use madako_supervisor::config::Config;
 
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;

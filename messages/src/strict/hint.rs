@@ -2,7 +2,8 @@
 
 /// The known name that is nearest, if it is near enough to have been meant: at most a third of its
 /// characters differ, and case or separators (`-`, `_`) alone never count.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Longer names are not slips of somebody's keyboard, and the distance takes quadratic time.
     const MAX_LENGTH: usize = 64;
     if name.len() > MAX_LENGTH {

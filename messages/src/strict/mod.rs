@@ -6,14 +6,19 @@
 //! Does not: know what values mean; the `rules` of a cluster do.
 
 pub(crate) mod components;
+mod document;
 mod hint;
+mod lines;
 mod quantity;
 pub(crate) mod schema;
 pub(crate) mod tree;
 pub(crate) mod walk;
 pub(crate) mod yaml;
 
-pub(crate) use hint::nearest;
+pub use document::Document;
+pub use hint::nearest;
+pub use tree::{Number, Tree, shown_text};
+pub use walk::{Kind, Path, Schema};
 pub use yaml::MAX_TEXT_BYTES;
 
 #[cfg(test)]

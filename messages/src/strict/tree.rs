@@ -9,11 +9,16 @@ use serde_json::value::RawValue;
 
 /// An untyped value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Tree {
+pub enum Tree {
+    /// Nothing.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A number.
     Number(Number),
+    /// A text.
     Text(String),
+    /// Items in the order of the input.
     List(Vec<Tree>),
     /// Fields in the order of the input, none twice.
     Object(Vec<(String, Tree)>),
@@ -21,10 +26,12 @@ pub(crate) enum Tree {
 
 /// A number, as Go's decoders tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Number {
+pub enum Number {
+    /// A whole number.
     Integer(i64),
     /// A whole number above what fits into [`Number::Integer`].
     Large(u64),
+    /// A fraction, or a number with an exponent.
     Float(f64),
 }
 
@@ -69,7 +76,8 @@ impl Tree {
     }
 
     /// The fields of an object; none for any other value.
-    pub(crate) fn fields(&self) -> &[(String, Tree)] {
+    #[must_use]
+    pub fn fields(&self) -> &[(String, Tree)] {
         match self {
             Self::Object(fields) => fields,
             _ => &[],
@@ -77,7 +85,8 @@ impl Tree {
     }
 
     /// A field of an object, found as Go finds it: by its exact name, else in any case. `null` is absent.
-    pub(crate) fn get(&self, name: &str) -> Option<&Tree> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Tree> {
         let fields = self.fields();
         fields
             .iter()
@@ -88,7 +97,8 @@ impl Tree {
     }
 
     /// The items of a list; none for any other value.
-    pub(crate) fn items(&self) -> &[Tree] {
+    #[must_use]
+    pub fn items(&self) -> &[Tree] {
         match self {
             Self::List(items) => items,
             _ => &[],
@@ -96,7 +106,8 @@ impl Tree {
     }
 
     /// The text, if it is one.
-    pub(crate) fn text(&self) -> Option<&str> {
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -117,7 +128,8 @@ impl Tree {
     }
 
     /// The value, shortened, for a message.
-    pub(crate) fn shown(&self) -> String {
+    #[must_use]
+    pub fn shown(&self) -> String {
         match self {
             Self::Null | Self::List(_) | Self::Object(_) => self.kind().to_owned(),
             Self::Bool(value) => value.to_string(),
@@ -130,7 +142,8 @@ impl Tree {
 }
 
 /// A text in quotes, shortened, for a message.
-pub(crate) fn shown_text(text: &str) -> String {
+#[must_use]
+pub fn shown_text(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),

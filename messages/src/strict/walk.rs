@@ -9,11 +9,16 @@ use crate::strict::{hint, quantity};
 /// What a value may be. `null` stands for an absent value of any kind, as in Kubernetes and Go, but not
 /// for an item of a list or a value of a map.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Any text.
     Text,
+    /// A text whose form is judged by whoever reads it; what it is in words, such as "a name".
+    Word(&'static str),
     /// A text that must not be shown.
     Secret,
+    /// `true` or `false`.
     Bool,
+    /// A number that is finite.
     Number,
     /// A text such as `1m30s` (Go). CKE's reader does not take `null` for one.
     Duration,
@@ -25,9 +30,11 @@ pub(crate) enum Kind {
     Quantity,
     /// A whole number from the first to the second, both included.
     Whole(i64, i64),
+    /// Items of one kind.
     List(&'static Kind),
     /// An object with names of its own, such as labels.
     Map(&'static Kind),
+    /// An object with known fields.
     Object(&'static Schema),
     /// An object of somebody else's shape.
     FreeForm,
@@ -48,8 +55,9 @@ impl Kind {
 
 /// The fields of an object.
 #[derive(Debug)]
-pub(crate) struct Schema {
-    pub(crate) fields: &'static [(&'static str, Kind)],
+pub struct Schema {
+    /// Name and kind of each.
+    pub fields: &'static [(&'static str, Kind)],
 }
 
 /// What becomes of fields that a schema does not know.
@@ -89,15 +97,20 @@ pub(crate) fn unknown_names<'s>(
 /// Where a value is, from the outside in.
 #[derive(Clone, Copy)]
 pub enum Path<'a> {
+    /// The whole.
     Root,
+    /// A field of an object.
     Field(&'a Path<'a>, &'a str),
     /// An entry of a map, whose name may have dots.
     Entry(&'a Path<'a>, &'a str),
+    /// An item of a list, counted from 0.
     Item(&'a Path<'a>, usize),
 }
 
 impl Path<'_> {
-    pub(crate) fn field<'a>(&'a self, name: &'a str) -> Path<'a> {
+    /// The path of a field.
+    #[must_use]
+    pub fn field<'a>(&'a self, name: &'a str) -> Path<'a> {
         Path::Field(self, name)
     }
 
@@ -105,7 +118,9 @@ impl Path<'_> {
         Path::Entry(self, name)
     }
 
-    pub(crate) fn item(&self, index: usize) -> Path<'_> {
+    /// The path of an item, counted from 0.
+    #[must_use]
+    pub fn item(&self, index: usize) -> Path<'_> {
         Path::Item(self, index)
     }
 }
@@ -179,7 +194,7 @@ impl Walk<'_> {
     /// The value if it is right, `None` and a problem if not.
     fn value(&mut self, value: Tree, kind: &'static Kind, path: Path<'_>) -> Option<Tree> {
         match (kind, value) {
-            (Kind::Text | Kind::Secret, Tree::Text(text)) => Some(Tree::Text(text)),
+            (Kind::Text | Kind::Word(_) | Kind::Secret, Tree::Text(text)) => Some(Tree::Text(text)),
             (Kind::Bool, Tree::Bool(value)) => Some(Tree::Bool(value)),
             (Kind::Whole(least, greatest), Tree::Number(Number::Integer(value)))
                 if (*least..=*greatest).contains(&value) =>
@@ -266,6 +281,7 @@ fn expected(kind: &Kind, value: &Tree) -> String {
             Tree::Null => "a text, \"\" for an empty one".to_owned(),
             _ => "a text".to_owned(),
         },
+        Kind::Word(what) => (*what).to_owned(),
         Kind::Bool => "true or false, without quotes".to_owned(),
         Kind::Number => "a number".to_owned(),
         Kind::Duration | Kind::OptionalDuration => "a duration such as 1m30s".to_owned(),
@@ -281,7 +297,7 @@ fn expected(kind: &Kind, value: &Tree) -> String {
 
 fn plural(kind: &Kind) -> &'static str {
     match kind {
-        Kind::Text | Kind::Secret => "texts",
+        Kind::Text | Kind::Word(_) | Kind::Secret => "texts",
         Kind::Bool => "booleans",
         Kind::Number => "numbers",
         Kind::Duration | Kind::OptionalDuration | Kind::LogDuration => "durations",
@@ -296,6 +312,7 @@ fn plural(kind: &Kind) -> &'static str {
 fn empty(kind: &Kind) -> Tree {
     match kind {
         Kind::Text
+        | Kind::Word(_)
         | Kind::Secret
         | Kind::Duration
         | Kind::OptionalDuration

@@ -14,7 +14,7 @@ pub const MAX_TEXT_BYTES: usize = 128 * 1024 * 1024;
 /// Levels of nesting. CKE's deepest structure has 9; free-form parts get the rest.
 const MAX_DEPTH: usize = 64;
 /// Parser events: a node of a cluster has about 60, so 100,000 nodes fit.
-const MAX_EVENTS: usize = 8_000_000;
+pub(crate) const MAX_EVENTS: usize = 8_000_000;
 /// Anchors in one text: a template has a handful.
 const MAX_ANCHORS: usize = 1_000;
 /// Events that aliases may bring in altogether. A block of options is about 100, and a template may repeat
@@ -55,7 +55,7 @@ pub(crate) fn is_lenient_object(text: &str) -> Result<bool, String> {
     Ok(value.is_object() || value.is_null())
 }
 
-fn parse_within<T: DeserializeOwned>(
+pub(crate) fn parse_within<T: DeserializeOwned>(
     max_events: usize,
     text: &str,
     duplicate_keys: DuplicateKeyPolicy,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use madako_app_scheduler::{Candidates, SchedulerConfig};
 use madako_http::placement::{Authorization, Settings};
+use madako_messages::duration;
 use madako_messages::input::{Problem, Problems};
 use madako_messages::placement::cluster_template;
 use madako_messages::placement::fit::Compared;
@@ -20,7 +21,7 @@ use madako_store::{Sealing, Secret};
 
 use super::document::Fields;
 use super::embedded::ServerTls;
-use super::{access, duration, encryption};
+use super::{access, encryption};
 
 /// Where Krake's API listens when a listener of its own is asked for (issue 4, section 1).
 const DEFAULT_HOST: &str = "0.0.0.0";

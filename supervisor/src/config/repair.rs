@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use madako_messages::duration;
 use madako_messages::input::Problems;
 use madako_messages::repair::hold::{HoldSettings, Label};
 
 use super::document::Fields;
-use super::duration;
 
 /// Bounds of `repair.hold.count`: one machine is no event, and no site has more machines than a million.
 const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;

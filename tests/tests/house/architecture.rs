@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::repository::{Kind, Member, members, text};
 use crate::{nothing, one};
 
-/// Where a crate stands. Dependencies point from the later to the earlier, and never sideways.
+/// Where a crate stands. Dependencies point from the later to the earlier, and never sideways; faults and the console
+/// stand beside the others, on messages alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Messages,
+    Faults,
     Adapter,
     Actor,
     Supervisor,
+    Console,
     Binary,
     Tests,
 }
@@ -21,6 +24,7 @@ fn layer(directory: &str) -> Option<Layer> {
     match directory.split_once('/') {
         None => match directory {
             "messages" => Some(Layer::Messages),
+            "faults" => Some(Layer::Faults),
             "supervisor" => Some(Layer::Supervisor),
             "tests" => Some(Layer::Tests),
             _ => None,
@@ -28,6 +32,7 @@ fn layer(directory: &str) -> Option<Layer> {
         Some((parent, name)) if !name.contains('/') => match parent {
             "adapters" => Some(Layer::Adapter),
             "actors" => Some(Layer::Actor),
+            "bin" if name == "console" => Some(Layer::Console),
             "bin" => Some(Layer::Binary),
             _ => None,
         },
@@ -37,15 +42,15 @@ fn layer(directory: &str) -> Option<Layer> {
 
 /// Whether a crate of `from` may depend on one of `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
-    use Layer::{Actor, Adapter, Binary, Messages, Supervisor, Tests};
+    use Layer::{Actor, Adapter, Binary, Console, Faults, Messages, Supervisor, Tests};
     match from {
         Messages => false,
         // An actor reaches the outside through ports alone, in its tests too.
-        Actor => to == Messages,
+        Actor | Faults | Console => to == Messages,
         // An adapter's tests may run it against another one: the store against the embedded etcd.
         Adapter => to == Messages || (kind == Kind::Dev && to == Adapter),
         Supervisor => matches!(to, Messages | Actor | Adapter),
-        Binary => matches!(to, Messages | Actor | Adapter | Supervisor),
+        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Console),
         Tests => to != Tests,
     }
 }
@@ -99,6 +104,9 @@ fn valid() -> Vec<Member> {
     use Kind::{Dev, Normal};
     vec![
         member("messages", &[]),
+        member("faults", &[("messages", Normal)]),
+        member("bin/console", &[("messages", Normal)]),
+        member("bin/madako-chaos", &[("faults", Normal), ("bin/console", Normal)]),
         member("actors/leader", &[("messages", Normal)]),
         member("actors/cluster-planner", &[("messages", Normal)]),
         member("adapters/embedded-etcd", &[]),
@@ -130,6 +138,17 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("adapters/store", "adapters/embedded-etcd", Normal),
         ("adapters/store", "supervisor", Normal),
         ("supervisor", "bin/madako", Normal),
+        ("supervisor", "faults", Normal),
+        ("supervisor", "bin/console", Normal),
+        ("actors/leader", "faults", Normal),
+        ("messages", "faults", Dev),
+        ("faults", "actors/leader", Normal),
+        ("faults", "adapters/store", Dev),
+        ("faults", "supervisor", Normal),
+        ("faults", "bin/console", Normal),
+        ("bin/console", "faults", Normal),
+        ("bin/console", "supervisor", Normal),
+        ("bin/madako-chaos", "bin/madako", Normal),
         ("bin/madako", "tests", Dev),
     ] {
         let mut spoilt = valid();

@@ -10,6 +10,7 @@
 mod architecture;
 mod commands;
 mod documents;
+mod faults;
 mod manifests;
 mod reach;
 mod repository;

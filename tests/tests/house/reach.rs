@@ -1,4 +1,4 @@
-//! What messages and actors can reach: no I/O. A brain that cannot open a socket needs no review for it.
+//! What messages, faults and actors can reach: no I/O. A brain that cannot open a socket needs no review for it.
 //!
 //! Two rules, because cargo builds the workspace with one union of features: an actor's own dependencies
 //! must not bring I/O in, and its code must not name what another crate's features brought in.
@@ -196,10 +196,12 @@ fn impure_brains(sources: &BTreeMap<String, String>) -> Vec<String> {
 }
 
 #[test]
-fn messages_and_actors_depend_on_no_io() {
+fn messages_faults_and_actors_depend_on_no_io() {
     let mut findings = Vec::new();
     for member in members() {
-        if member.directory == "messages" || member.directory.starts_with("actors/") {
+        if ["messages", "faults"].contains(&member.directory.as_str())
+            || member.directory.starts_with("actors/")
+        {
             let tree = cargo(&[
                 "tree",
                 "--package",
@@ -213,7 +215,7 @@ fn messages_and_actors_depend_on_no_io() {
             ]);
             assert!(
                 tree.contains("ractor v"),
-                "{} trades messages, so its tree has ractor: {tree}",
+                "{} uses messages, so its tree has ractor: {tree}",
                 member.name
             );
             findings.extend(
@@ -239,8 +241,9 @@ fn a_dependency_that_does_io_is_found() {
 }
 
 #[test]
-fn messages_and_actors_name_no_io() {
+fn messages_faults_and_actors_name_no_io() {
     let mut sources = texts("messages/src", ".rs");
+    sources.append(&mut texts("faults/src", ".rs"));
     sources.append(&mut texts("actors", ".rs"));
     // Tests may ask how many cases they are to try, and run benchmarks by the clock.
     sources.retain(|file, _| !["/tests/", "/tests.rs", "/benches/"].iter().any(|part| file.contains(part)));

@@ -2,12 +2,13 @@
 //! in the documents are valid: whoever copies one gets what it says.
 //!
 //! An example is a fenced block whose first line names its kind: `yaml config`, `yaml template`,
-//! `yaml constraints` or `json variables`.
+//! `yaml constraints`, `yaml scenario` or `json variables`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
+use madako_faults::Scenario;
 use madako_messages::constraints::Constraints;
 use madako_messages::event::Blocked;
 use madako_messages::machine::QueryVariables;
@@ -206,6 +207,7 @@ fn fault(kind: &str, example: &str) -> Option<String> {
         "yaml config" => load(example).err().map(|error| error.to_string()),
         "yaml template" => Template::from_yaml(example).err().map(|error| error.to_string()),
         "yaml constraints" => Constraints::from_yaml(example).err().map(|error| error.to_string()),
+        "yaml scenario" => Scenario::parse(example).err().map(|error| error.to_string()),
         "json variables" => QueryVariables::from_json(example).err().map(|error| error.to_string()),
         _ => None,
     }
@@ -261,7 +263,7 @@ fn examples_in_documents_are_valid() {
     let documents = texts(".", ".md");
     let kinds: BTreeSet<&str> =
         documents.values().flat_map(|document| examples(document)).map(|(kind, _)| kind).collect();
-    for kind in ["yaml config", "yaml template", "yaml constraints", "json variables"] {
+    for kind in ["yaml config", "yaml template", "yaml constraints", "yaml scenario", "json variables"] {
         assert!(kinds.contains(kind), "no document has an example of the kind '{kind}' any more: {kinds:?}");
     }
     nothing(&invalid_examples(&documents));
@@ -278,6 +280,7 @@ fn an_example_that_the_service_refuses_is_found() {
         ("yaml config", "endpoint: [http://127.0.0.1:2379]", "endpoint"),
         ("yaml template", "name: cluster\nnodes: []\nservice_subnet: 10.68.0.0/16", "nodes"),
         ("yaml constraints", "control-plane-count: many", "control-plane-count"),
+        ("yaml scenario", "name: a\nfaults: [{at: 1m, do: panic, target: registry}]", "line 2"),
         ("json variables", "{\"having\": {\"role\": [\"cs\"]}}", "role"),
     ] {
         one(&invalid_examples(&document(kind, example)), &["docs/GUIDE.md", kind, found]);

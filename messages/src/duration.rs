@@ -1,7 +1,7 @@
 //! Durations as Go writes them (`2s`, `1m30s`, `1.5h`), because CKE's file and flags hold such.
 //!
 //! Only what Go's `time.ParseDuration` reads is read, to the nanosecond; negative ones are refused,
-//! since no setting here has a use for them.
+//! since nothing here has a use for them.
 
 use std::time::Duration;
 

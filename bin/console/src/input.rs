@@ -1,0 +1,57 @@
+//! Files that are handed over: read whole, within a limit; `-` is standard input.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use anyhow::Context as _;
+
+/// The name that stands for standard input.
+pub const STDIN: &str = "-";
+
+/// What a file is called in messages.
+#[must_use]
+pub fn shown(name: &str) -> &str {
+    if name == STDIN { "standard input" } else { name }
+}
+
+/// Bytes of a file.
+///
+/// # Errors
+/// It cannot be read, or has more than `most` bytes.
+pub fn read(name: &str, most: usize) -> anyhow::Result<Vec<u8>> {
+    if name == STDIN {
+        bounded(io::stdin().lock(), most)
+    } else {
+        File::open(name).and_then(|file| bounded(file, most))
+    }
+    .with_context(|| format!("{} cannot be read", shown(name)))
+}
+
+/// Text of a file.
+///
+/// # Errors
+/// It cannot be read, has more than `most` bytes, or is not UTF-8.
+pub fn read_text(name: &str, most: usize) -> anyhow::Result<String> {
+    String::from_utf8(read(name, most)?).map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", shown(name)))
+}
+
+fn bounded(source: impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let limit = most as u64;
+    let mut bytes = Vec::new();
+    source.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounded;
+
+    #[test]
+    fn what_is_longer_than_the_limit_is_refused() {
+        assert_eq!(bounded(&b"abc"[..], 3).unwrap(), b"abc");
+        assert_eq!(bounded(&b"abcd"[..], 3).unwrap_err().to_string(), "longer than 3 bytes");
+    }
+}

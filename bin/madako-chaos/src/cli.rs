@@ -1,0 +1,115 @@
+//! The command line: words and options of every command, and how a command ends that does not end well.
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+use crate::scenarios::ScenariosArgs;
+
+/// The exit codes of every command, as the help tells them.
+const EXIT_CODES: [(u8, &str); 3] = [
+    (0, "done"),
+    (FAILED, "standard output cannot be written"),
+    (BAD_INPUT, "bad input: the command line, or a file"),
+];
+
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+
+/// Scenarios of faults: what fails in a world of Madako, when, and what is expected of it.
+///
+/// A scenario is a YAML file; docs/chaos.md tells the language.
+#[derive(Debug, Parser)]
+#[command(
+    name = "madako-chaos",
+    version,
+    args_override_self = true,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = madako_console::exit_codes(&EXIT_CODES)
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Scenarios(ScenariosArgs),
+}
+
+impl Cli {
+    /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    /// What clap says: that something is wrong, or the help that was asked for.
+    pub(crate) fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        Self::try_parse_from(line)
+    }
+}
+
+/// Why a command did not end well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+    /// What was typed or handed over is wrong.
+    BadInput(anyhow::Error),
+}
+
+impl Failure {
+    /// The exit code, and what there is to tell.
+    pub(crate) fn into_parts(self) -> (u8, anyhow::Error) {
+        match self {
+            Self::Output(error) => (FAILED, error.into()),
+            Self::BadInput(error) => (BAD_INPUT, error),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_each_is_valid() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+            assert!(!examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                assert!(example.starts_with(&format!("madako-chaos {}", command.get_name())), "{example}");
+                Cli::read(example.split_whitespace()).unwrap_or_else(|error| panic!("{example}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn scenarios_are_listed_or_one_is_checked() {
+        for good in ["--list", "--list -o json", "--check a.yml", "--check - --output table"] {
+            let line = format!("madako-chaos scenarios {good}");
+            assert!(Cli::read(line.split_whitespace()).is_ok(), "{line}");
+        }
+        for bad in ["", "--list --check a.yml", "--check", "a.yml", "--list -o xml"] {
+            let line = format!("madako-chaos scenarios {bad}");
+            assert!(Cli::read(line.split_whitespace()).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `madako-chaos`: scenarios of faults, for whoever writes them.
+
+mod cli;
+mod scenarios;
+
+use std::process::ExitCode;
+
+use madako_console::{is_closed_pipe, note, tell, tell_words};
+
+use crate::cli::{Cli, Command};
+
+/// What every message begins with.
+const PROGRAM: &str = "madako-chaos";
+
+fn main() -> ExitCode {
+    let Cli { command } = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return tell_words(PROGRAM, &error),
+    };
+    let done = match command {
+        Command::Scenarios(args) => scenarios::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let (code, error) = failure.into_parts();
+            if is_closed_pipe(&error) {
+                return ExitCode::SUCCESS;
+            }
+            note(PROGRAM, tell(&error));
+            ExitCode::from(code)
+        }
+    }
+}

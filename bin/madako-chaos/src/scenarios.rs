@@ -1,0 +1,97 @@
+//! `madako-chaos scenarios`: those that ship, and whether one that somebody wrote is valid.
+
+use madako_console::{Format, Table, read_text, show, shown};
+use madako_faults::{Count, MAX_BYTES, SHIPPED, Scenario, Shipped};
+use serde::Serialize;
+
+use crate::cli::Failure;
+
+/// Lists the scenarios that ship, or checks one that is in a file.
+///
+/// A file that is wrong is refused with everything that is wrong in it, each with its line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako-chaos scenarios --list\n  \
+                        madako-chaos scenarios --check power-loss.yml -o json")]
+pub(crate) struct ScenariosArgs {
+    #[command(flatten)]
+    what: What,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Shows the scenarios that ship, with what each is for
+    #[arg(long)]
+    list: bool,
+    /// Checks a scenario and shows how it was understood; - is standard input
+    #[arg(long, value_name = "FILE")]
+    check: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ScenariosArgs) -> Result<(), Failure> {
+    match &args.what.check {
+        Some(file) => Ok(show(args.output, &checked(file)?, overview)?),
+        None => Ok(show(args.output, &shipped()?, list)?),
+    }
+}
+
+fn checked(file: &str) -> Result<Scenario, Failure> {
+    let text = read_text(file, MAX_BYTES).map_err(Failure::BadInput)?;
+    let named = |error| Failure::BadInput(anyhow::Error::new(error).context(shown(file).to_owned()));
+    Scenario::parse(&text).map_err(named)
+}
+
+/// A scenario that ships, as it is listed.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: &'static str,
+    shows: String,
+    scenario: Scenario,
+}
+
+fn shipped() -> Result<Vec<Listed>, Failure> {
+    let listed = |shipped: &Shipped| -> Result<Listed, Failure> {
+        let scenario = shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?;
+        Ok(Listed { name: shipped.name, shows: shipped.shows(), scenario })
+    };
+    SHIPPED.iter().map(listed).collect()
+}
+
+fn list(scenarios: &Vec<Listed>) -> String {
+    let mut table = Table::new(["NAME", "FAULTS", "SHOWS"]);
+    for Listed { name, shows, scenario } in scenarios {
+        table.row([(*name).to_owned(), scenario.faults.len().to_string(), shows.clone()]);
+    }
+    table.text()
+}
+
+/// A scenario as a person reads it, with what was not said filled in.
+fn overview(scenario: &Scenario) -> String {
+    let Scenario { name, world, clients, faults, expect } = scenario;
+    let mut table = Table::new(["PART", "IS"]);
+    let mut row = |part: &str, is: String| table.row([part.to_owned(), is]);
+    row("name", name.clone());
+    row("world.instances", world.instances.to_string());
+    row("world.machines", format!("{} in {} racks", world.machines, world.racks));
+    row("world.applications", format!("{} for {} clusters", world.applications, world.clusters));
+    row("world.store", format!("{}, members: {}", world.store, world.store.members()));
+    for (index, client) in clients.iter().enumerate() {
+        row(
+            &format!("clients[{index}]"),
+            format!("{}, {} requests a second", client.kind, client.rate.per_second()),
+        );
+    }
+    for (index, fault) in faults.iter().enumerate() {
+        row(&format!("faults[{index}]"), fault.to_string());
+    }
+    let calm = expect.calm_within.map_or_else(|| "as the settings allow".to_owned(), |span| span.to_string());
+    row("expect.calm_within", calm);
+    for count in Count::ALL.iter().filter(|count| expect.at_least.of(**count) > 0) {
+        row(&format!("expect.at_least.{count}"), expect.at_least.of(*count).to_string());
+    }
+    table.text()
+}

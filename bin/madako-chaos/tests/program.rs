@@ -1,0 +1,104 @@
+//! The built program from outside: what it prints where, and its exit codes.
+
+#![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Exit code, standard output and standard error of a run that is fed with something.
+fn run(args: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_scenarios_that_ship_are_listed() {
+    let (code, table, errors) = run(&["scenarios", "--list"], "");
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(table.starts_with("NAME ") && table.contains("\nrack-power-loss "), "{table}");
+    let (code, json, _) = run(&["scenarios", "--list", "-o", "json"], "");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let listed = json.as_array().unwrap();
+    assert_eq!((code, listed.len()), (0, table.lines().count() - 1));
+    for one in listed {
+        assert!(table.contains(one["shows"].as_str().unwrap()), "{one}");
+        // What is listed is a scenario again.
+        let (code, again, errors) =
+            run(&["scenarios", "--check", "-", "-o", "json"], &one["scenario"].to_string());
+        assert_eq!((code, errors.as_str()), (0, ""));
+        assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), one["scenario"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_right_is_shown_as_it_was_understood() {
+    let text = "name: mine\nworld: {store: etcd}\nclients: [{kind: etcd-watch, rate: 0.5}]\n\
+                faults:\n- {every: 90s, do: kill, target: instance=leader, for: 30s}\n\
+                expect: {at_least: {leader_changes: 2}}\n";
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let (code, out, errors) = run(&["scenarios", "--check", file.path().to_str().unwrap()], "");
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        "PART                            IS\n\
+         name                            mine\n\
+         world.instances                 3\n\
+         world.machines                  60 in 6 racks\n\
+         world.applications              30 for 4 clusters\n\
+         world.store                     etcd, members: 3\n\
+         clients[0]                      etcd-watch, 0.5 requests a second\n\
+         faults[0]                       kill instance=leader every 1m30s for 30s\n\
+         expect.calm_within              as the settings allow\n\
+         expect.at_least.leader_changes  2\n"
+    );
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_with_the_lines() {
+    let text = "name: mine\nfaults:\n- {at: 1h, do: panic, target: rack=12}\n- {at: 1h, do: kill, target: rack=12}\n";
+    let (code, out, errors) = run(&["scenarios", "--check", "-"], text);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert_eq!(
+        errors,
+        "madako-chaos: standard input: scenario is not valid:\n  \
+         line 3: faults[0].target: got rack=12, expected actor=NAME for panic (to rack=N suits kill, cut)\n  \
+         line 4: faults[1].target: got rack=12, expected a rack of this world, rack=0 to rack=5\n"
+    );
+    let (code, out, errors) = run(&["scenarios", "--check", "-"], "name: [");
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(errors.contains("line 1"), "{errors}");
+}
+
+#[test]
+fn whatever_else_is_wrong_is_bad_input_too() {
+    for args in
+        [&["scenarios", "--check", "/nowhere/at-all.yml"][..], &["scenarios"], &["simulate"], &["--sede"]]
+    {
+        let (code, out, errors) = run(args, "");
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {errors}");
+        assert!(errors.starts_with("madako-chaos: ") && !errors.contains("panicked"), "{args:?}: {errors}");
+    }
+    let (code, _, errors) = run(&["scenarios", "--check", "-"], &"#".repeat(1 << 19));
+    assert_eq!(
+        (code, errors.as_str()),
+        (2, "madako-chaos: standard input cannot be read: longer than 262144 bytes\n")
+    );
+    let (code, help, _) = run(&["help", "scenarios"], "");
+    assert!(code == 0 && help.contains("madako-chaos scenarios --list"), "{help}");
+    // Without a command there is help, which was not asked for.
+    let (code, _, _) = run(&[], "");
+    assert_eq!(code, 2);
+}

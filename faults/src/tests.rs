@@ -1,0 +1,125 @@
+//! The language as a whole: what is read, what is refused, and that its forms say the same.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+mod forms;
+mod refused;
+mod schedules;
+
+/// Every field of the language.
+const WHOLE: &str = "\
+# Shows all of the language.
+name: all-of-it
+world: {instances: 3, machines: 130, racks: 13, clusters: 2, applications: 20, store: etcd}
+clients:
+- {kind: placement, rate: 2}
+- {kind: etcd-watch, rate: 0.5}
+faults:
+- {at: 2h, do: kill, target: rack=12, for: 30m}
+- {every: 10m, do: pause, target: instance=leader, for: 1m30s}
+- random: {mean: 1d12h}
+  do: panic
+  target: actor=app-scheduler
+expect:
+  calm_within: 20m
+  at_least: {leader_changes: 3, commits: 10}
+";
+
+fn generator(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
+#[test]
+fn a_whole_scenario_is_read() {
+    let scenario = Scenario::parse(WHOLE).unwrap();
+    let lines: Vec<String> = scenario.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "kill rack=12 at 2h for 30m",
+            "pause instance=leader every 10m for 1m30s",
+            "panic actor=app-scheduler random mean 1d12h",
+        ]
+    );
+    let world =
+        World { instances: 3, machines: 130, racks: 13, clusters: 2, applications: 20, store: Store::Etcd };
+    assert_eq!((scenario.name.as_str(), scenario.world), ("all-of-it", world));
+    let clients = [
+        Client { kind: ClientKind::Placement, rate: Rate::per_thousand_seconds(2_000) },
+        Client { kind: ClientKind::EtcdWatch, rate: Rate::per_thousand_seconds(500) },
+    ];
+    assert_eq!(scenario.clients, clients);
+    let at_least = Counts { leader_changes: 3, commits: 10, ..Counts::default() };
+    assert_eq!(scenario.expect, Expect { calm_within: Some(Span::seconds(1200)), at_least });
+}
+
+#[test]
+fn a_name_is_enough() {
+    let scenario = Scenario::parse("name: nothing").unwrap();
+    assert_eq!(scenario.world, World::default());
+    assert_eq!((scenario.clients, scenario.faults, scenario.expect), (vec![], vec![], Expect::default()));
+    let few = Scenario::parse("name: few\nworld: {machines: 4}").unwrap();
+    assert_eq!(few.world.racks, 4, "no more racks than machines where nothing is said of racks");
+}
+
+#[test]
+fn the_scenarios_that_ship_are_valid_and_have_one_name_each() {
+    let names: BTreeSet<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
+    assert_eq!(names.len(), SHIPPED.len(), "each name is there once: {names:?}");
+    for one in SHIPPED {
+        let scenario = one.scenario().unwrap_or_else(|error| panic!("{}: {error}", one.name));
+        assert_eq!(scenario.name, one.name, "a file has its scenario's name");
+        assert_eq!(shipped(one.name), Some(&one));
+        assert!(one.shows().split(' ').count() >= 5, "{}: a comment says what it shows", one.name);
+        assert!(
+            !scenario.expect.at_least.is_empty(),
+            "{}: a run in which nothing happened is no pass",
+            one.name
+        );
+    }
+    assert_eq!(shipped("none"), None);
+}
+
+#[test]
+fn every_file_ships() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let files = std::fs::read_dir(directory).unwrap();
+    let names: BTreeSet<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let shipped: BTreeSet<String> = SHIPPED.iter().map(|shipped| format!("{}.yml", shipped.name)).collect();
+    assert_eq!(names, shipped);
+}
+
+#[test]
+fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
+    let faults: Vec<Fault> = SHIPPED.iter().flat_map(|shipped| shipped.scenario().unwrap().faults).collect();
+    for act in Act::ALL {
+        assert!(faults.iter().any(|fault| fault.act == *act), "no scenario has {act}");
+    }
+    for kind in TargetKind::ALL {
+        assert!(faults.iter().any(|fault| fault.target.kind() == *kind), "no scenario has {kind}");
+    }
+    for actor in ACTORS {
+        assert!(faults.iter().any(|fault| fault.target == Target::Actor(actor)), "no scenario has {actor}");
+    }
+}
+
+#[test]
+fn what_a_scenario_asks_for_can_happen_in_two_hours() {
+    for one in SHIPPED {
+        // Two simulated hours are what the project runs each seed for; the short one says how long it takes.
+        let length = Span::seconds(if one.name == "short-storm" { 120 } else { 2 * 3600 });
+        let scenario = one.scenario().unwrap();
+        for seed in 0..50 {
+            let schedule = schedule(&scenario.faults, length, &mut generator(seed)).unwrap();
+            let (got, asked) = (schedule.injections.len() as u64, scenario.expect.at_least.faults);
+            assert!(got >= asked, "{}, seed {seed}: {got} faults, {asked} are asked for", one.name);
+        }
+    }
+}

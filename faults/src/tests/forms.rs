@@ -1,0 +1,148 @@
+//! Printing is the inverse of reading, in each form.
+
+use std::net::IpAddr;
+
+use super::*;
+
+/// Any target.
+fn any_target() -> impl Strategy<Value = Target> {
+    prop_oneof![
+        any::<u32>().prop_map(Target::Rack),
+        any::<IpAddr>().prop_map(Target::Address),
+        Just(Target::Instance(InstanceTarget::Leader)),
+        any::<u32>().prop_map(|number| Target::Instance(InstanceTarget::Number(number))),
+        any::<u32>().prop_map(Target::Store),
+        Just(Target::Registry),
+        "[a-z]([a-z0-9-]{0,20}[a-z0-9])?".prop_map(Target::Provider),
+        proptest::sample::select(&ACTORS[..]).prop_map(Target::Actor),
+    ]
+}
+
+/// A span within the bounds of everything, that ends in any unit.
+fn any_span() -> impl Strategy<Value = Span> {
+    prop_oneof![
+        (1_000..365 * 86_400_000_u64).prop_map(Span::millis),
+        (1..86_400_u64).prop_map(Span::seconds),
+        (1..=365_u64).prop_map(Span::days),
+    ]
+}
+
+/// Any fault that is possible in some world.
+fn any_fault() -> impl Strategy<Value = Fault> {
+    let when = (0..3_u8, any_span());
+    let parts = (proptest::sample::select(Act::ALL), any_target(), when, any_span(), any::<bool>());
+    parts.prop_filter_map("the act suits no such target", |(act, target, (when, span), lasts_for, given)| {
+        let when = match when {
+            0 => When::At(span),
+            1 => When::Every(span),
+            _ => When::Random { mean: span },
+        };
+        let lasts = match (lasts(act, target.kind()), when) {
+            (Lasts::Once, _) => None,
+            (Lasts::While, When::At(_)) => given.then_some(lasts_for),
+            (Lasts::While, When::Every(pause)) => {
+                Some(lasts_for).filter(|lasts| *lasts < pause).or(Some(Span::millis(500)))
+            }
+            (Lasts::While, When::Random { .. }) => Some(lasts_for),
+        };
+        suiting(act).contains(&target.kind()).then_some(Fault { when, act, target, lasts })
+    })
+}
+
+/// Words of the language and others, in any order.
+fn any_words() -> impl Strategy<Value = String> {
+    let words = [
+        "kill",
+        "pause",
+        "panic",
+        "cut",
+        "reset",
+        "rack=12",
+        "rack=",
+        "10.0.0.4",
+        "instance=leader",
+        "store=1",
+        "registry",
+        "provider=p",
+        "actor=http",
+        "at",
+        "every",
+        "random",
+        "mean",
+        "for",
+        "2h",
+        "30m",
+        "1d",
+        "0s",
+        "",
+        "\u{b5}s",
+        "=",
+        "rack=99999999999",
+    ];
+    proptest::collection::vec(proptest::sample::select(words.to_vec()), 0..9)
+        .prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn a_printed_fault_is_read_as_itself(fault in any_fault()) {
+        prop_assert_eq!(Fault::parse(&fault.to_string()), Ok(fault.clone()), "{}", fault);
+    }
+
+    #[test]
+    fn what_is_read_is_printed_as_something_that_is_read_as_the_same(text in any_words()) {
+        if let Ok(fault) = Fault::parse(&text) {
+            let printed = fault.to_string();
+            prop_assert_eq!(Fault::parse(&printed).map(|fault| fault.to_string()), Ok(printed));
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in any::<String>(), words in any_words()) {
+        let _ = (Fault::parse(&text), Scenario::parse(&text), Span::parse(&text));
+        let _ = Scenario::parse(&format!("name: a\nfaults:\n- {text}\n- {{do: {words}}}\n"));
+    }
+
+    #[test]
+    fn a_span_is_read_as_it_was_printed(span in any_span()) {
+        prop_assert_eq!(Span::parse(&span.to_string()), Some(span));
+    }
+
+    #[test]
+    fn a_scenario_written_as_json_is_read_as_itself(
+        faults in proptest::collection::vec(any_fault(), 0..5),
+        requests in 1..10_000_000_u32,
+        at_least in any::<[u16; 5]>(),
+        calm in proptest::option::of(any_span()),
+    ) {
+        let world = World { instances: 9, racks: 1_000, machines: 2_000, store: Store::Etcd, ..World::default() };
+        let clients = vec![Client { kind: ClientKind::Registry, rate: Rate::per_thousand_seconds(requests) }];
+        let [leader_changes, commits, refused_writes, failed_client_calls, _] = at_least.map(u64::from);
+        let at_least = Counts { leader_changes, commits, refused_writes, failed_client_calls, faults: 0 };
+        let expect = Expect { calm_within: calm, at_least };
+        let mut scenario = Scenario { name: "any".to_owned(), world, clients, faults: Vec::new(), expect };
+        for fault in faults {
+            // One whose target is not in this world is none of its faults.
+            let _ = scenario.add(fault);
+        }
+        let json = serde_json::to_string_pretty(&scenario).unwrap();
+        prop_assert_eq!(Scenario::parse(&json), Ok(scenario), "{}", json);
+    }
+}
+
+#[test]
+fn forms_on_one_line() {
+    for line in [
+        "kill rack=12 at 2h for 30m",
+        "kill instance=leader every 10m for 30s",
+        "cut 10.0.0.4 random mean 1h for 5m",
+        "cut fd00::4 at 0s",
+        "panic actor=leader every 1m",
+        "compact store=3 at 1d12h",
+        "corrupt provider=prometheus at 1m30.5s for 0.25s",
+    ] {
+        let fault: Fault = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(fault.to_string(), line);
+    }
+    assert_eq!("  kill  rack=1 at 90s".parse::<Fault>().unwrap().to_string(), "kill rack=1 at 1m30s");
+}

@@ -1,0 +1,217 @@
+//! Whether a run was as the scenario expects it: a function of what was counted.
+
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+use crate::name::{Named as _, named};
+use crate::scenario::Expect;
+use crate::span::Span;
+
+/// What is counted in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Count {
+    /// An instance was elected that did not lead before.
+    LeaderChanges,
+    /// A write of the leader that the store took.
+    Commits,
+    /// A write that the store refused, because its writer does not lead any more or something had changed.
+    RefusedWrites,
+    /// A request of a client that failed or whose answer did not come.
+    FailedClientCalls,
+    /// A fault that began.
+    Faults,
+}
+
+named!(Count: LeaderChanges = "leader_changes", Commits = "commits", RefusedWrites = "refused_writes",
+    FailedClientCalls = "failed_client_calls", Faults = "faults");
+
+/// How often each happened, or must have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// See [`Count::LeaderChanges`].
+    pub leader_changes: u64,
+    /// See [`Count::Commits`].
+    pub commits: u64,
+    /// See [`Count::RefusedWrites`].
+    pub refused_writes: u64,
+    /// See [`Count::FailedClientCalls`].
+    pub failed_client_calls: u64,
+    /// See [`Count::Faults`].
+    pub faults: u64,
+}
+
+impl Counts {
+    /// How often one of them happened.
+    #[must_use]
+    pub fn of(&self, count: Count) -> u64 {
+        let mut counts = *self;
+        *counts.of_mut(count)
+    }
+
+    /// The place of one of them.
+    pub fn of_mut(&mut self, count: Count) -> &mut u64 {
+        match count {
+            Count::LeaderChanges => &mut self.leader_changes,
+            Count::Commits => &mut self.commits,
+            Count::RefusedWrites => &mut self.refused_writes,
+            Count::FailedClientCalls => &mut self.failed_client_calls,
+            Count::Faults => &mut self.faults,
+        }
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Those that are not 0.
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for count in Count::ALL.iter().filter(|count| self.of(**count) > 0) {
+            map.serialize_entry(count.name(), &self.of(*count))?;
+        }
+        map.end()
+    }
+}
+
+/// What was seen of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observed {
+    /// What was counted, from the beginning of the run until it was calm or given up.
+    pub counts: Counts,
+    /// Faults of the schedule that were not injected, for whatever reason.
+    pub skipped: u64,
+    /// How long after the last fault everything was calm; `None`: it was not, as long as anybody looked.
+    pub calm_after: Option<Span>,
+    /// What the settings of the run allow for that, where the scenario says nothing: the lease's time to live, three
+    /// polls, the wait before applications leave, and the longest back-off.
+    pub settings_allow: Span,
+}
+
+/// Why a run is no pass though no invariant was violated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum Shortfall {
+    /// It did not become calm.
+    NeverCalm {
+        /// How long it had.
+        within: Span,
+    },
+    /// It became calm too late.
+    CalmTooLate {
+        /// How long it had.
+        within: Span,
+        /// How long it took.
+        after: Span,
+    },
+    /// Faults were not injected, so nothing was shown about them.
+    Skipped {
+        /// How many.
+        faults: u64,
+    },
+    /// Too little happened for the run to show what it is for.
+    TooFew {
+        /// What was counted.
+        count: Count,
+        /// How often it must have happened.
+        at_least: u64,
+        /// How often it happened.
+        got: u64,
+    },
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverCalm { within } => {
+                write!(f, "it did not become calm within {within} after the last fault")
+            }
+            Self::CalmTooLate { within, after } => {
+                write!(f, "it became calm {after} after the last fault, later than {within}")
+            }
+            Self::Skipped { faults } => write!(f, "faults that were not injected: {faults}"),
+            Self::TooFew { count, at_least, got } => {
+                write!(f, "{count}: {got}, where at least {at_least} were expected")
+            }
+        }
+    }
+}
+
+/// All that keeps a run from being a pass; nothing: it is as the scenario expects it.
+#[must_use]
+pub fn shortfalls(expect: &Expect, observed: &Observed) -> Vec<Shortfall> {
+    let within = expect.calm_within.unwrap_or(observed.settings_allow);
+    let calm = match observed.calm_after {
+        None => Some(Shortfall::NeverCalm { within }),
+        Some(after) if after > within => Some(Shortfall::CalmTooLate { within, after }),
+        Some(_) => None,
+    };
+    let skipped = (observed.skipped > 0).then_some(Shortfall::Skipped { faults: observed.skipped });
+    let too_few = Count::ALL.iter().filter_map(|count| {
+        let (at_least, got) = (expect.at_least.of(*count), observed.counts.of(*count));
+        (got < at_least).then_some(Shortfall::TooFew { count: *count, at_least, got })
+    });
+    calm.into_iter().chain(skipped).chain(too_few).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WITHIN: Span = Span::seconds(60);
+
+    fn expect() -> Expect {
+        let at_least =
+            Counts { leader_changes: 1, commits: 2, refused_writes: 3, failed_client_calls: 4, faults: 5 };
+        Expect { calm_within: Some(WITHIN), at_least }
+    }
+
+    /// What just meets all expectations.
+    fn observed() -> Observed {
+        let counts = expect().at_least;
+        Observed { counts, skipped: 0, calm_after: Some(WITHIN), settings_allow: Span::seconds(30) }
+    }
+
+    #[test]
+    fn a_run_that_meets_each_expectation_lacks_nothing() {
+        assert_eq!(shortfalls(&expect(), &observed()), []);
+        let nothing =
+            Observed { counts: Counts::default(), calm_after: Some(Span::seconds(30)), ..observed() };
+        assert_eq!(shortfalls(&Expect::default(), &nothing), []);
+    }
+
+    #[test]
+    fn each_expectation_that_is_not_met_is_told() {
+        for count in Count::ALL {
+            let mut one_less = observed();
+            *one_less.counts.of_mut(*count) -= 1;
+            let (at_least, got) = (expect().at_least.of(*count), one_less.counts.of(*count));
+            assert_eq!(
+                shortfalls(&expect(), &one_less),
+                [Shortfall::TooFew { count: *count, at_least, got }]
+            );
+        }
+        let skipped = Observed { skipped: 2, ..observed() };
+        assert_eq!(shortfalls(&expect(), &skipped), [Shortfall::Skipped { faults: 2 }]);
+        let never = Observed { calm_after: None, ..observed() };
+        assert_eq!(shortfalls(&expect(), &never), [Shortfall::NeverCalm { within: WITHIN }]);
+        let after = Span::millis(60_001);
+        let late = Observed { calm_after: Some(after), ..observed() };
+        assert_eq!(shortfalls(&expect(), &late), [Shortfall::CalmTooLate { within: WITHIN, after }]);
+    }
+
+    #[test]
+    fn the_settings_say_how_long_calm_may_take_where_the_scenario_does_not() {
+        let silent = Expect { calm_within: None, ..expect() };
+        let within = Span::seconds(30);
+        let late = Shortfall::CalmTooLate { within, after: WITHIN };
+        assert_eq!(shortfalls(&silent, &observed()), [late]);
+        assert_eq!(late.to_string(), "it became calm 1m after the last fault, later than 30s");
+        let few = Shortfall::TooFew { count: Count::Commits, at_least: 2, got: 1 };
+        assert_eq!(few.to_string(), "commits: 1, where at least 2 were expected");
+    }
+}

@@ -1,0 +1,129 @@
+//! A document of any schema that somebody typed, judged whole; each problem is told with its line.
+
+use crate::input::{InputError, Problem, Problems, related};
+use crate::strict::lines::Lines;
+use crate::strict::tree::Tree;
+use crate::strict::walk::{Path, Schema, Unknown, Walk};
+use crate::strict::yaml;
+
+/// A document on its way to become something: what of it has the right shape, and what is wrong with the rest.
+#[derive(Debug)]
+pub struct Document<'a> {
+    subject: &'a str,
+    text: &'a str,
+    /// What has the right shape; the rest is absent.
+    root: Tree,
+    problems: Problems,
+}
+
+impl<'a> Document<'a> {
+    /// Reads one YAML or JSON document of at most so many bytes, and compares its shape with the schema. `subject`
+    /// says what it is, such as "scenario".
+    ///
+    /// # Errors
+    /// The text is too long, or is no YAML: where, and why. A wrong shape is told by [`Document::finish`], with
+    /// what else is wrong.
+    pub fn read(
+        subject: &'a str,
+        text: &'a str,
+        most: usize,
+        schema: &'static Schema,
+    ) -> Result<Self, InputError> {
+        if text.len() > most {
+            let got = format!("{} bytes", text.len());
+            return Err(yaml::whole(subject, got, &format!("at most {most} bytes")));
+        }
+        let tree = yaml::read(subject, text)?;
+        let mut problems = Problems::default();
+        let mut walk = Walk { root: schema, unknown: Unknown::Refuse, problems: &mut problems };
+        let root = walk.object(tree, schema, Path::Root);
+        Ok(Self { subject, text, root, problems })
+    }
+
+    /// What of the document has the right shape.
+    #[must_use]
+    pub fn root(&self) -> &Tree {
+        &self.root
+    }
+
+    /// Whether a field and all below it have the right shape.
+    #[must_use]
+    pub fn is_sound(&self, field: &str) -> bool {
+        !self.problems.any(|wrong| related(wrong, field))
+    }
+
+    /// `Ok` when nothing is wrong; `broken` are the rules that the content breaks.
+    ///
+    /// # Errors
+    /// All that is wrong, in the order of the lines that it stands on; each field begins with its line.
+    pub fn finish(mut self, broken: Problems) -> Result<(), InputError> {
+        self.problems.add_unrelated(broken);
+        let Err(mut error) = self.problems.finish(self.subject) else { return Ok(()) };
+        let lines = Lines::of(self.text);
+        error.problems.sort_by_cached_key(|problem| lines.find(&problem.field));
+        for problem in &mut error.problems {
+            if let Some(line) = lines.find(&problem.field) {
+                *problem = at(line, problem);
+            }
+        }
+        Err(error)
+    }
+}
+
+fn at(line: u64, problem: &Problem) -> Problem {
+    let field = match problem.field.as_str() {
+        "" => format!("line {line}"),
+        field => format!("line {line}: {field}"),
+    };
+    Problem { field, ..problem.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Document;
+    use crate::input::Problems;
+    use crate::strict::walk::{Kind, Schema};
+
+    static SCHEMA: Schema = Schema {
+        fields: &[
+            ("name", Kind::Text),
+            ("size", Kind::Whole(1, 9)),
+            ("for", Kind::Word("a duration such as 30s")),
+        ],
+    };
+
+    #[test]
+    fn problems_of_shape_and_of_rules_come_in_the_order_of_their_lines() {
+        let text = "nam: a\nname: ''\nfor: 30\nsize: 12\n";
+        let document = Document::read("thing", text, 1_000, &SCHEMA).unwrap();
+        let mut broken = Problems::default();
+        broken.add("size", "", "a size, which the shape speaks of already");
+        broken.add("name", "\"\"", "a name");
+        let error = document.finish(broken).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "thing is not valid; line 1: nam: got an unknown field, expected a known one: \"name\", perhaps; \
+             line 2: name: got \"\", expected a name; line 3: for: got the number 30, expected a duration such as 30s; \
+             line 4: size: got the number 12, expected a whole number from 1 to 9"
+        );
+    }
+
+    #[test]
+    fn a_field_is_sound_unless_something_in_it_or_around_it_is_wrong() {
+        let document = Document::read("thing", "name: a\nsize: 12\n", 1_000, &SCHEMA).unwrap();
+        assert!(document.is_sound("name") && document.is_sound("for") && !document.is_sound("size"));
+        let list = Document::read("thing", "[1]", 1_000, &SCHEMA).unwrap();
+        assert!(!list.is_sound("name"));
+    }
+
+    #[test]
+    fn what_is_no_document_is_refused_with_its_place() {
+        let refused = |text| Document::read("thing", text, 20, &SCHEMA).unwrap_err().to_string();
+        assert!(refused("name: [").contains("line"), "{}", refused("name: ["));
+        assert!(refused("name: a\nname: b").contains("line 2, column 1"), "{}", refused("name: a\nname: b"));
+        assert!(refused(&"#".repeat(21)).contains("at most 20 bytes"));
+        let list = Document::read("thing", "[1]", 20, &SCHEMA).unwrap();
+        let error = list.finish(Problems::default()).unwrap_err().to_string();
+        assert_eq!(error, "thing is not valid; line 1: got a list, expected an object");
+    }
+}
