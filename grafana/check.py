@@ -33,6 +33,8 @@ import queries  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RUNBOOKS = ROOT / "docs" / "runbooks"
+# How long promtool may take; it takes some seconds of a core that it has for itself.
+PATIENCE_SECONDS = 600
 # Labels that Prometheus gives to what it scrapes.
 SCRAPED = {"job", "instance"}
 # Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: an instance
@@ -196,7 +198,13 @@ def rules():
         raise Missing("promtool is not on PATH: Debian's package prometheus has it")
     for command, files in (("check", "rules/*.yml"), ("test", "rules/tests/*.yml")):
         paths = [str(path) for path in sorted(HERE.glob(files))]
-        ended = subprocess.run([tool, command, "rules", *paths], capture_output=True, text=True, check=False)
+        try:
+            ended = subprocess.run(
+                [tool, command, "rules", *paths], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            yield f"promtool {command} rules: no end within {PATIENCE_SECONDS} s"
+            continue
         if ended.returncode != 0:
             yield f"promtool {command} rules: exit code {ended.returncode}\n{(ended.stdout + ended.stderr).strip()}"
 
