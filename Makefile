@@ -38,6 +38,7 @@ check: ## What a machine can judge without running the service; CI does the same
 	$(CARGO) metadata $(LOCKED) --format-version 1 $(PLATFORMS) >$(TOOLS)/metadata.json
 	$(TOOLS)/cargo-deny $(LOCKED) --metadata-path $(TOOLS)/metadata.json --log-level error \
 		check --hide-inclusion-graph $(OUTDATED) --show-stats bans licenses sources
+	$(TOOLS)/python grafana/check.py
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(NEXTEST) --test house
 

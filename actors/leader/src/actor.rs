@@ -10,6 +10,7 @@ use std::time::Duration;
 use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::{Task, handled};
+use madako_messages::invariants::Id;
 use madako_messages::keys;
 use madako_messages::latest::Publisher;
 use madako_messages::mailbox::Letter;
@@ -136,6 +137,10 @@ impl Actor for Leader {
         given: LeaderArguments,
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
+        // A first violation is a change that a rate can see.
+        for invariant in Id::ALL {
+            violated(invariant, 0);
+        }
         let Campaign { events, commands } = given.store.campaign(given.campaign.clone());
         let watch = given.store.watch("");
         let mut pumps = vec![
@@ -358,11 +363,7 @@ impl LeaderState {
             Err(error) => {
                 if let CommitError::Invariant { violations } = &error {
                     for violation in violations {
-                        counter!(
-                            "madako_invariant_violations_total",
-                            "invariant" => violation.invariant.name()
-                        )
-                        .increment(1);
+                        violated(violation.invariant, 1);
                     }
                     self.given.events.emit(Event::Violated(violations.clone()));
                 }
@@ -505,6 +506,10 @@ fn show_leadership(epoch: Option<&Epoch>) {
 
 /// While there are no operations, the phase of a leader with a cluster is `completed`.
 #[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
+fn violated(invariant: Id, times: u64) {
+    counter!("madako_invariant_violations_total", "invariant" => invariant.name()).increment(times);
+}
+
 fn show_phase(now: i64) {
     for phase in OperationPhase::ALL {
         let set = if *phase == OperationPhase::Completed { 1.0 } else { 0.0 };

@@ -56,6 +56,8 @@ impl State {
         control: Arc<Control>,
     ) -> Result<Self, AddError> {
         let children = std::mem::take(&mut spec.children);
+        // Here already: it is to be seen with 0 before the first one.
+        metrics::counter!(MELTDOWNS, "supervisor" => spec.id.to_string()).increment(0);
         let mut state = Self {
             myself,
             account: Account::new(spec.budget),

@@ -105,10 +105,12 @@ impl RepairState {
         let removed = self.requests.removals.since(reports.revision);
         let known = (&self.requests.times, &removed);
         let Some(decision) = requests::decide(state, &reports, known, hold, (interval, now)) else {
+            // Nothing is refused while nothing is asked for.
+            telemetry::refused(None);
             return false;
         };
         self.requests.judged_one = true;
-        telemetry::refused(&decision);
+        telemetry::refused(Some(&decision));
         let mut news = self.requests.told.news(&decision);
         if decision.stop.is_some() {
             // Nothing is refused while nothing is asked for; that does not let anybody through.

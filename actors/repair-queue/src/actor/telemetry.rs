@@ -7,6 +7,7 @@ use std::time::Duration;
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::command::HealthAnswer;
 use madako_messages::repair::queue::Item;
+use madako_messages::repair::refusal::Reason;
 use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use time::OffsetDateTime;
@@ -47,10 +48,11 @@ pub(super) fn looked(took: Duration) {
     histogram!("madako_repair_look_seconds").record(took.as_secs_f64());
 }
 
-/// Reports were judged.
+/// Reports were judged; `None`: nobody asks for repairs at the moment.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub(super) fn refused(decision: &Decision) {
-    for (reason, count) in counts(decision) {
+pub(super) fn refused(decision: Option<&Decision>) {
+    let counts = decision.map_or_else(|| Reason::NAMES.map(|name| (name, 0)), counts);
+    for (reason, count) in counts {
         gauge!("madako_reports_refused", "reason" => reason).set(count as f64);
     }
 }
