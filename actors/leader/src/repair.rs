@@ -53,3 +53,105 @@ fn compares(change: &RepairChange, wanted: &str) -> bool {
 fn refused(why: &str) -> CommitError {
     CommitError::Encoding { why: why.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use madako_messages::cluster::{Cluster, Node};
+    use madako_messages::invariants::Id;
+    use madako_messages::record::Record;
+    use madako_messages::repair::queue::{Item, RepairQueue};
+    use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+    use madako_messages::state::Revised;
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    /// Revision of the cluster.
+    const CLUSTER: i64 = 6;
+
+    fn epoch() -> Epoch {
+        Epoch { number: 7, key: "leader//1f".to_owned(), lease: 0x1f }
+    }
+
+    fn entry(index: i64, address: &str, step_status: RepairStepStatus) -> RepairQueueEntry {
+        RepairQueueEntry {
+            index,
+            status: RepairStatus::Processing,
+            step_status,
+            ..RepairQueueEntry::new("o", "t", address)
+        }
+    }
+
+    /// A control plane of `a` and `b`, where `a` is watched after its repair's command and `b` waits.
+    fn state() -> ClusterState {
+        let node =
+            |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
+        let cluster = Cluster { nodes: vec![node("a"), node("b")], ..Cluster::default() };
+        let entries = [entry(0, "a", RepairStepStatus::Watching), entry(1, "b", RepairStepStatus::Waiting)];
+        let item = |value: RepairQueueEntry| (value.index, Arc::new(Item { value, created: 1, revision: 1 }));
+        let mut repair =
+            RepairQueue { entries: entries.into_iter().map(item).collect(), ..RepairQueue::default() };
+        repair.records.next = Some((5, 3));
+        let mut state = ClusterState {
+            cluster: Some(Revised { value: Arc::new(cluster), revision: CLUSTER }),
+            repair: Arc::new(repair),
+            ..ClusterState::default()
+        };
+        state.revisions.insert(keys::CLUSTER.to_owned(), CLUSTER);
+        state
+    }
+
+    fn change(state: &ClusterState, entry: RepairQueueEntry) -> RepairChange {
+        let mut record = Record::new(5, "o", Vec::new(), OffsetDateTime::UNIX_EPOCH);
+        record.complete(OffsetDateTime::UNIX_EPOCH);
+        RepairChange {
+            what: "test",
+            conditions: state.repair.records_unchanged().into_iter().collect(),
+            writes: vec![RepairWrite::Entry(entry), RepairWrite::Record(record)],
+        }
+    }
+
+    fn same_cluster() -> Condition {
+        Condition::Unchanged { key: keys::CLUSTER.to_owned(), revision: CLUSTER }
+    }
+
+    #[test]
+    fn every_change_is_fenced_by_the_leader_key() {
+        let state = state();
+        let change = change(&state, entry(0, "a", RepairStepStatus::Waiting));
+        let transaction = transaction(&epoch(), &change, &state).unwrap();
+        let fence = Condition::Created { key: "leader//1f".to_owned(), revision: 7 };
+        assert_eq!(transaction.conditions[0], fence);
+        assert_eq!(transaction.conditions[1..], change.conditions, "and by what it was decided on");
+    }
+
+    #[test]
+    fn a_repair_begins_only_while_the_control_plane_is_the_one_that_it_was_judged_by() {
+        let mut state = state();
+        let begins = entry(1, "b", RepairStepStatus::Draining);
+        let refused = transaction(&epoch(), &change(&state, begins.clone()), &state).unwrap_err();
+        let CommitError::Invariant { violations } = refused else { panic!("{refused}") };
+        assert_eq!(violations.iter().map(|it| it.invariant).collect::<Vec<_>>(), [Id::I8]);
+        let mut repair = (*state.repair).clone();
+        repair.entries.remove(&0);
+        state.repair = Arc::new(repair);
+        let change = change(&state, begins);
+        let transaction = transaction(&epoch(), &change, &state).unwrap();
+        assert_eq!(transaction.conditions.iter().filter(|it| **it == same_cluster()).count(), 1);
+    }
+
+    #[test]
+    fn what_does_not_compare_the_counter_that_it_moves_on_is_refused() {
+        let state = state();
+        let ends = entry(0, "a", RepairStepStatus::Waiting);
+        let registers = RepairChange { conditions: Vec::new(), ..change(&state, ends) };
+        let added = RepairWrite::Added(RepairQueueEntry { index: 2, ..RepairQueueEntry::new("o", "t", "w") });
+        let adds = RepairChange { what: "test", conditions: Vec::new(), writes: vec![added] };
+        for change in [registers, adds] {
+            let refused = transaction(&epoch(), &change, &state).unwrap_err();
+            assert!(refused.to_string().contains("does not compare"), "{refused}");
+        }
+    }
+}
