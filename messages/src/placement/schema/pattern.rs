@@ -32,7 +32,7 @@ pub(super) const LABEL_VALUE: &str = concat!("^", label!(), "$");
 pub(super) const LABEL_CONSTRAINT: &str = concat!(
     "^[ \\t]*",
     label_key!(),
-    "(?:(?:[ \\t]*(?:==?|!=)|[ \\t]+is(?:[ \\t]*not)?)[ \\t]*",
+    "(?:(?:[ \\t]*(?:==?|!=)[ \\t]*|[ \\t]+is(?:[ \\t]*not[ \\t]+|[ \\t]*))",
     label!(),
     "|[ \\t]+(?:not[ \\t]*)?in[ \\t]*\\([ \\t]*",
     label!(),
