@@ -169,11 +169,16 @@ pub enum Obstacle {
     },
     /// The counter of operation records cannot be read, and nothing is done without a record.
     NoRecords,
+    /// What is kept beside the entry cannot be read.
+    Unknown {
+        /// Its key.
+        key: String,
+    },
 }
 
 impl Obstacle {
     /// Every name.
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 19] = [
         "disabled",
         "rack-held",
         "missing",
@@ -192,6 +197,7 @@ impl Obstacle {
         "watching",
         "no-records",
         "reports-awaited",
+        "kept-unreadable",
     ];
 
     /// A short name, for programs and for a metric's label.
@@ -216,6 +222,7 @@ impl Obstacle {
             Self::Watching { .. } => 15,
             Self::NoRecords => 16,
             Self::ReportsAwaited { .. } => 17,
+            Self::Unknown { .. } => 18,
         };
         Self::NAMES[place]
     }
@@ -380,6 +387,11 @@ impl fmt::Display for Obstacle {
                     moment(*until)
                 )
             }
+            Self::Unknown { key } => write!(
+                f,
+                "what is kept of it beside the queue ({key}) cannot be read, so that a command may have been run that nobody knows of: \
+                 delete the entry, or that key once you know that none was"
+            ),
             Self::NoRecords => f.write_str("the counter of operation records (records) cannot be read"),
         }
     }

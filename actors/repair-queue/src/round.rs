@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_messages::cluster::Cluster;
+use madako_messages::keys;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
@@ -162,6 +163,9 @@ struct Taken<'a> {
     /// The entry of each machine that was begun and has not ended, though it may wait.
     processed: BTreeMap<&'a str, i64>,
     api_server: Option<&'a str>,
+    /// The command of an entry that does not say so: it is deleted, unreadable, or an older state was written over it. Until
+    /// that ends nothing is begun beside it, since which machine it is at cannot be taken from the entry.
+    stray: Option<i64>,
 }
 
 /// Looks at every entry, in the order in which they are served; entries that need no place in it come first.
@@ -189,7 +193,11 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
     for case in cases.iter().filter(|case| case.entry.status == RepairStatus::Processing) {
         processed.entry(case.entry.address.as_str()).or_insert(case.index);
     }
-    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None };
+    let stray = view.queue.kept.keys().find_map(|index| {
+        let record = view.queue.command_of(*index)?;
+        cases.iter().all(|case| case.command != Some(record)).then_some(record)
+    });
+    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
     for case in &cases {
         let (next, obstacle) = view.turn(case, &mut taken, &rebooting);
         let obstacle = if view.queue.records.next.is_none() { Some(Obstacle::NoRecords) } else { obstacle };
@@ -201,7 +209,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
 impl<'a> View<'a> {
     /// What needs no turn: removals, what ended, and what somebody wrote an older state over.
     fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Next, Option<Obstacle>)> {
-        let runs = self.command_of(index).map(|record| Obstacle::CommandRuns { record });
+        let runs = self.queue.command_of(index).map(|record| Obstacle::CommandRuns { record });
         if entry.deleted {
             let records = self.queue.records.next.is_none().then_some(Obstacle::NoRecords);
             return Some((Next::Remove, runs.or(records)));
@@ -212,21 +220,13 @@ impl<'a> View<'a> {
         self.queue.kept_of(index)?.behind(entry).map(|_| (Next::Restore, runs))
     }
 
-    /// The record of the command that runs for an entry.
-    fn command_of(&self, index: i64) -> Option<i64> {
-        let kept = self.queue.kept_of(index)?;
-        let repair = kept.started.as_ref().map(|started| started.record);
-        let runs = |record: &i64| self.queue.records.unfinished.contains_key(record);
-        [repair, kept.finishing].into_iter().flatten().find(runs)
-    }
-
     fn case(&self, index: i64, entry: &'a RepairQueueEntry) -> Case<'a> {
         let place = self.places.get(entry.address.as_str()).copied();
         let operation = match self.config {
             Ok(config) => config.of(entry).map_err(Obstacle::Missing),
             Err(obstacle) => Err(obstacle.clone()),
         };
-        let command = self.command_of(index);
+        let command = self.queue.command_of(index);
         let stage = match (&entry.status, &entry.step_status) {
             _ if command.is_some() => Stage::UnderWay,
             (RepairStatus::Processing, RepairStepStatus::Draining) => Stage::UnderWay,
@@ -264,6 +264,11 @@ impl<'a> View<'a> {
         if let Some(record) = case.command {
             let next = Next::Execute { step: case.entry.step };
             return (next, Some(Obstacle::CommandRuns { record }));
+        }
+        if self.queue.unreadable.kept.contains_key(&case.index) {
+            // A command may have been started that nobody knows of.
+            let key = keys::repair_kept(case.index);
+            return (Next::Execute { step: case.entry.step }, Some(Obstacle::Unknown { key }));
         }
         let operation = match &case.operation {
             Ok(operation) => *operation,
@@ -482,6 +487,9 @@ impl<'a> Taken<'a> {
 
     /// Who else is at this machine, or at another API server.
     fn rival(&self, case: &Case<'_>, rebooting: &BTreeSet<&str>) -> Option<Obstacle> {
+        if let Some(record) = self.stray {
+            return Some(Obstacle::CommandRuns { record });
+        }
         let address = case.entry.address.as_str();
         let begun = self.processed.get(address).filter(|_| case.entry.status != RepairStatus::Processing);
         if let Some(index) = self.machines.get(address).or(begun) {

@@ -276,7 +276,10 @@ pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Op
 /// What is kept of an entry that is gone, or was another one, goes.
 #[must_use]
 pub fn forget(queue: &RepairQueue) -> Option<RepairChange> {
-    let index = queue.kept.keys().find(|index| !queue.entries.contains_key(index))?;
+    // An entry that cannot be read is there.
+    let gone =
+        |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);
+    let index = queue.kept.keys().find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
         conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],

@@ -18,10 +18,14 @@ pub fn is_active(entry: &RepairQueueEntry) -> bool {
         && matches!(entry.step_status, RepairStepStatus::Draining | RepairStepStatus::Watching)
 }
 
-/// Machines with more than one repair in processing, and how many.
+/// Machines with more than one repair in processing, and how many. One whose command runs is in processing, whatever somebody wrote
+/// over its entry.
 fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for item in queue.entries.values().filter(|item| item.value.status == RepairStatus::Processing) {
+    let processed = queue.entries.iter().filter(|(index, item)| {
+        item.value.status == RepairStatus::Processing || queue.command_of(**index).is_some()
+    });
+    for (_, item) in processed {
         *counts.entry(&item.value.address).or_default() += 1;
     }
     counts.retain(|_, count| *count > 1);
@@ -42,8 +46,11 @@ fn twice(address: &str, count: usize) -> Violation {
 fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<&'q str> {
     let control_plane: BTreeSet<&str> =
         cluster.into_iter().flat_map(Cluster::control_plane).map(|node| node.address.as_str()).collect();
-    let repaired =
-        queue.entries.values().filter(|item| is_active(&item.value)).map(|item| item.value.address.as_str());
+    let active = queue
+        .entries
+        .iter()
+        .filter(|(index, item)| is_active(&item.value) || queue.command_of(**index).is_some());
+    let repaired = active.map(|(_, item)| item.value.address.as_str());
     let rebooted = queue.rebooting().map(|(node, _)| node);
     repaired.chain(rebooted).filter(|address| control_plane.contains(address)).collect()
 }

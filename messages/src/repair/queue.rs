@@ -47,6 +47,17 @@ pub struct RepairQueue {
     pub write_index: Option<(i64, i64)>,
     /// The operation records.
     pub records: Records,
+    /// What is there and cannot be read: it is not absent.
+    pub unreadable: Unreadable,
+}
+
+/// Mod revisions of values that cannot be read, by the number of their entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Of entries.
+    pub entries: BTreeMap<i64, i64>,
+    /// Of what is kept beside entries.
+    pub kept: BTreeMap<i64, i64>,
 }
 
 /// The operation records, as far as registering another one needs them.
@@ -75,6 +86,7 @@ impl RepairQueue {
             disabled: entries.get(keys::REPAIRS_DISABLED).is_some_and(|entry| &entry.value[..] == b"true"),
             write_index: number(entries, keys::REPAIRS_WRITE_INDEX, 0, faults),
             records: Records::decode(entries, &last.records, faults),
+            unreadable: Unreadable::default(),
         };
         queue.entries.retain(|index, item| {
             let same = item.value.index == *index;
@@ -84,6 +96,10 @@ impl RepairQueue {
             }
             same
         });
+        queue.unreadable = Unreadable {
+            entries: others(entries, keys::REPAIRS, &queue.entries),
+            kept: others(entries, keys::REPAIR_KEPT, &queue.kept),
+        };
         queue
     }
 
@@ -113,14 +129,28 @@ impl RepairQueue {
     /// The condition that an entry is as this view shows it.
     #[must_use]
     pub fn entry_unchanged(&self, index: i64) -> Condition {
-        let revision = self.entries.get(&index).map_or(0, |item| item.revision);
+        let unreadable = self.unreadable.entries.get(&index).copied();
+        let revision = self.entries.get(&index).map_or(unreadable.unwrap_or(0), |item| item.revision);
         Condition::Unchanged { key: keys::repair(index), revision }
+    }
+
+    /// The record of the command that runs for an entry, by what is kept beside it and whatever the entry says itself: somebody may have
+    /// written an older state over it, or something that nobody can read.
+    #[must_use]
+    pub fn command_of(&self, index: i64) -> Option<i64> {
+        let kept = &self.kept.get(&index)?.value;
+        let repair = kept.started.as_ref().map(|started| started.record);
+        [repair, kept.finishing]
+            .into_iter()
+            .flatten()
+            .find(|record| self.records.unfinished.contains_key(record))
     }
 
     /// The condition that nothing more is kept of an entry than this view shows.
     #[must_use]
     pub fn kept_unchanged(&self, index: i64) -> Condition {
-        let revision = self.kept.get(&index).map_or(0, |item| item.revision);
+        let unreadable = self.unreadable.kept.get(&index).copied();
+        let revision = self.kept.get(&index).map_or(unreadable.unwrap_or(0), |item| item.revision);
         Condition::Unchanged { key: keys::repair_kept(index), revision }
     }
 
@@ -215,6 +245,15 @@ fn items<T: DeserializeOwned>(
         }
     }
     items
+}
+
+/// Mod revisions of the numbered values below a prefix that are not among those that could be read.
+fn others<T>(entries: &BTreeMap<String, Entry>, prefix: &str, read: &Items<T>) -> BTreeMap<i64, i64> {
+    let numbered = below(entries, prefix).filter_map(|(key, entry)| Some((number_of(key, prefix)?, entry)));
+    numbered
+        .filter(|(number, _)| !read.contains_key(number))
+        .map(|(number, entry)| (number, entry.mod_revision))
+        .collect()
 }
 
 fn number(

@@ -388,3 +388,58 @@ fn every_obstacle_has_a_name_of_its_own() {
     let names: BTreeSet<&str> = Obstacle::NAMES.into_iter().collect();
     assert_eq!(names.len(), Obstacle::NAMES.len());
 }
+
+/// A command of entry 0, whose record 4 has not ended, whatever the entry says.
+fn with_a_command(store: &mut Store) {
+    store.put(
+        &keys::record(4),
+        &serde_json::json!({"id": "4", "status": "running", "operation": "repair-execute"}),
+    );
+    store.text(keys::RECORD_ID, "5");
+    let created = store.entries[&keys::repair(0)].create_revision;
+    let kept = serde_json::json!({"entry": created, "started": {"step": 0, "at": "2026-01-02T03:04:05Z", "record": 4}});
+    store.put(&keys::repair_kept(0), &kept);
+}
+
+#[test]
+fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
+    let deleted = RepairQueueEntry { deleted: true, ..processing(0, "a", 0, Watching, 5) };
+    for (told, entry) in [
+        ("an older state", Some(queued(0, "a", "unreachable"))),
+        ("its deletion", Some(deleted)),
+        ("what nobody can read", None),
+    ] {
+        let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
+        store.entry(&queued(2, "w", "plain"));
+        with_a_command(&mut store);
+        match &entry {
+            Some(entry) => store.entry(entry),
+            None => store.text(&keys::repair(0), "garbage"),
+        }
+        let outlooks = look_at(&store);
+        assert_eq!(due(&outlooks), [0; 0], "{told}: {outlooks:?}");
+        for index in [1, 2] {
+            assert_eq!(outlooks[&index].1, Some(Obstacle::CommandRuns { record: 4 }), "{told}");
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_and_cannot_be_read_stops_its_entry_alone_and_that_may_be_deleted() {
+    let mut store = store(&[queued(0, "w", "plain"), queued(1, "x", "plain")]);
+    store.text(&keys::repair_kept(0), "garbage");
+    let outlooks = look_at(&store);
+    assert_eq!(due(&outlooks), [1]);
+    assert_eq!(outlooks[&0].1, Some(Obstacle::Unknown { key: keys::repair_kept(0) }));
+    store.entry(&RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") });
+    assert_eq!(look_at(&store)[&0], (Next::Remove, None));
+    let state = store.state();
+    let removal = crate::transition::Transition::new(&state, 0, "", NOW).unwrap().remove();
+    assert!(store.commit(&removal), "its conditions hold");
+    assert_eq!(look_at(&store).keys().copied().collect::<Vec<_>>(), [1]);
+    // Nor is forgotten what is kept of an entry that is there and cannot be read.
+    let mut store = self::store(&[processing(0, "w", 0, Watching, 5)]);
+    with_a_command(&mut store);
+    store.text(&keys::repair(0), "garbage");
+    assert_eq!(crate::transition::forget(&store.state().repair), None);
+}
