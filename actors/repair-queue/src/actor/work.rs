@@ -15,7 +15,7 @@ use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
-use super::{Announced, FIRST_LOOK, RepairState, command, drain, telemetry};
+use super::{Announced, FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
 use crate::round::{Drain, later, places, since};
 
 /// The command that runs.
@@ -86,7 +86,7 @@ impl RepairState {
             deadline: command.timeout,
             attempts: 1,
             interval: Duration::ZERO,
-            kind: "success",
+            kind: SUCCESS,
         })
     }
 
@@ -107,7 +107,7 @@ impl RepairState {
             deadline: command.timeout,
             attempts: step.attempts,
             interval: step.interval,
-            kind: "repair",
+            kind: REPAIR,
         })
     }
 

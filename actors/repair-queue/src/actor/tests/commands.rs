@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use madako_messages::actors::CommitError;
 use madako_messages::keys;
+use madako_messages::repair::change::{RepairChange, RepairWrite};
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use super::world::{Does, World};
-use crate::testing::{Store, queued};
+use crate::testing::{NOW, Store, processing, queued};
 
 async fn world(entries: &[RepairQueueEntry]) -> World {
     let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
@@ -186,6 +187,44 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
         world.until_status(0, RepairStatus::Succeeded).await;
         assert_eq!(world.ran(), ["reset w", "celebrate w"], "written: {written}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_command_may_run() {
+    // The second entry's back-off ends between the tries: it was begun, and therefore comes before the first.
+    let backing_off = RepairQueueEntry {
+        operation: "plain".to_owned(),
+        drain_backoff_expire: Some(NOW + time::Duration::SECOND),
+        ..processing(1, "x", 0, RepairStepStatus::Waiting, 400)
+    };
+    let mut world = world(&[queued(0, "w", "plain"), backing_off]).await;
+    world.host.0.lock().unwrap().cured.insert("x".to_owned());
+    let unanswered = || (false, CommitError::Unanswered { deadline: Duration::from_secs(10) });
+    world.gate.lock().unwrap().fails.extend([unanswered(), unanswered(), unanswered()]);
+    world.begin().await;
+    let lost = || world.gate.lock().unwrap().lost.clone();
+    for _ in 0..1_000 {
+        if lost().len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let of = |change: &RepairChange| {
+        change.writes.iter().find_map(|write| match write {
+            RepairWrite::Entry(entry) => Some(entry.index),
+            _ => None,
+        })
+    };
+    assert_eq!(lost().iter().map(of).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
+    let first = lost()[0].clone();
+    world.change(|store| assert!(store.commit(&first)));
+    world.until_status(1, RepairStatus::Succeeded).await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset x", "celebrate x"], "each once, and none for another's record");
+    let records = world.records();
+    assert_eq!((&*records[0].targets[0], &*records[1].targets[0]), ("w", "x"));
+    assert_eq!(records[0].status.to_string(), "cancelled");
+    assert!(records[0].error.starts_with("outcome unknown"), "{}", records[0].error);
 }
 
 #[tokio::test(start_paused = true)]

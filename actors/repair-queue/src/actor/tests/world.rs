@@ -265,6 +265,8 @@ pub(super) struct Gate {
     pub(super) committed: Vec<RepairChange>,
     /// How the next commits fail, and whether they are written all the same.
     pub(super) fails: VecDeque<(bool, CommitError)>,
+    /// What failed and was not written then: it may be later.
+    pub(super) lost: Vec<RepairChange>,
     /// Commits after which the repair queue is killed; `None`: never.
     pub(super) fuse: Option<usize>,
 }
@@ -282,6 +284,7 @@ impl Gate {
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
         let failure = self.fails.pop_front();
         if let Some((false, error)) = failure {
+            self.lost.push(change.clone());
             return Err(error);
         }
         if !self.store.commit(change) {
@@ -357,7 +360,14 @@ impl World {
         let (publisher, state) = latest::channel();
         let (reported, reports) = latest::channel();
         let (observed, observations) = latest::channel();
-        let gate = Gate { store, state: publisher, committed: vec![], fails: VecDeque::new(), fuse: None };
+        let gate = Gate {
+            store,
+            state: publisher,
+            committed: vec![],
+            fails: VecDeque::new(),
+            lost: vec![],
+            fuse: None,
+        };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();
         Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&gate)).await.unwrap();
