@@ -190,6 +190,8 @@ struct Announced {
     deadline: Duration,
     attempts: u32,
     interval: Duration,
+    /// Words and deadline of the health check that is asked between its attempts.
+    health: Option<(Vec<String>, Duration)>,
     kind: &'static str,
 }
 

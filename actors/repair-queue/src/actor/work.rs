@@ -1,7 +1,7 @@
 //! What runs beside the mailbox, health checks aside: the command and the drains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::RepairMessage;
@@ -13,6 +13,7 @@ use madako_messages::repair::config::RepairOperation;
 use madako_messages::repair::queue::Item;
 use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_messages::state::ClusterState;
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use super::{Announced, FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
@@ -22,7 +23,7 @@ use crate::round::{Drain, later, places, since};
 pub(super) struct Running {
     pub(super) announced: Announced,
     /// Set to the reason when it is not to be tried again.
-    stop: Arc<OnceLock<String>>,
+    stop: Arc<SetOnce<String>>,
     since: Instant,
     _task: Task,
 }
@@ -86,6 +87,7 @@ impl RepairState {
             deadline: command.timeout,
             attempts: 1,
             interval: Duration::ZERO,
+            health: None,
             kind: SUCCESS,
         })
     }
@@ -107,6 +109,7 @@ impl RepairState {
             deadline: command.timeout,
             attempts: step.attempts,
             interval: step.interval,
+            health: operation.health_check.as_ref().map(|check| (check.for_machine(address), check.timeout)),
             kind: REPAIR,
         })
     }
@@ -115,7 +118,7 @@ impl RepairState {
     pub(super) fn run(&mut self, announced: Announced) {
         self.unsure = None;
         let Some(host) = self.given.host.clone() else { return };
-        let stop = Arc::new(OnceLock::new());
+        let stop = Arc::new(SetOnce::new());
         let order = command::Order {
             host,
             permits: self.permits(),
@@ -123,6 +126,11 @@ impl RepairState {
             deadline: announced.deadline,
             attempts: announced.attempts,
             interval: announced.interval,
+            health: announced.health.clone().map(|(words, deadline)| command::HealthCheck {
+                words,
+                deadline,
+                round: self.given.interval,
+            }),
             stop: Arc::clone(&stop),
         };
         let (actor, record) = (self.myself.clone(), announced.record);

@@ -40,6 +40,8 @@ const EPOCH: i64 = 7;
 #[derive(Debug, Clone)]
 pub(super) enum Does {
     Exits(i32),
+    /// The machine is healthy afterwards, whatever the program says.
+    CuresAndExits(i32),
     Hangs,
     Takes(Duration),
     GetsLost,
@@ -99,6 +101,10 @@ impl Host for FakeHost {
         });
         let code = match does {
             Does::Exits(code) => code,
+            Does::CuresAndExits(code) => {
+                self.0.lock().unwrap().healthy.insert(address.clone());
+                code
+            }
             Does::Hangs => {
                 tokio::time::sleep(command.deadline).await;
                 return Ok(HostOutcome { end: HostEnd::Deadline, ..outcome(0, "") });
@@ -134,6 +140,8 @@ pub(super) struct KubeState {
     pub(super) protected: BTreeSet<String>,
     /// Names of pods whose eviction is refused.
     pub(super) budget: BTreeSet<String>,
+    /// How many evictions of a pod are refused that are meant; a dry run is not.
+    pub(super) refusals: BTreeMap<String, usize>,
     /// Names of pods that never end.
     pub(super) stuck: BTreeSet<String>,
     pub(super) down: Option<KubernetesError>,
@@ -205,6 +213,10 @@ impl Kubernetes for FakeKubernetes {
             return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
         }
         if !dry_run {
+            if let Some(left) = state.refusals.get_mut(&pod.name).filter(|left| **left > 0) {
+                *left -= 1;
+                return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
+            }
             state.end(pod);
         }
         Ok(Eviction::Accepted)
