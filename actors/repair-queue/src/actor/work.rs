@@ -33,7 +33,9 @@ pub(super) struct Draining {
     number: u64,
     pub(super) node: String,
     pub(super) state: Drain,
-    _task: Option<Task>,
+    /// How long what comes to a drained node may take to go.
+    limit: Duration,
+    _task: Task,
 }
 
 impl RepairState {
@@ -212,16 +214,20 @@ impl RepairState {
                 order.carry_out(tell).await;
             });
             let state = if resumed { self.unseen() } else { Drain::Runs { waits: None } };
-            self.drains.insert(index, Draining { number, node, state, _task: Some(task) });
+            let limit = config.eviction_timeout;
+            self.drains.insert(index, Draining { number, node, state, limit, _task: task });
         }
     }
 
     pub(super) fn drained(&mut self, index: i64, number: u64, news: DrainNews) {
+        let now = self.given.clock.now();
         let Some(drain) = self.drains.get_mut(&index).filter(|drain| drain.number == number) else { return };
-        drain.state = match news {
-            DrainNews::Waits(waits) => Drain::Runs { waits: Some(waits) },
-            DrainNews::Done => Drain::Done,
-            DrainNews::Failed(why) => Drain::Failed { why },
+        drain.state = match (news, &drain.state) {
+            (DrainNews::Waits(waits), Drain::Done) => Drain::Undone { until: later(now, drain.limit), waits },
+            (DrainNews::Waits(waits), Drain::Undone { until, .. }) => Drain::Undone { until: *until, waits },
+            (DrainNews::Waits(waits), _) => Drain::Runs { waits: Some(waits) },
+            (DrainNews::Done, _) => Drain::Done,
+            (DrainNews::Failed(why), _) => Drain::Failed { why },
         };
     }
 }
