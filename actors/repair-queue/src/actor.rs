@@ -30,6 +30,7 @@ use madako_messages::repair::RepairStatus;
 use madako_messages::repair::change::RepairChange;
 use madako_messages::repair::command::CommandEnd;
 use madako_messages::repair::hold::HoldSettings;
+use madako_messages::repair::kept::Kept;
 use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -66,6 +67,12 @@ const FIRST_LOOK: Duration = Duration::from_secs(60);
 
 /// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
 const FIRST_REPORTS_POLLS: u32 = 3;
+
+/// What a repair command is called in metrics.
+const REPAIR: &str = "repair";
+
+/// What a success command is called in metrics.
+const SUCCESS: &str = "success";
 
 /// Stands for an entry where a change is of none.
 const NOBODY: i64 = -1;
@@ -183,7 +190,20 @@ struct Announced {
     deadline: Duration,
     attempts: u32,
     interval: Duration,
+    /// Words and deadline of the health check that is asked between its attempts.
+    health: Option<(Vec<String>, Duration)>,
     kind: &'static str,
+}
+
+impl Announced {
+    /// Whether what is kept of its entry names its record as the one of such a command.
+    fn is_kept_as(&self, kept: &Kept) -> bool {
+        let record = match self.kind {
+            SUCCESS => kept.finishing,
+            _ => kept.started.as_ref().map(|started| started.record),
+        };
+        record == Some(self.record)
+    }
 }
 
 impl Actor for Repair {
@@ -360,18 +380,27 @@ impl RepairState {
         })
     }
 
+    /// Starts the command whose announcement was not known to be written, once the store shows that it was.
+    ///
+    /// The number of the record does not say so: of two transactions in a row whose ends are unknown both have the same, and
+    /// the first may be the one that was written. What is kept beside the entry says whose record it is. A command that is not
+    /// started here never is: its record ends as one that nobody runs.
+    fn resolve(&mut self, state: &ClusterState) {
+        let Some(announced) = &self.unsure else { return };
+        let queue = &state.repair;
+        if queue.records.unfinished.contains_key(&announced.record)
+            && queue.kept_of(announced.index).is_some_and(|kept| announced.is_kept_as(kept))
+        {
+            let announced = announced.clone();
+            self.run(announced);
+        } else if queue.records.known.contains_key(&announced.record) {
+            self.unsure = None;
+        }
+    }
+
     /// Brings what ran to its end in the store before anything else. Whether that takes this look.
     fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
-        if let Some(announced) = &self.unsure {
-            // Its record can be nobody else's: the counter of records is compared.
-            let records = &state.repair.records;
-            if records.unfinished.contains_key(&announced.record) {
-                let announced = announced.clone();
-                self.run(announced);
-            } else if records.known.contains_key(&announced.record) {
-                self.unsure = None;
-            }
-        }
+        self.resolve(state);
         let now = self.given.clock.now();
         if let Some((index, record, end)) = &self.ended {
             match transition::ended(state, *index, *record, end, now) {

@@ -73,6 +73,13 @@ pub enum Drain {
     },
     /// Only what stays is left.
     Done,
+    /// It was done, and is not any more: somebody uncordoned the node, pods came, or the API does not answer.
+    Undone {
+        /// Until then it is not given up for its time-out: what came has as much time as what was there first.
+        until: OffsetDateTime,
+        /// What it waits for.
+        waits: String,
+    },
     /// It cannot be done.
     Failed {
         /// Why.
@@ -91,7 +98,8 @@ pub struct Live {
     pub host: bool,
     /// Whether it reaches Kubernetes.
     pub kubernetes: bool,
-    /// The registry's first reports of this reign, which may say that a rack failed, are waited for until then.
+    /// The registry's first reports of this reign, which may say that a rack failed, are waited for until then: no step and no
+    /// command begins before.
     pub reports_awaited: Option<OffsetDateTime>,
 }
 
@@ -332,12 +340,13 @@ impl<'a> View<'a> {
         }
         let step = case.entry.step;
         if operation.step(step).is_none() {
-            return (Next::Fail(Failure::NoStepLeft { step }), None);
+            let unasked = self.unasked(case, operation);
+            return (Next::Fail(Failure::NoStepLeft { step }), unasked.or_else(|| self.reports_awaited()));
         }
         let next = Next::Execute { step };
         // A machine that left the cluster has nothing to drain.
         if case.place.is_none() {
-            return self.execute(case, operation, step);
+            return self.drained(case, operation, step);
         }
         if !self.live.kubernetes {
             return abandon(Abandoned::Impossible { why: Obstacle::NoKubernetes.to_string() });
@@ -345,9 +354,10 @@ impl<'a> View<'a> {
         let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
         let until = later(since(case.entry), limit);
         let (until, waits) = match self.live.drains.get(&case.index) {
-            Some(Drain::Done) => return self.execute(case, operation, step),
+            Some(Drain::Done) => return self.drained(case, operation, step),
             Some(Drain::Failed { why }) => return abandon(Abandoned::Impossible { why: why.clone() }),
             Some(Drain::Unseen { until: looked }) => (until.max(*looked), None),
+            Some(Drain::Undone { until: again, waits }) => (until.max(*again), Some(waits.clone())),
             Some(Drain::Runs { waits }) => (until, waits.clone()),
             None => (until, None),
         };
@@ -355,6 +365,12 @@ impl<'a> View<'a> {
             return abandon(Abandoned::Timeout { waits });
         }
         (next, Some(Obstacle::Draining { until, waits }))
+    }
+
+    /// The command of a step whose drain is done.
+    fn drained(&self, case: &Case<'a>, operation: &RepairOperation, step: u32) -> (Next, Option<Obstacle>) {
+        let (next, obstacle) = self.execute(case, operation, step);
+        (next, obstacle.or_else(|| self.reports_awaited()))
     }
 
     fn watching(
@@ -368,14 +384,16 @@ impl<'a> View<'a> {
         if let Some(until) = self.watched(case.entry, operation) {
             return (next, Some(Obstacle::Watching { until }));
         }
+        let awaited = self.reports_awaited();
         if matches!(next, Next::Fail(_)) {
+            let obstacle = obstacle.or(awaited);
             // Until that is done its machine is being repaired, unless that may take for ever.
             if !obstacle.as_ref().is_some_and(frees_slot) {
                 taken.take(case);
             }
             return (next, obstacle);
         }
-        self.go_on(case, (next, obstacle), rival, taken)
+        self.go_on(case, (next, obstacle), awaited.or(rival), taken)
     }
 
     fn waiting(
@@ -386,8 +404,7 @@ impl<'a> View<'a> {
         taken: &mut Taken<'a>,
     ) -> (Next, Option<Obstacle>) {
         let (next, obstacle) = self.begin(case, operation, case.entry.step);
-        let awaited = self.live.reports_awaited.filter(|_| case.stage == Stage::Queued);
-        let awaited = awaited.map(|until| Obstacle::ReportsAwaited { until });
+        let awaited = self.reports_awaited();
         if matches!(next, Next::Fail(_)) {
             return (next, obstacle.or(awaited));
         }
@@ -427,10 +444,7 @@ impl<'a> View<'a> {
     /// The beginning of a step, and what of the entry itself stands in its way.
     fn begin(&self, case: &Case<'a>, operation: &RepairOperation, number: u32) -> (Next, Option<Obstacle>) {
         let Some(step) = operation.step(number) else {
-            let failed = Next::Fail(Failure::NoStepLeft { step: number });
-            // A rack without power does not make its machines unrepairable.
-            let obstacle = self.held_by(case).or_else(|| self.unasked(case, operation));
-            return (failed, obstacle);
+            return (Next::Fail(Failure::NoStepLeft { step: number }), self.unfailed(case, operation));
         };
         if step.need_drain && case.place.is_some() {
             let obstacle = self
@@ -446,11 +460,16 @@ impl<'a> View<'a> {
     /// The command of a step, and what stands in its way.
     fn execute(&self, case: &Case<'a>, operation: &RepairOperation, step: u32) -> (Next, Option<Obstacle>) {
         if operation.step(step).is_some_and(|step| step.command.is_none()) {
-            return (Next::Fail(Failure::NoCommand { step }), None);
+            return (Next::Fail(Failure::NoCommand { step }), self.unfailed(case, operation));
         }
         let obstacle =
             self.kept_back(case).or_else(|| self.unasked(case, operation)).or_else(|| self.no_command());
         (Next::Execute { step }, obstacle)
+    }
+
+    /// No step and no command begins, and no entry fails, before a new leader could know which racks failed while nobody led.
+    fn reports_awaited(&self) -> Option<Obstacle> {
+        self.live.reports_awaited.map(|until| Obstacle::ReportsAwaited { until })
     }
 
     fn held_by(&self, case: &Case<'_>) -> Option<Obstacle> {
@@ -461,6 +480,12 @@ impl<'a> View<'a> {
     fn kept_back(&self, case: &Case<'_>) -> Option<Obstacle> {
         let disabled = self.queue.disabled.then_some(Obstacle::Disabled);
         disabled.or_else(|| self.held_by(case))
+    }
+
+    /// What keeps an entry from being given up: a rack without power does not make its machines unrepairable, and a machine may
+    /// have become healthy.
+    fn unfailed(&self, case: &Case<'_>, operation: &RepairOperation) -> Option<Obstacle> {
+        self.held_by(case).or_else(|| self.unasked(case, operation))
     }
 
     /// Nothing begins for a machine that may have become healthy meanwhile.

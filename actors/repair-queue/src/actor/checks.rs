@@ -5,6 +5,8 @@
 //! [`CHECKS_AT_ONCE`] run; whoever was asked longest ago is next, those never asked before all. However slow the checks are,
 //! everybody is therefore asked in turn.
 //!
+//! An entry whose command runs is not asked here: between the attempts of a command that fails, its own task asks.
+//!
 //! # What is believed
 //! An answer's age counts from when it came, however long its check took. It is an answer for the state of the entry that the
 //! check was begun for: what was asked before a command says nothing about the time after it. It is believed for

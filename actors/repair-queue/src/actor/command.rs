@@ -1,12 +1,15 @@
 //! Commands over the port: a repair's with its retries, and health checks.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_messages::repair::command::{CommandEnd, HealthAnswer, HowEnded};
+use tokio::sync::SetOnce;
+use tokio::time::Instant;
 
 use super::permits::Permits;
+use super::telemetry;
 
 /// A command to run, as often as it may while it fails.
 pub(super) struct Order {
@@ -16,8 +19,18 @@ pub(super) struct Order {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
+    /// The machine's health check, which is asked before each further attempt; `None`: it has none.
+    pub(super) health: Option<HealthCheck>,
     /// Set to the reason when it is not to be tried again.
-    pub(super) stop: Arc<OnceLock<String>>,
+    pub(super) stop: Arc<SetOnce<String>>,
+}
+
+/// How a machine's health is asked between two attempts.
+pub(super) struct HealthCheck {
+    pub(super) words: Vec<String>,
+    pub(super) deadline: Duration,
+    /// Time between two of them.
+    pub(super) round: Duration,
 }
 
 impl Order {
@@ -45,14 +58,46 @@ impl Order {
             if attempt >= self.attempts {
                 return CommandEnd { how: HowEnded::Failed, text };
             }
-            if !self.interval.is_zero() {
-                tokio::time::sleep(self.interval).await;
-            }
-            if let Some(why) = self.stop.get() {
+            if let Some(why) = self.pause().await {
                 let text = format!("not tried again, {why}; {text}");
                 return CommandEnd { how: HowEnded::Stopped, text };
             }
             attempt += 1;
+        }
+    }
+
+    /// The pause between two attempts; what speaks against another ends it at once, and is returned.
+    async fn pause(&self) -> Option<String> {
+        tokio::select! {
+            biased;
+            why = self.stop.wait() => Some(why.clone()),
+            healthy = self.becomes_healthy() => healthy.then(|| "the machine is healthy".to_owned()),
+        }
+    }
+
+    /// Asks the machine's health each round of the pause, and once more when that is over; whether it is healthy. Every check
+    /// begins after the attempt that failed, so that its answer is about the machine as that left it.
+    async fn becomes_healthy(&self) -> bool {
+        let over = Instant::now() + self.interval;
+        let Some(health) = &self.health else {
+            tokio::time::sleep_until(over).await;
+            return false;
+        };
+        loop {
+            let begun = Instant::now();
+            let words = health.words.clone();
+            let answer = check(Arc::clone(&self.host), self.permits.clone(), words, health.deadline).await;
+            telemetry::checked(answer.as_ref());
+            match answer {
+                // It was not run.
+                None => continue,
+                Some(HealthAnswer::Healthy) => return true,
+                Some(HealthAnswer::Unhealthy | HealthAnswer::Failed(_)) => {}
+            }
+            if Instant::now() >= over {
+                return false;
+            }
+            tokio::time::sleep_until(over.min(begun + health.round)).await;
         }
     }
 

@@ -1,8 +1,13 @@
 //! Draining of one node over the port, as CKE does it: dry run, cordon, eviction, and the wait for the end of the pods.
 //!
 //! Guarantees: before the cordon nothing is changed, and nothing at all when a job runs or a protected pod may not go; a pod
-//! is judged by its uid, so that one which came back under the same name is another. It ends by itself only with an answer;
-//! how long it may take is the brain's to say.
+//! is judged by its uid, so that one which came back under the same name is another. It ends by itself only when it cannot be
+//! done; how long it may take is the brain's to say.
+//!
+//! A node that is drained may wait for long until its command's turn comes, and somebody may uncordon it meanwhile, or pods
+//! come that tolerate the cordon. So it is looked at again every [`POLL`] for as long as the entry is being drained. What came
+//! is told at once, and drained like the first; while the API does not answer, the node does not count as drained. Between
+//! two looks nothing is known: what comes then is not seen.
 //!
 //! One that an earlier leader began is looked at first. If that leader cordoned the node, its dry run was done: what is left of
 //! the pods is evicted, and nothing is done when nothing is left. If it did not come to that, the drain begins anew.
@@ -56,23 +61,38 @@ impl From<KubernetesError> for Stop {
 }
 
 impl Order {
-    /// Drains the node; `tell` is called with each thing that it waits for, and with the end.
+    /// Drains the node, and keeps it drained; `tell` is called with each thing that it waits for, and with each end.
     pub(super) async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
-        let news = match self.drain(&tell).await {
-            Ok(()) => DrainNews::Done,
-            Err(Stop::Failed(why)) => DrainNews::Failed(why),
-        };
-        tell(news);
+        let Stop::Failed(why) = self.drain(&tell).await;
+        tell(DrainNews::Failed(why));
     }
 
-    async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
-        let found = if self.resumed { self.first_look(tell).await? } else { Found::Uncordoned };
+    /// Goes on until it cannot be done, or nobody wants it any more.
+    async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Stop {
+        let mut found = Found::Uncordoned;
+        if self.resumed {
+            found = match self.first_look(tell).await {
+                Ok(found) => found,
+                Err(stop) => return stop,
+            };
+            if self.late && !matches!(found, Found::Done) {
+                // The brain has heard what is left, and gives it up.
+                std::future::pending::<()>().await;
+            }
+        }
+        loop {
+            if let Err(stop) = self.empty(&found, tell).await {
+                return stop;
+            }
+            tell(DrainNews::Done);
+            found = self.guard(tell).await;
+        }
+    }
+
+    /// Empties the node, from where it was found.
+    async fn empty(&self, found: &Found, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
         if matches!(found, Found::Done) {
             return Ok(());
-        }
-        if self.late {
-            // The brain has heard what is left, and gives it up.
-            std::future::pending::<()>().await;
         }
         let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
         if matches!(found, Found::Uncordoned) {
@@ -97,6 +117,29 @@ impl Order {
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
             }
             tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Looks after a node that is drained, until something is to be done again.
+    async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Found {
+        let mut told_done = true;
+        loop {
+            tokio::time::sleep(POLL).await;
+            match self.look().await {
+                Ok((Found::Done, _)) if told_done => {}
+                Ok((Found::Done, _)) => {
+                    tell(DrainNews::Done);
+                    told_done = true;
+                }
+                Ok((found, waits)) => {
+                    tell(DrainNews::Waits(waits.unwrap_or_default()));
+                    return found;
+                }
+                Err(error) => {
+                    tell(DrainNews::Waits(error.to_string()));
+                    told_done = false;
+                }
+            }
         }
     }
 

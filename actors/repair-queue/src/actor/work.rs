@@ -1,7 +1,7 @@
 //! What runs beside the mailbox, health checks aside: the command and the drains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::RepairMessage;
@@ -13,16 +13,17 @@ use madako_messages::repair::config::RepairOperation;
 use madako_messages::repair::queue::Item;
 use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_messages::state::ClusterState;
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
-use super::{Announced, FIRST_LOOK, RepairState, command, drain, telemetry};
+use super::{Announced, FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
 use crate::round::{Drain, later, places, since};
 
 /// The command that runs.
 pub(super) struct Running {
     pub(super) announced: Announced,
     /// Set to the reason when it is not to be tried again.
-    stop: Arc<OnceLock<String>>,
+    stop: Arc<SetOnce<String>>,
     since: Instant,
     _task: Task,
 }
@@ -32,7 +33,9 @@ pub(super) struct Draining {
     number: u64,
     pub(super) node: String,
     pub(super) state: Drain,
-    _task: Option<Task>,
+    /// How long what comes to a drained node may take to go.
+    limit: Duration,
+    _task: Task,
 }
 
 impl RepairState {
@@ -86,7 +89,8 @@ impl RepairState {
             deadline: command.timeout,
             attempts: 1,
             interval: Duration::ZERO,
-            kind: "success",
+            health: None,
+            kind: SUCCESS,
         })
     }
 
@@ -107,7 +111,8 @@ impl RepairState {
             deadline: command.timeout,
             attempts: step.attempts,
             interval: step.interval,
-            kind: "repair",
+            health: operation.health_check.as_ref().map(|check| (check.for_machine(address), check.timeout)),
+            kind: REPAIR,
         })
     }
 
@@ -115,7 +120,7 @@ impl RepairState {
     pub(super) fn run(&mut self, announced: Announced) {
         self.unsure = None;
         let Some(host) = self.given.host.clone() else { return };
-        let stop = Arc::new(OnceLock::new());
+        let stop = Arc::new(SetOnce::new());
         let order = command::Order {
             host,
             permits: self.permits(),
@@ -123,6 +128,11 @@ impl RepairState {
             deadline: announced.deadline,
             attempts: announced.attempts,
             interval: announced.interval,
+            health: announced.health.clone().map(|(words, deadline)| command::HealthCheck {
+                words,
+                deadline,
+                round: self.given.interval,
+            }),
             stop: Arc::clone(&stop),
         };
         let (actor, record) = (self.myself.clone(), announced.record);
@@ -204,16 +214,20 @@ impl RepairState {
                 order.carry_out(tell).await;
             });
             let state = if resumed { self.unseen() } else { Drain::Runs { waits: None } };
-            self.drains.insert(index, Draining { number, node, state, _task: Some(task) });
+            let limit = config.eviction_timeout;
+            self.drains.insert(index, Draining { number, node, state, limit, _task: task });
         }
     }
 
     pub(super) fn drained(&mut self, index: i64, number: u64, news: DrainNews) {
+        let now = self.given.clock.now();
         let Some(drain) = self.drains.get_mut(&index).filter(|drain| drain.number == number) else { return };
-        drain.state = match news {
-            DrainNews::Waits(waits) => Drain::Runs { waits: Some(waits) },
-            DrainNews::Done => Drain::Done,
-            DrainNews::Failed(why) => Drain::Failed { why },
+        drain.state = match (news, &drain.state) {
+            (DrainNews::Waits(waits), Drain::Done) => Drain::Undone { until: later(now, drain.limit), waits },
+            (DrainNews::Waits(waits), Drain::Undone { until, .. }) => Drain::Undone { until: *until, waits },
+            (DrainNews::Waits(waits), _) => Drain::Runs { waits: Some(waits) },
+            (DrainNews::Done, _) => Drain::Done,
+            (DrainNews::Failed(why), _) => Drain::Failed { why },
         };
     }
 }

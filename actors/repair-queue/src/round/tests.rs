@@ -295,23 +295,71 @@ fn the_step_that_would_come_is_named_also_when_its_operation_is_gone() {
 }
 
 #[test]
-fn nothing_new_begins_before_the_registry_could_say_which_racks_failed() {
-    let store = store(&[
-        queued(0, "w", "plain"),
-        queued(1, "x", "empty"),
-        processing(2, "y", 0, Waiting, 1),
-        queued(3, "z", "plain"),
-    ]);
-    let mut beside = beside(&store);
+fn no_step_begins_before_the_registry_could_say_which_racks_failed() {
     let until = NOW + time::Duration::seconds(30);
-    beside.live.reports_awaited = Some(until);
-    let outlooks = look_with(&store, &beside);
-    assert_eq!(due(&outlooks), [2], "what was begun goes on");
-    for index in [0, 1, 3] {
-        assert_eq!(outlooks[&index].1, Some(Obstacle::ReportsAwaited { until }));
+    for entry in [
+        queued(0, "w", "plain"),
+        queued(0, "w", "empty"),
+        processing(0, "w", 0, Waiting, 1),
+        processing(0, "w", 0, Watching, 500),
+        processing(0, "w", 1, Watching, 500),
+        processing(0, "w", 0, Draining, 1),
+        processing(0, "w", 9, Draining, 1),
+        processing(0, "outside", 0, Draining, 1),
+    ] {
+        let store = store(std::slice::from_ref(&entry));
+        let mut beside = beside(&store);
+        beside.live.drains.insert(0, Drain::Done);
+        assert_eq!(look_with(&store, &beside)[&0].1, None, "{entry:?}");
+        beside.live.reports_awaited = Some(until);
+        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::ReportsAwaited { until }), "{entry:?}");
+        beside.live.health.insert(0, Health::Healthy);
+        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
+        assert!(matches!(next, Next::Succeed { .. }), "{entry:?}: {next}");
+        assert_eq!(obstacle, None, "{entry:?}");
     }
-    beside.live.health.insert(0, Health::Healthy);
-    assert_eq!(look_with(&store, &beside)[&0], (Next::Succeed { command: true }, None));
+    // A drain that is under way goes on, and is given up as ever.
+    for (ago, obstacle) in [(1, Some("draining")), (61, None)] {
+        let store = store(&[processing(0, "w", 0, Draining, ago)]);
+        let mut beside = beside(&store);
+        beside.live.reports_awaited = Some(until);
+        beside.live.drains.insert(0, Drain::Runs { waits: None });
+        let outlook = look_with(&store, &beside)[&0].clone();
+        assert_eq!(outlook.1.as_ref().map(Obstacle::name), obstacle, "{outlook:?}");
+    }
+}
+
+/// Its steps say nothing to run.
+const WITHOUT_COMMAND: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair_operations": [
+    {"operation": "unreachable", "health_check_command": ["check"], "repair_steps": [
+        {"watch_seconds": 100}, {"watch_seconds": 100}]}]}]}"#;
+
+#[test]
+fn a_step_without_a_command_fails_nobody_in_a_held_rack_or_of_unknown_health() {
+    let entries = [
+        queued(0, "w", "unreachable"),
+        processing(0, "w", 0, Waiting, 1),
+        processing(0, "w", 0, Watching, 500),
+        processing(0, "w", 1, Draining, 1),
+    ];
+    for entry in entries {
+        let mut store = store(std::slice::from_ref(&entry));
+        store.configure(&["a"], &["w"], WITHOUT_COMMAND);
+        let mut beside = beside(&store);
+        beside.live.drains.insert(0, Drain::Done);
+        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
+        assert!(matches!(next, Next::Fail(Failure::NoCommand { .. })), "{entry:?}: {next}");
+        assert_eq!(obstacle, None, "{entry:?}");
+        beside.live.health.clear();
+        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::HealthUnknown), "{entry:?}");
+        beside.held.insert("w".to_owned(), "3".to_owned());
+        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
+        if entry.step_status == Draining {
+            assert_eq!(next, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));
+        } else {
+            assert_eq!(obstacle, Some(Obstacle::Held { rack: "3".to_owned() }), "{entry:?}");
+        }
+    }
 }
 
 #[test]
@@ -359,6 +407,15 @@ fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
     assert_eq!(draining(61, unseen(10), "w"), (Next::Execute { step: 0 }, Some(waits.clone())));
     assert_eq!(draining(50, unseen(-10), "w"), (Next::Execute { step: 0 }, Some(waits)));
     assert_eq!(draining(61, unseen(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits: None }));
+    // What came to a drained node has its own time to go.
+    let undone = |seconds| {
+        let until = NOW + time::Duration::seconds(seconds);
+        Some(Drain::Undone { until, waits: "a pod".to_owned() })
+    };
+    let waits = Some("a pod".to_owned());
+    let left = Obstacle::Draining { until, waits: waits.clone() };
+    assert_eq!(draining(500, undone(10), "w"), (Next::Execute { step: 0 }, Some(left)));
+    assert_eq!(draining(500, undone(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits }));
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use madako_messages::actors::CommitError;
 use madako_messages::keys;
+use madako_messages::repair::change::{RepairChange, RepairWrite};
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use tokio::time::Instant;
 
 use super::world::{Does, World};
-use crate::testing::{Store, queued};
+use crate::testing::{NOW, Store, processing, queued};
 
 async fn world(entries: &[RepairQueueEntry]) -> World {
     let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
@@ -189,6 +191,44 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_command_may_run() {
+    // The second entry's back-off ends between the tries: it was begun, and therefore comes before the first.
+    let backing_off = RepairQueueEntry {
+        operation: "plain".to_owned(),
+        drain_backoff_expire: Some(NOW + time::Duration::SECOND),
+        ..processing(1, "x", 0, RepairStepStatus::Waiting, 400)
+    };
+    let mut world = world(&[queued(0, "w", "plain"), backing_off]).await;
+    world.host.0.lock().unwrap().cured.insert("x".to_owned());
+    let unanswered = || (false, CommitError::Unanswered { deadline: Duration::from_secs(10) });
+    world.gate.lock().unwrap().fails.extend([unanswered(), unanswered(), unanswered()]);
+    world.begin().await;
+    let lost = || world.gate.lock().unwrap().lost.clone();
+    for _ in 0..1_000 {
+        if lost().len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let of = |change: &RepairChange| {
+        change.writes.iter().find_map(|write| match write {
+            RepairWrite::Entry(entry) => Some(entry.index),
+            _ => None,
+        })
+    };
+    assert_eq!(lost().iter().map(of).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
+    let first = lost()[0].clone();
+    world.change(|store| assert!(store.commit(&first)));
+    world.until_status(1, RepairStatus::Succeeded).await;
+    world.until_status(0, RepairStatus::Failed).await;
+    assert_eq!(world.ran(), ["reset x", "celebrate x"], "each once, and none for another's record");
+    let records = world.records();
+    assert_eq!((&*records[0].targets[0], &*records[1].targets[0]), ("w", "x"));
+    assert_eq!(records[0].status.to_string(), "cancelled");
+    assert!(records[0].error.starts_with("outcome unknown"), "{}", records[0].error);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
@@ -304,6 +344,87 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         };
         assert_eq!(status, expected, "{told:?}");
     }
+}
+
+/// A machine whose command has failed once, and is to be tried again after `interval` seconds.
+async fn failed_once(interval: u32) -> World {
+    let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
+    let retried = RETRIED.replace("60", &interval.to_string());
+    world.change(|store| store.configure(&["a"], &["w", "x"], &retried));
+    world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Exits(3));
+    world.begin().await;
+    for _ in 0..1_000 {
+        if world.ran().len() == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_asked_between_attempts_and_a_healthy_machine_is_left_alone() {
+    let world = failed_once(600).await;
+    let before = world.host.0.lock().unwrap().checked["w"];
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let asked = world.host.0.lock().unwrap().checked["w"] - before;
+    assert!((9..=11).contains(&asked), "each round of ten seconds, and was {asked} times");
+    assert_eq!(world.entry(0).unwrap().status, RepairStatus::Processing);
+    world.host.0.lock().unwrap().healthy.insert("w".to_owned());
+    let begun = Instant::now();
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert!(begun.elapsed() <= Duration::from_secs(20), "{:?}", begun.elapsed());
+    let on_w = world.ran().into_iter().filter(|words| words == "reset w").count();
+    assert_eq!(on_w, 1);
+    let error = &world.records()[0].error;
+    assert_eq!(error, "not tried again, the machine is healthy; attempt 1 of 4: exit code 3 after 1.0 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_asked_before_another_attempt_also_without_a_pause() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.change(|store| store.configure(&["a"], &["w"], &RETRIED.replace("60", "0")));
+    {
+        let mut host = world.host.0.lock().unwrap();
+        // What cures it says that it failed.
+        host.does.insert("reset".to_owned(), Does::CuresAndExits(3));
+    }
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran(), ["reset w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_speaks_against_another_attempt_ends_the_pause() {
+    let world = failed_once(3_600).await;
+    world.change(|store| {
+        let entry = store.state().repair.entries[&0].value.clone();
+        store.entry(&RepairQueueEntry { deleted: true, ..entry });
+    });
+    let begun = Instant::now();
+    world.until("its removal", |state| !state.repair.entries.contains_key(&0)).await;
+    for _ in 0..1_000 {
+        if world.ran().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.ran(), ["reset w", "reset x"]);
+    assert!(begun.elapsed() < Duration::from_secs(30), "others wait no longer: {:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_disabled_a_machine_that_becomes_healthy_succeeds_with_its_success_command() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    world.begin().await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(world.ran(), [""; 0]);
+    assert_eq!(world.entry(0).unwrap().status, RepairStatus::Queued);
+    world.host.0.lock().unwrap().healthy.insert("w".to_owned());
+    world.until_status(0, RepairStatus::Succeeded).await;
+    assert_eq!(world.ran(), ["celebrate w"]);
+    assert_eq!(world.history(), ["repair-finish completed"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@ use madako_messages::repair::{RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
-use super::world::{World, pod};
-use crate::testing::{Store, processing, queued};
+use super::world::{Does, KubeState, World, pod};
+use crate::testing::{REPAIR, Store, processing, queued};
 
 async fn world() -> World {
     let mut store = Store::new(&["a", "b", "c"], &["w", "x", "y"]);
@@ -167,6 +167,91 @@ async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_t
         }
         world.until_status(0, RepairStatus::Succeeded).await;
         assert!(world.ran().contains(&"reset w".to_owned()), "{why}");
+    }
+}
+
+/// What comes to a node that is drained already.
+type Comes = fn(&mut KubeState);
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_waits_for_its_command_s_turn_stays_drained() {
+    let uncordoned: Comes = |kubernetes| {
+        let node = kubernetes.nodes.get_mut("node-w").unwrap();
+        (node.unschedulable, node.annotations) = (false, Default::default());
+        kubernetes.pods.get_mut("node-w").unwrap().push(pod("late", "ReplicaSet"));
+    };
+    let tolerating: Comes =
+        |kubernetes| kubernetes.pods.get_mut("node-w").unwrap().push(pod("late", "ReplicaSet"));
+    let stuck: Comes = |kubernetes| {
+        kubernetes.stuck.insert("late".to_owned());
+        kubernetes.pods.get_mut("node-w").unwrap().push(pod("late", "ReplicaSet"));
+    };
+    let job: Comes = |kubernetes| kubernetes.pods.get_mut("node-w").unwrap().push(pod("late", "Job"));
+    let down: Comes = |kubernetes| {
+        let (what, why) = ("pods".into(), "connection refused".into());
+        kubernetes.down = Some(KubernetesError::Unavailable { what, why });
+    };
+    let cases: [(&str, Comes, &[&str], bool); 5] = [
+        ("uncordoned", uncordoned, &["try apps/late", "cordon node-w", "evict apps/late"], true),
+        ("tolerating", tolerating, &["cordon node-w", "evict apps/late"], true),
+        ("stuck", stuck, &["cordon node-w", "evict apps/late"], false),
+        ("a job", job, &["cordon node-w"], false),
+        ("down", down, &[], false),
+    ];
+    for (case, comes, expected, repaired) in cases {
+        let mut world = world().await;
+        // The other machine's command runs until long after the drain is done.
+        world.change(|store| store.entry(&queued(1, "x", "plain")));
+        world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(300)));
+        world.begin().await;
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let entry = world.entry(0).unwrap();
+        assert_eq!(entry.step_status, RepairStepStatus::Draining, "{case}: done, and its turn has not come");
+        let before = ["try apps/web", "cordon node-w", "evict apps/web"];
+        assert_eq!(changes(&world), before, "{case}");
+        comes(&mut world.kubernetes.0.lock().unwrap());
+        tokio::time::sleep(Duration::from_secs(199)).await;
+        assert_eq!(world.ran(), ["reset x"], "{case}");
+        let mut changed = changes(&world).split_off(before.len());
+        changed.retain(|call| call != "uncordon node-w");
+        assert_eq!(changed, expected, "{case}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let count = world.entry(0).unwrap().drain_backoff_count;
+        assert_eq!((world.ran().contains(&"reset w".to_owned()), count == 0), (repaired, repaired), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_eviction_is_tried_as_often_as_configured() {
+    for (refusals, evicted) in [(2, true), (3, false)] {
+        let mut world = world().await;
+        let repair = r#""evict_retries": 2, "evict_interval": 7, "eviction_timeout_seconds""#;
+        let repair = REPAIR.replace(r#""eviction_timeout_seconds""#, repair);
+        world.change(|store| store.configure(&["a", "b", "c"], &["w", "x", "y"], &repair));
+        world.kubernetes.0.lock().unwrap().refusals.insert("web".to_owned(), refusals);
+        let begun = Instant::now();
+        world.begin().await;
+        let what = "the node to be drained, or given up";
+        world
+            .until(what, |state| state.repair.entries[&0].value.step_status == RepairStepStatus::Draining)
+            .await;
+        world
+            .until(what, |state| state.repair.entries[&0].value.step_status != RepairStepStatus::Draining)
+            .await;
+        assert_eq!(begun.elapsed().as_secs(), 14, "two pauses, whatever the third answer is");
+        let calls = changes(&world);
+        let tries = calls.iter().filter(|call| *call == "evict apps/web").count();
+        assert_eq!(tries, 3, "{calls:?}");
+        let entry = world.entry(0).unwrap();
+        if evicted {
+            assert_eq!((entry.step_status, entry.drain_backoff_count), (RepairStepStatus::Watching, 0));
+            world.until_status(0, RepairStatus::Succeeded).await;
+            continue;
+        }
+        assert_eq!((entry.step_status, entry.drain_backoff_count), (RepairStepStatus::Waiting, 1));
+        assert_eq!(world.ran(), [""; 0]);
+        let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
+        assert_eq!(told.unwrap().info, "the pod apps/web may not be evicted: disruption budget");
     }
 }
 

@@ -40,6 +40,8 @@ const EPOCH: i64 = 7;
 #[derive(Debug, Clone)]
 pub(super) enum Does {
     Exits(i32),
+    /// The machine is healthy afterwards, whatever the program says.
+    CuresAndExits(i32),
     Hangs,
     Takes(Duration),
     GetsLost,
@@ -99,6 +101,10 @@ impl Host for FakeHost {
         });
         let code = match does {
             Does::Exits(code) => code,
+            Does::CuresAndExits(code) => {
+                self.0.lock().unwrap().healthy.insert(address.clone());
+                code
+            }
             Does::Hangs => {
                 tokio::time::sleep(command.deadline).await;
                 return Ok(HostOutcome { end: HostEnd::Deadline, ..outcome(0, "") });
@@ -134,6 +140,8 @@ pub(super) struct KubeState {
     pub(super) protected: BTreeSet<String>,
     /// Names of pods whose eviction is refused.
     pub(super) budget: BTreeSet<String>,
+    /// How many evictions of a pod are refused that are meant; a dry run is not.
+    pub(super) refusals: BTreeMap<String, usize>,
     /// Names of pods that never end.
     pub(super) stuck: BTreeSet<String>,
     pub(super) down: Option<KubernetesError>,
@@ -205,6 +213,10 @@ impl Kubernetes for FakeKubernetes {
             return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
         }
         if !dry_run {
+            if let Some(left) = state.refusals.get_mut(&pod.name).filter(|left| **left > 0) {
+                *left -= 1;
+                return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
+            }
             state.end(pod);
         }
         Ok(Eviction::Accepted)
@@ -265,6 +277,8 @@ pub(super) struct Gate {
     pub(super) committed: Vec<RepairChange>,
     /// How the next commits fail, and whether they are written all the same.
     pub(super) fails: VecDeque<(bool, CommitError)>,
+    /// What failed and was not written then: it may be later.
+    pub(super) lost: Vec<RepairChange>,
     /// Commits after which the repair queue is killed; `None`: never.
     pub(super) fuse: Option<usize>,
 }
@@ -282,6 +296,7 @@ impl Gate {
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
         let failure = self.fails.pop_front();
         if let Some((false, error)) = failure {
+            self.lost.push(change.clone());
             return Err(error);
         }
         if !self.store.commit(change) {
@@ -357,7 +372,14 @@ impl World {
         let (publisher, state) = latest::channel();
         let (reported, reports) = latest::channel();
         let (observed, observations) = latest::channel();
-        let gate = Gate { store, state: publisher, committed: vec![], fails: VecDeque::new(), fuse: None };
+        let gate = Gate {
+            store,
+            state: publisher,
+            committed: vec![],
+            fails: VecDeque::new(),
+            lost: vec![],
+            fuse: None,
+        };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();
         Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&gate)).await.unwrap();
