@@ -8,6 +8,10 @@
 //! An event ends when fewer than `count` of its machines are reported still, or when an operator lets the rack go; the
 //! reports of then do not count any more. It does not end because the state of a machine changed anew.
 //!
+//! A report that a rack was released for is remembered while answers lack its machine, for up to [`MAX_ABSENCE`]: an answer to
+//! another question has fewer machines, and the next one to the old question reports the same failures. A failure since
+//! then has another time, and counts.
+//!
 //! # Guarantees
 //! Nothing changes while the same reports come, however the times of a poll jitter; the order of reports does not
 //! matter. What is kept of a rack is bounded.
@@ -19,6 +23,7 @@ pub mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use madako_messages::machine::Machine;
 use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
@@ -32,6 +37,14 @@ const MAX_EVENTS: usize = 16;
 /// Machines that are kept of one rack, in all of its events together: some 100 bytes each, of which etcd takes 1.5 MiB
 /// a request. Beyond, the earliest are kept: they hold the rack as well.
 const MAX_MACHINES: usize = 8_192;
+
+/// How long a report that a rack was released for is remembered while no answer has its machine: a day, in which whoever
+/// changed the variables of the query finds out.
+pub const MAX_ABSENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// Released reports of one rack whose machines no answer has that are remembered: some 130 bytes each. Beyond, those that are
+/// absent longest are forgotten.
+const MAX_ABSENT: usize = 1_024;
 
 /// What is kept of racks after an answer of the registry that came at `at`, with the times of its machines; `kept` is what was
 /// kept so far. Racks of which nothing is to be kept are not in it; without settings that is all of them.
@@ -49,6 +62,9 @@ pub fn holds_after(
         if let Some(rack) = settings.label.value(machine) {
             racks.entry(rack).or_default().push(machine);
         }
+    }
+    for rack in kept.keys() {
+        racks.entry(rack.as_str().into()).or_default();
     }
     let after = racks.into_iter().filter_map(|(rack, machines)| {
         let kept = kept.get(&*rack).filter(|kept| kept.label == settings.label);
@@ -87,6 +103,7 @@ fn reported(machines: &[&Machine], times: &Times, at: OffsetDateTime) -> BTreeMa
             changed: times.changed(serial).unwrap_or_else(|| changed_at(machine, at)),
             serial: serial.clone(),
             address: machine.address().unwrap_or_default().to_owned(),
+            absent: None,
         });
     }
     reported
@@ -104,9 +121,13 @@ fn rack_after(
     }
     let reported = reported(machines, times, at);
     let mut hold = Hold { label: settings.label.clone(), ..kept.cloned().unwrap_or_default() };
-    hold.released.retain_mut(|released| {
-        let now = reported.get(&released.serial).filter(|now| is_same(now.changed, released.changed));
-        now.map(|now| released.clone_from(now)).is_some()
+    hold.released.retain_mut(|released| match reported.get(&released.serial) {
+        Some(now) if is_same(now.changed, released.changed) => {
+            released.clone_from(now);
+            true
+        }
+        Some(_) => false,
+        None => at - *released.absent.get_or_insert(at) <= MAX_ABSENCE,
     });
     for event in &mut hold.events {
         event.machines =
@@ -186,6 +207,18 @@ fn join(events: &mut Vec<HeldEvent>, mut new: HeldEvent) {
 
 /// Keeps what is kept of a rack within its limits: too many events become one.
 fn bound(hold: &mut Hold) {
+    let mut absent: Vec<OffsetDateTime> = hold.released.iter().filter_map(|report| report.absent).collect();
+    if absent.len() > MAX_ABSENT {
+        absent.sort_unstable();
+        let first = absent[absent.len() - MAX_ABSENT];
+        let mut room = MAX_ABSENT;
+        hold.released.retain(|report| {
+            let Some(since) = report.absent else { return true };
+            let stays = since >= first && room > 0;
+            room -= usize::from(stays);
+            stays
+        });
+    }
     hold.released.truncate(MAX_MACHINES);
     let machines: usize = hold.events.iter().map(|event| event.machines.len()).sum();
     let Some(since) = hold.since().filter(|_| hold.events.len() > MAX_EVENTS || machines > MAX_MACHINES)
