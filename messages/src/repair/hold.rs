@@ -158,6 +158,16 @@ impl Hold {
         machines.map(|machine| (machine.serial.as_str(), machine)).collect()
     }
 
+    /// How many machines that are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match &self.events[..] {
+            // An event has each machine once.
+            [event] => event.machines.len(),
+            _ => self.machines().len(),
+        }
+    }
+
     /// Lets the rack go: the reports of its events do not hold it again. Whether it was held.
     pub fn release(&mut self) -> bool {
         let was_held = self.is_held();

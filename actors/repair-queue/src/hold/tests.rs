@@ -187,9 +187,8 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
         address: String::new(),
         absent,
     };
-    let released = (0..MAX_ABSENT + 10).map(|number| {
-        report(number, Some(if number < 5 { now() } else { later(1.0) }))
-    });
+    let released =
+        (0..MAX_ABSENT + 10).map(|number| report(number, Some(if number < 5 { now() } else { later(1.0) })));
     let mut hold = Hold { released: released.collect(), ..Hold::default() };
     hold.released.push(report(9_999, None));
     bound(&mut hold);
