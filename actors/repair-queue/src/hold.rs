@@ -8,6 +8,10 @@
 //! An event ends when fewer than `count` of its machines are reported still, or when an operator lets the rack go; the
 //! reports of then do not count any more. It does not end because the state of a machine changed anew.
 //!
+//! A report that a rack was released for is remembered while answers lack its machine, for up to [`MAX_ABSENCE`]: an answer to
+//! another question has fewer machines, and the next one to the old question reports the same failures. A failure since
+//! then has another time, and counts.
+//!
 //! # Guarantees
 //! Nothing changes while the same reports come, however the times of a poll jitter; the order of reports does not
 //! matter. What is kept of a rack is bounded.
@@ -18,13 +22,17 @@
 pub mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use madako_messages::machine::Machine;
 use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
+use madako_messages::state::Revised;
 use time::OffsetDateTime;
 
 use self::times::{Times, changed_at, is_same};
+use crate::racks::Groups;
 
 /// Events that are kept of one rack. One is usual, and a rack has some forty machines; beyond, they are told apart no more.
 const MAX_EVENTS: usize = 16;
@@ -33,6 +41,42 @@ const MAX_EVENTS: usize = 16;
 /// a request. Beyond, the earliest are kept: they hold the rack as well.
 const MAX_MACHINES: usize = 8_192;
 
+/// How long a report that a rack was released for is remembered while no answer has its machine: a day, in which whoever
+/// changed the variables of the query finds out.
+pub const MAX_ABSENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// Released reports of one rack whose machines no answer has that are remembered: some 130 bytes each. Beyond, those that are
+/// absent longest are forgotten.
+const MAX_ABSENT: usize = 1_024;
+
+/// What is kept of racks, wherever it is.
+pub trait KnownHolds: fmt::Debug {
+    /// What is kept of a rack.
+    fn hold(&self, rack: &str) -> Option<&Hold>;
+    /// What is kept of each rack.
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_>;
+}
+
+impl KnownHolds for Holds {
+    fn hold(&self, rack: &str) -> Option<&Hold> {
+        self.get(rack)
+    }
+
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_> {
+        Box::new(self.iter().map(|(rack, hold)| (rack.as_str(), hold)))
+    }
+}
+
+impl KnownHolds for BTreeMap<String, Revised<Hold>> {
+    fn hold(&self, rack: &str) -> Option<&Hold> {
+        self.get(rack).map(|hold| &hold.value)
+    }
+
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_> {
+        Box::new(self.iter().map(|(rack, hold)| (rack.as_str(), &hold.value)))
+    }
+}
+
 /// What is kept of racks after an answer of the registry that came at `at`, with the times of its machines; `kept` is what was
 /// kept so far. Racks of which nothing is to be kept are not in it; without settings that is all of them.
 #[must_use]
@@ -40,22 +84,39 @@ pub fn holds_after(
     reports: &[Machine],
     times: &Times,
     settings: Option<&HoldSettings>,
-    kept: &Holds,
+    kept: &dyn KnownHolds,
     at: OffsetDateTime,
 ) -> Holds {
     let Some(settings) = settings else { return Holds::new() };
-    let mut racks: BTreeMap<_, Vec<&Machine>> = BTreeMap::new();
-    for machine in reports {
-        if let Some(rack) = settings.label.value(machine) {
-            racks.entry(rack).or_default().push(machine);
+    holds_of(reports, &Groups::of(reports, &settings.label), times, settings, kept, at)
+}
+
+/// The same of reports that are told apart by rack already.
+pub(crate) fn holds_of(
+    reports: &[Machine],
+    groups: &Groups<'_>,
+    times: &Times,
+    settings: &HoldSettings,
+    kept: &dyn KnownHolds,
+    at: OffsetDateTime,
+) -> Holds {
+    let kept_of = |rack: &str| kept.hold(rack).filter(|kept| kept.label == settings.label);
+    let mut after = Holds::new();
+    for (rack, places) in &groups.racks {
+        let machines = || places.iter().map(|place| (*place, &reports[*place]));
+        let kept = kept_of(rack);
+        if kept.is_none() && places.len() < settings.count {
+            continue;
+        }
+        if let Some(hold) = rack_after(&reported(machines(), times, at), settings, kept, at) {
+            after.insert(rack.clone().into_owned(), hold);
         }
     }
-    let after = racks.into_iter().filter_map(|(rack, machines)| {
-        let kept = kept.get(&*rack).filter(|kept| kept.label == settings.label);
-        let hold = rack_after(&machines, times, settings, kept, at)?;
-        Some((rack.into_owned(), hold))
-    });
-    after.collect()
+    let is_reported: BTreeSet<&str> = groups.racks.iter().map(|(rack, _)| &**rack).collect();
+    for (rack, _) in kept.racks().filter(|(rack, _)| !is_reported.contains(rack)) {
+        after.extend(rack_after(&[], settings, kept_of(rack), at).map(|hold| (rack.to_owned(), hold)));
+    }
+    after
 }
 
 /// What is kept of racks while reports are not acted on: the racks that are held are followed to their recovery, with what
@@ -65,70 +126,111 @@ pub fn holds_followed(
     reports: &[Machine],
     times: &Times,
     settings: Option<&HoldSettings>,
-    kept: &Holds,
+    kept: &dyn KnownHolds,
     at: OffsetDateTime,
 ) -> Holds {
     let Some(settings) = settings else { return Holds::new() };
     let mut after = holds_after(reports, times, Some(settings), kept, at);
-    let follows = |rack: &String| kept.get(rack).is_some_and(Hold::is_held);
-    after.retain(|rack, _| follows(rack));
-    after.extend(
-        kept.iter().filter(|(rack, _)| !follows(rack)).map(|(rack, hold)| (rack.clone(), hold.clone())),
-    );
+    after.retain(|rack, _| kept.hold(rack).is_some_and(Hold::is_held));
+    let stay = kept.racks().filter(|(_, hold)| !hold.is_held());
+    after.extend(stay.map(|(rack, hold)| (rack.to_owned(), hold.clone())));
     after
 }
 
-/// Which machines of a rack are reported, by serial, and since when.
-fn reported(machines: &[&Machine], times: &Times, at: OffsetDateTime) -> BTreeMap<String, HeldReport> {
-    let mut reported = BTreeMap::new();
-    for machine in machines {
-        let serial = &machine.spec.serial;
-        reported.entry(serial.clone()).or_insert_with(|| HeldReport {
-            changed: times.changed(serial).unwrap_or_else(|| changed_at(machine, at)),
-            serial: serial.clone(),
-            address: machine.address().unwrap_or_default().to_owned(),
-        });
+/// A report as it is judged: nothing of it is copied before it is kept. Their order is by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Report<'a> {
+    changed: OffsetDateTime,
+    serial: &'a str,
+    address: &'a str,
+}
+
+impl From<Report<'_>> for HeldReport {
+    fn from(report: Report<'_>) -> Self {
+        Self {
+            changed: report.changed,
+            serial: report.serial.to_owned(),
+            address: report.address.to_owned(),
+            absent: None,
+        }
     }
+}
+
+/// An event as it is judged.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event<'a> {
+    since: OffsetDateTime,
+    machines: Vec<Report<'a>>,
+}
+
+/// Which machines of a rack are reported, each once, sorted by serial, and since when.
+fn reported<'a>(
+    machines: impl Iterator<Item = (usize, &'a Machine)>,
+    times: &Times,
+    at: OffsetDateTime,
+) -> Vec<Report<'a>> {
+    let report = |(place, machine): (usize, &'a Machine)| {
+        let serial = machine.spec.serial.as_str();
+        let changed = times.changed_of(place, serial).unwrap_or_else(|| changed_at(machine, at));
+        Report { changed, serial, address: machine.address().unwrap_or_default() }
+    };
+    let mut reported: Vec<Report<'a>> = machines.map(report).collect();
+    // Of two reports of one machine the first counts: this keeps their order.
+    reported.sort_by_key(|report| report.serial);
+    reported.dedup_by_key(|report| report.serial);
     reported
 }
 
 fn rack_after(
-    machines: &[&Machine],
-    times: &Times,
+    reported: &[Report<'_>],
     settings: &HoldSettings,
     kept: Option<&Hold>,
     at: OffsetDateTime,
 ) -> Option<Hold> {
-    if kept.is_none() && machines.len() < settings.count {
-        return None;
-    }
-    let reported = reported(machines, times, at);
-    let mut hold = Hold { label: settings.label.clone(), ..kept.cloned().unwrap_or_default() };
-    hold.released.retain_mut(|released| {
-        let now = reported.get(&released.serial).filter(|now| is_same(now.changed, released.changed));
-        now.map(|now| released.clone_from(now)).is_some()
+    let of = |serial: &str| {
+        let place = reported.binary_search_by(|report| report.serial.cmp(serial)).ok()?;
+        Some(reported[place])
+    };
+    let mut released = kept.map(|kept| kept.released.clone()).unwrap_or_default();
+    released.retain_mut(|released| match of(&released.serial) {
+        Some(now) if is_same(now.changed, released.changed) => {
+            *released = now.into();
+            true
+        }
+        Some(_) => false,
+        None => at - *released.absent.get_or_insert(at) <= MAX_ABSENCE,
     });
-    for event in &mut hold.events {
-        event.machines =
-            event.machines.iter().filter_map(|machine| reported.get(&machine.serial).cloned()).collect();
-        event.machines.sort_unstable();
+    let mut events: Vec<Event<'_>> = Vec::new();
+    for event in kept.into_iter().flat_map(|kept| &kept.events) {
+        let mut machines: Vec<_> = event.machines.iter().filter_map(|machine| of(&machine.serial)).collect();
+        machines.sort_unstable();
+        if machines.len() >= settings.count {
+            events.push(Event { since: event.since, machines });
+        }
     }
-    hold.events.retain(|event| event.machines.len() >= settings.count);
-    let released: BTreeSet<&str> = hold.released.iter().map(|report| report.serial.as_str()).collect();
-    let mut fresh: Vec<&HeldReport> =
-        reported.values().filter(|report| !released.contains(report.serial.as_str())).collect();
+    let of_release: BTreeSet<&str> = released.iter().map(|report| report.serial.as_str()).collect();
+    let mut fresh: Vec<Report<'_>> =
+        reported.iter().filter(|report| !of_release.contains(report.serial)).copied().collect();
     fresh.sort_unstable();
     for window in windows(&fresh, settings) {
-        let machines: Vec<HeldReport> = fresh[window].iter().map(|report| (*report).clone()).collect();
-        join(&mut hold.events, HeldEvent { since: at, machines });
+        join(&mut events, Event { since: at, machines: fresh[window].to_vec() });
     }
+    if events.is_empty() && released.is_empty() {
+        return None;
+    }
+    let events = events.into_iter().map(|event| HeldEvent {
+        since: event.since,
+        machines: event.machines.into_iter().map(HeldReport::from).collect(),
+    });
+    let rest = kept.map(|kept| kept.rest.clone()).unwrap_or_default();
+    let mut hold = Hold { label: settings.label.clone(), events: events.collect(), released, rest };
     bound(&mut hold);
-    (hold.is_held() || !hold.released.is_empty()).then_some(hold)
+    Some(hold)
 }
 
 /// The largest runs of reports, sorted by time, that are one event each. Where there are more than are kept, those that
 /// overlap are taken together, and then all.
-fn windows(fresh: &[&HeldReport], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
+fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
     let mut found: Vec<RangeInclusive<usize>> = Vec::new();
     let mut end = 0;
     for start in 0..fresh.len() {
@@ -165,10 +267,14 @@ fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
 }
 
 /// Adds an event, unless it is part of one that is there already; those that are part of it go on as it.
-fn join(events: &mut Vec<HeldEvent>, mut new: HeldEvent) {
-    let serials = |event: &HeldEvent| -> BTreeSet<String> {
-        event.machines.iter().map(|machine| machine.serial.clone()).collect()
-    };
+fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
+    fn serials<'a>(event: &Event<'a>) -> BTreeSet<&'a str> {
+        event.machines.iter().map(|machine| machine.serial).collect()
+    }
+    // What is usual, without a search.
+    if events.iter().any(|event| event.machines == new.machines) {
+        return;
+    }
     let of_new = serials(&new);
     if events.iter().any(|event| of_new.is_subset(&serials(event))) {
         return;
@@ -186,6 +292,18 @@ fn join(events: &mut Vec<HeldEvent>, mut new: HeldEvent) {
 
 /// Keeps what is kept of a rack within its limits: too many events become one.
 fn bound(hold: &mut Hold) {
+    let mut absent: Vec<OffsetDateTime> = hold.released.iter().filter_map(|report| report.absent).collect();
+    if absent.len() > MAX_ABSENT {
+        absent.sort_unstable();
+        let first = absent[absent.len() - MAX_ABSENT];
+        let mut room = MAX_ABSENT;
+        hold.released.retain(|report| {
+            let Some(since) = report.absent else { return true };
+            let stays = since >= first && room > 0;
+            room -= usize::from(stays);
+            stays
+        });
+    }
     hold.released.truncate(MAX_MACHINES);
     let machines: usize = hold.events.iter().map(|event| event.machines.len()).sum();
     let Some(since) = hold.since().filter(|_| hold.events.len() > MAX_EVENTS || machines > MAX_MACHINES)

@@ -12,20 +12,22 @@
 //! # Does not
 //! Give entries their numbers, look whether a procedure is there for them, or remember what it refused before.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::constraints::Constraints;
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
 use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
+use madako_messages::repair::hold::{Hold, HoldSettings, Holds, Label};
 use madako_messages::repair::refusal::{Reason, Refusal, Stop};
 use time::OffsetDateTime;
 
-use crate::hold::holds_after;
 use crate::hold::times::{Times, changed_at};
+use crate::hold::{KnownHolds, holds_of};
+use crate::racks::{Groups, ipv4};
 
 /// What the limiters judge by.
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +45,13 @@ pub struct Input<'a> {
     /// Machines whose entries were removed after the registry was asked.
     pub removed: &'a Removed,
     /// Addresses of the cluster's nodes.
-    pub nodes: &'a BTreeSet<&'a str>,
+    pub nodes: &'a [&'a str],
     /// The operator's constraints.
     pub constraints: &'a Constraints,
     /// When failures of a rack are one event; without it no rack is held.
     pub hold: Option<&'a HoldSettings>,
     /// What was kept of racks so far.
-    pub holds: &'a Holds,
+    pub holds: &'a dyn KnownHolds,
 }
 
 /// Machines whose entries were removed after the registry was asked.
@@ -76,13 +78,40 @@ impl Removed {
     }
 }
 
+/// A report that leads to no entry. Whose it is, is told when somebody asks: in a bad hour a whole site is refused at each poll.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refused {
+    /// Its place among the reports.
+    pub report: usize,
+    /// Why: the first limiter that applies.
+    pub reason: Reason,
+    /// The other limiters that look at this report alone and apply as well.
+    pub beside: Vec<Reason>,
+}
+
+impl Refused {
+    /// What is told of it; `reports` are those that were judged.
+    #[must_use]
+    pub fn told(&self, reports: &[Machine]) -> Refusal {
+        let (address, serial) = self.machine(reports);
+        Refusal { address: address.to_owned(), serial: serial.to_owned(), reason: self.reason.clone() }
+    }
+
+    /// The machine's address, which is empty when it has none, and its serial.
+    pub(crate) fn machine<'a>(&self, reports: &'a [Machine]) -> (&'a str, &'a str) {
+        let machine = reports.get(self.report);
+        let address = machine.and_then(node_address).unwrap_or_default();
+        (address, machine.map_or("", |machine| machine.spec.serial.as_str()))
+    }
+}
+
 /// What the limiters say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// Entries to be added, in the order of the reports; they have no number yet.
     pub add: Vec<RepairQueueEntry>,
     /// The other reports, in their order.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<Refused>,
     /// Why nothing is added, whatever limiters let through.
     pub stop: Option<Stop>,
     /// What is kept of racks from now on.
@@ -92,113 +121,165 @@ pub struct Decision {
 impl Decision {
     /// What has to be written so that the holds are kept: each rack that differs, with what is kept of it now.
     #[must_use]
-    pub fn changed_holds<'a>(&'a self, kept: &'a Holds) -> BTreeMap<&'a str, Option<&'a Hold>> {
-        let racks = self.holds.keys().chain(kept.keys()).map(String::as_str);
-        let changed = racks.filter(|rack| self.holds.get(*rack) != kept.get(*rack));
+    pub fn changed_holds<'a>(&'a self, kept: &'a dyn KnownHolds) -> BTreeMap<&'a str, Option<&'a Hold>> {
+        let racks = self.holds.keys().map(String::as_str).chain(kept.racks().map(|(rack, _)| rack));
+        let changed = racks.filter(|rack| self.holds.get(*rack) != kept.hold(rack));
         changed.map(|rack| (rack, self.holds.get(rack))).collect()
+    }
+}
+
+/// What was said of a report. One reason is usual, and takes no list.
+#[derive(Default)]
+struct Said {
+    first: Option<Reason>,
+    beside: Vec<Reason>,
+}
+
+impl Said {
+    fn add(&mut self, reason: Reason) {
+        if self.first.is_none() {
+            self.first = Some(reason);
+        } else {
+            self.beside.push(reason);
+        }
     }
 }
 
 /// Asks every limiter about every report.
 #[must_use]
 pub fn limit(input: &Input<'_>) -> Decision {
-    let holds = holds_after(input.reports, input.times, input.hold, input.holds, input.at);
-    let asked = Asked::new(input, &holds);
-    let mut first: BTreeMap<&str, &Machine> = BTreeMap::new();
-    let judged: Vec<Vec<Reason>> = input
-        .reports
-        .iter()
-        .map(|machine| {
-            let Some(address) = node_address(machine) else { return vec![Reason::NoAddress] };
-            let mut reasons = Vec::new();
-            match first.get(address) {
-                Some(other) => {
-                    reasons.push(Reason::DuplicateAddress { first: other.spec.serial.clone() });
-                }
-                None => {
-                    first.insert(address, machine);
-                }
+    let reports = input.reports;
+    let groups = input.hold.map(|settings| (settings, Groups::of(reports, &settings.label)));
+    let holds = groups.as_ref().map_or_else(Holds::new, |(settings, groups)| {
+        holds_of(reports, groups, input.times, settings, input.holds, input.at)
+    });
+    let asked = Asked::new(input, groups.as_ref(), &holds);
+    let keys: Vec<Option<u32>> = reports.iter().map(node_key).collect();
+    let first = duplicates(&keys);
+    let judged: Vec<Said> = (0..reports.len())
+        .map(|place| {
+            let mut said = Said::default();
+            let Some(key) = keys[place] else {
+                said.add(Reason::NoAddress);
+                return said;
+            };
+            if let Some(first) = first.get(&place) {
+                said.add(Reason::DuplicateAddress { first: reports[*first].spec.serial.clone() });
             }
-            reasons.extend(asked.about(machine, address).into_iter().flatten());
-            reasons
+            asked.about(place, key).into_iter().flatten().for_each(|reason| said.add(reason));
+            said
         })
         .collect();
-    let passed = judged.iter().filter(|reasons| reasons.is_empty()).count();
+    let passed = judged.iter().filter(|said| said.first.is_none()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed).is_ok_and(|sum| sum > maximum);
 
     let mut decision = Decision::default();
-    for (machine, reasons) in input.reports.iter().zip(judged) {
-        let mut reasons = reasons.into_iter();
+    for (report, said) in judged.into_iter().enumerate() {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
-        let reason = reasons.next().or_else(too_many);
-        let address = node_address(machine).unwrap_or_default();
-        match reason {
-            None => decision.add.push(RepairQueueEntry::new(
-                machine.status.state.name().to_ascii_lowercase(),
-                machine.spec.bmc.bmc_type.as_str(),
-                address,
-            )),
-            Some(reason) => decision.refused.push(Refusal {
-                address: address.to_owned(),
-                serial: machine.spec.serial.clone(),
-                reason,
-                beside: reasons.collect(),
-            }),
+        match said.first.or_else(too_many) {
+            None => decision.add.push(added(&reports[report])),
+            Some(reason) => decision.refused.push(Refused { report, reason, beside: said.beside }),
         }
     }
     decision.holds = holds;
     decision
 }
 
-/// The address that a machine is repaired by. sabakan writes one that it cannot read as `<nil>`; that is none.
-fn node_address(machine: &Machine) -> Option<&str> {
-    machine.address().filter(|address| address.parse::<Ipv4Addr>().is_ok())
+fn added(machine: &Machine) -> RepairQueueEntry {
+    RepairQueueEntry::new(
+        machine.status.state.name().to_ascii_lowercase(),
+        machine.spec.bmc.bmc_type.as_str(),
+        node_address(machine).unwrap_or_default(),
+    )
 }
 
-/// What is looked up for each report.
+/// The reports whose address an earlier one has, with the place of the first that has it.
+fn duplicates(keys: &[Option<u32>]) -> BTreeMap<usize, usize> {
+    let known = keys.iter().enumerate().filter_map(|(place, key)| Some(((*key)?, place)));
+    let mut sorted: Vec<(u32, usize)> = known.collect();
+    sorted.sort_unstable();
+    let same = sorted.chunk_by(|(one, _), (other, _)| one == other);
+    let later = same.flat_map(|same| same[1..].iter().map(|(_, place)| (*place, same[0].1)));
+    later.collect()
+}
+
+/// The address that a machine is repaired by. sabakan writes one that it cannot read as `<nil>`; that is none.
+pub(crate) fn node_address(machine: &Machine) -> Option<&str> {
+    machine.address().filter(|address| ipv4(address).is_some())
+}
+
+/// The same as a number, which has one spelling only: what differs from all of them is no address of a report.
+fn node_key(machine: &Machine) -> Option<u32> {
+    machine.address().and_then(ipv4)
+}
+
+/// Racks that are held: by how many machines, since when, and what the rack is called.
+type HeldRack = (usize, OffsetDateTime, Arc<str>);
+
+/// What is looked up for each report, by the number of its address.
 struct Asked<'a> {
     input: &'a Input<'a>,
-    entries: BTreeMap<&'a str, &'a RepairQueueEntry>,
-    rebooting: BTreeMap<&'a str, i64>,
-    /// Racks that are held: by how many machines, and since when.
-    held: BTreeMap<&'a str, (usize, OffsetDateTime)>,
+    entries: Vec<(u32, &'a RepairQueueEntry)>,
+    rebooting: BTreeMap<u32, i64>,
+    /// Made when somebody asks: who has failed long ago does not.
+    nodes: OnceCell<Vec<u32>>,
+    /// The rack of each report, and what is held of racks.
+    racks: Option<(&'a Label, &'a [Option<usize>], Vec<Option<HeldRack>>)>,
 }
 
 impl<'a> Asked<'a> {
-    fn new(input: &'a Input<'a>, holds: &'a Holds) -> Self {
-        let mut entries = BTreeMap::new();
-        for entry in input.entries {
-            // The first is the one that is worked on.
-            entries.entry(entry.address.as_str()).or_insert(*entry);
-        }
+    fn new(
+        input: &'a Input<'a>,
+        groups: Option<&'a (&'a HoldSettings, Groups<'a>)>,
+        holds: &'a Holds,
+    ) -> Self {
+        let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
+        let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
+        // The first is the one that is worked on: this keeps their order.
+        entries.sort_by_key(|(key, _)| *key);
+        entries.dedup_by_key(|(key, _)| *key);
         let rebooting = input.reboots.iter().filter(|entry| entry.status == RebootStatus::Rebooting);
+        let held = |rack: &str| {
+            let hold = holds.get(rack)?;
+            Some((hold.count(), hold.since()?, Arc::from(rack)))
+        };
         Self {
             input,
             entries,
-            rebooting: rebooting.map(|entry| (entry.node.as_str(), entry.index)).collect(),
-            held: holds
-                .iter()
-                .filter_map(|(rack, hold)| Some((rack.as_str(), (hold.machines().len(), hold.since()?))))
-                .collect(),
+            rebooting: rebooting.filter_map(|entry| Some((ipv4(&entry.node)?, entry.index))).collect(),
+            nodes: OnceCell::new(),
+            racks: groups.map(|(settings, groups)| {
+                let held = groups.racks.iter().map(|(rack, _)| held(rack)).collect();
+                (&settings.label, &groups.of[..], held)
+            }),
         }
     }
 
     /// What refuses a report by itself, in the order of limiters.
-    fn about(&self, machine: &Machine, address: &str) -> [Option<Reason>; 4] {
-        let entry = self.entries.get(address).map(|entry| Reason::HasEntry {
-            index: entry.index,
-            status: entry.status.clone(),
-            deleted: entry.deleted,
+    fn about(&self, place: usize, key: u32) -> [Option<Reason>; 4] {
+        let machine = &self.input.reports[place];
+        let entry = self.entries.binary_search_by_key(&key, |(key, _)| *key).ok().map(|place| {
+            let (_, entry) = self.entries[place];
+            Reason::HasEntry { index: entry.index, status: entry.status.clone(), deleted: entry.deleted }
         });
-        let removed = self.input.removed.has(address).then_some(Reason::JustRemoved);
-        let waits = self.waits(machine).and_then(|until| match self.rebooting.get(address) {
+        let removed = self.input.removed.has(machine.address().unwrap_or_default());
+        let waits = self.waits(machine).and_then(|until| match self.rebooting.get(&key) {
             Some(index) => Some(Reason::Rebooting { index: *index, until }),
-            None if self.input.nodes.contains(address) => None,
+            None if self.is_node(key) => None,
             None => Some(Reason::OutOfCluster { until }),
         });
-        [entry, removed, waits, self.held(machine)]
+        [entry, removed.then_some(Reason::JustRemoved), waits, self.held(place)]
+    }
+
+    fn is_node(&self, key: u32) -> bool {
+        let nodes = self.nodes.get_or_init(|| {
+            let mut nodes: Vec<u32> = self.input.nodes.iter().filter_map(|address| ipv4(address)).collect();
+            nodes.sort_unstable();
+            nodes
+        });
+        nodes.binary_search(&key).is_ok()
     }
 
     /// Until when an unreachable machine may be left alone, if that is not over.
@@ -213,14 +294,11 @@ impl<'a> Asked<'a> {
         })
     }
 
-    fn held(&self, machine: &Machine) -> Option<Reason> {
-        if self.held.is_empty() {
-            return None;
-        }
-        let label = &self.input.hold?.label;
-        let rack = label.value(machine)?;
-        let (machines, since) = *self.held.get(&*rack)?;
-        Some(Reason::RackHeld { label: label.clone(), rack: rack.into_owned(), machines, since })
+    fn held(&self, place: usize) -> Option<Reason> {
+        let (label, racks, held) = self.racks.as_ref()?;
+        let (machines, since, rack) = held[racks[place]?].as_ref()?;
+        let (label, rack) = ((*label).clone(), Arc::clone(rack));
+        Some(Reason::RackHeld { label, rack, machines: *machines, since: *since })
     }
 }
 

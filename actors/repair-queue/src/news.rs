@@ -2,35 +2,49 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use madako_messages::machine::Machine;
 use madako_messages::repair::refusal::{Reason, ReportNews};
 
-use crate::limiter::Decision;
+use crate::limiter::{Decision, Refused};
 
 /// What was told. A new leader begins with nothing, and tells everything once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The short name of the reason for each refused machine, by serial and address.
-    refused: BTreeMap<(String, String), &'static str>,
+    /// Serial and address of each refused machine, with the short name of the reason, in the order of the reports.
+    refused: Vec<(String, String, &'static str)>,
     held: BTreeSet<String>,
 }
 
 impl Told {
-    /// What of a decision was not told yet. From then on it was.
+    /// What of a decision was not told yet; `reports` are those that were judged. From then on it was.
     ///
     /// A reason is another one when its name is: that numbers in it changed is no news.
-    pub fn news(&mut self, decision: &Decision) -> ReportNews {
+    pub fn news(&mut self, decision: &Decision, reports: &[Machine]) -> ReportNews {
         let mut news = ReportNews::default();
-        let mut refused = BTreeMap::new();
-        for refusal in &decision.refused {
-            let key = (refusal.serial.clone(), refusal.address.clone());
-            let name = refusal.reason.name();
-            if self.refused.get(&key) != Some(&name) {
-                news.refused.push(refusal.clone());
-            }
-            refused.insert(key, name);
-        }
-        for key in self.refused.keys().filter(|key| !refused.contains_key(*key)) {
-            news.cleared.push(key.0.clone());
+        let refused = || {
+            decision.refused.iter().map(|refused| {
+                let (address, serial) = refused.machine(reports);
+                (serial, address, refused.reason.name())
+            })
+        };
+        let told = self.refused.iter().map(|(serial, address, name)| (&serial[..], &address[..], *name));
+        // As a rule nothing is new: that costs no search.
+        if !told.clone().eq(refused()) {
+            let known: BTreeMap<(&str, &str), &str> =
+                told.map(|(serial, address, name)| ((serial, address), name)).collect();
+            let now: BTreeMap<(&str, &str), &str> =
+                refused().map(|(serial, address, name)| ((serial, address), name)).collect();
+            let is_new = |refused: &&Refused| {
+                let (address, serial) = refused.machine(reports);
+                known.get(&(serial, address)) != Some(&refused.reason.name())
+            };
+            news.refused =
+                decision.refused.iter().filter(is_new).map(|refused| refused.told(reports)).collect();
+            let cleared = known.keys().filter(|key| !now.contains_key(*key));
+            news.cleared = cleared.map(|(serial, _)| (*serial).to_owned()).collect();
+            let owned =
+                |(serial, address, name): (&str, &str, _)| (serial.to_owned(), address.to_owned(), name);
+            self.refused = refused().map(owned).collect();
         }
         let held: BTreeSet<String> =
             decision.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, _)| rack.clone()).collect();
@@ -39,7 +53,7 @@ impl Told {
             news.held.insert(rack.clone(), machines);
         }
         news.let_go = self.held.difference(&held).cloned().collect();
-        *self = Self { refused, held };
+        self.held = held;
         news
     }
 }
@@ -47,22 +61,22 @@ impl Told {
 /// How many reports each limiter refuses, in the order of [`Reason::NAMES`], for a metric.
 #[must_use]
 pub fn counts(decision: &Decision) -> [(&'static str, usize); Reason::NAMES.len()] {
-    Reason::NAMES.map(|name| {
-        let of_name = decision.refused.iter().filter(|refusal| refusal.reason.name() == name);
-        (name, of_name.count())
-    })
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for refused in &decision.refused {
+        *counts.entry(refused.reason.name()).or_default() += 1;
+    }
+    Reason::NAMES.map(|name| (name, counts.get(name).copied().unwrap_or_default()))
 }
 
 #[cfg(test)]
 mod tests {
     use madako_messages::repair::hold::HoldSettings;
-    use madako_messages::repair::refusal::Refusal;
 
     use super::*;
     use crate::machines::{holds_at, machine, now};
 
-    fn refusal(serial: &str, reason: Reason) -> Refusal {
-        Refusal { address: "10.0.0.1".to_owned(), serial: serial.to_owned(), reason, beside: vec![] }
+    fn refused(report: usize, reason: Reason) -> Refused {
+        Refused { report, reason, beside: vec![] }
     }
 
     fn too_many(reports: usize) -> Reason {
@@ -72,25 +86,32 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once_and_again_when_its_reason_is_another() {
         let mut told = Told::default();
+        let reports = [machine(1, 1, 0.0), machine(2, 2, 0.0)];
         let mut decision = Decision {
-            refused: vec![refusal("a", too_many(2)), refusal("b", too_many(2))],
+            refused: vec![refused(0, too_many(2)), refused(1, too_many(2))],
             ..Decision::default()
         };
-        assert_eq!(told.news(&decision).refused, decision.refused);
-        assert!(told.news(&decision).is_empty());
+        let all = [0, 1].map(|at| decision.refused[at].told(&reports));
+        assert_eq!((all[1].serial.as_str(), all[1].address.as_str()), ("s2", "10.0.0.2"));
+        assert_eq!(told.news(&decision, &reports).refused, all);
+        assert!(told.news(&decision, &reports).is_empty());
         decision.refused[0].reason = too_many(3);
-        assert!(told.news(&decision).is_empty(), "other numbers are no news");
-        decision.refused[0].reason = Reason::NoAddress;
-        assert_eq!(told.news(&decision).refused, decision.refused[..1]);
+        assert!(told.news(&decision, &reports).is_empty(), "other numbers are no news");
+        decision.refused[0].reason = Reason::JustRemoved;
+        assert_eq!(told.news(&decision, &reports).refused, [decision.refused[0].told(&reports)]);
         assert_eq!(
             counts(&decision).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
-            [("no-address", 1), ("too-many", 1)]
+            [("just-removed", 1), ("too-many", 1)]
         );
-        decision.refused.remove(0);
-        let news = told.news(&decision);
-        assert_eq!((news.refused.len(), news.cleared), (0, vec!["a".to_owned()]));
-        assert!(told.news(&decision).is_empty());
-        assert_eq!(Told::default().news(&decision).refused.len(), 1, "a new leader tells it");
+        // The same in another order.
+        let turned = [reports[1].clone(), reports[0].clone()];
+        decision.refused = vec![refused(0, too_many(2)), refused(1, Reason::JustRemoved)];
+        assert!(told.news(&decision, &turned).is_empty());
+        decision.refused.remove(1);
+        let news = told.news(&decision, &turned);
+        assert_eq!((news.refused.len(), news.cleared), (0, vec!["s1".to_owned()]));
+        assert!(told.news(&decision, &turned).is_empty());
+        assert_eq!(Told::default().news(&decision, &turned).refused.len(), 1, "a new leader tells it");
     }
 
     #[test]
@@ -100,10 +121,10 @@ mod tests {
         let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
         let mut told = Told::default();
-        assert_eq!(told.news(&decision).held["3"], ["s1", "s2", "s3"]);
-        assert!(told.news(&decision).is_empty());
+        assert_eq!(told.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
+        assert!(told.news(&decision, &reports).is_empty());
         decision.holds.get_mut("3").unwrap().release();
-        assert_eq!(told.news(&decision).let_go, ["3"]);
-        assert!(told.news(&decision).is_empty());
+        assert_eq!(told.news(&decision, &reports).let_go, ["3"]);
+        assert!(told.news(&decision, &reports).is_empty());
     }
 }

@@ -11,7 +11,6 @@
 
 pub mod removals;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use madako_messages::cluster::Node;
@@ -77,9 +76,8 @@ pub fn decide(
 pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings>) -> Decision {
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
-    let addresses: BTreeSet<&str> = nodes(state).map(|node| node.address.as_str()).collect();
+    let addresses: Vec<&str> = nodes(state).map(|node| node.address.as_str()).collect();
     let none = Constraints::default();
-    let kept = kept(state);
     let mut decision = limit(&Input {
         reports: asked.machines,
         at: asked.at,
@@ -90,10 +88,10 @@ pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings
         nodes: &addresses,
         constraints: state.constraints.as_ref().map_or(&none, |constraints| &constraints.value),
         hold,
-        holds: &kept,
+        holds: &state.holds,
     });
     decision.stop = if state.auto_repair_disabled {
-        decision.holds = holds_followed(asked.machines, asked.times, hold, &kept, asked.at);
+        decision.holds = holds_followed(asked.machines, asked.times, hold, &state.holds, asked.at);
         Some(Stop::Disabled)
     } else {
         unreadable(state).map(|key| Stop::Unreadable { key: key.to_owned() })
@@ -115,6 +113,11 @@ pub fn unreadable(state: &ClusterState) -> Option<&str> {
     state.faults.iter().map(|fault| fault.key.as_str()).find(|key| asked(key))
 }
 
+/// The addresses that entries are for.
+pub fn asked_about(state: &ClusterState) -> impl Iterator<Item = &str> {
+    state.repair.entries.values().map(|item| item.value.address.as_str())
+}
+
 /// The nodes of the cluster.
 pub fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
     state.cluster.iter().flat_map(|cluster| &cluster.value.nodes)
@@ -134,8 +137,7 @@ pub fn kept(state: &ClusterState) -> Holds {
 /// What is to be written of a decision next; `None`: nothing.
 #[must_use]
 pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
-    let kept = kept(state);
-    let racks = decision.changed_holds(&kept);
+    let racks = decision.changed_holds(&state.holds);
     // What is decided while it is switched off must not be carried out after that.
     let mut conditions = vec![state.unchanged(keys::AUTO_REPAIR_DISABLED)];
     if !racks.is_empty() {

@@ -104,6 +104,9 @@ pub struct HeldReport {
     /// Its address; empty when it has none.
     #[serde(default)]
     pub address: String,
+    /// Of a report that a rack was released for: since when answers lack its machine; `None`: the last one had it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub absent: Option<OffsetDateTime>,
 }
 
 /// Failures that are one event.
@@ -124,7 +127,7 @@ pub struct Hold {
     /// The events that hold it; none after a release.
     #[serde(default)]
     pub events: Vec<HeldEvent>,
-    /// Reports that it was released for, and that do not hold it again.
+    /// Reports that it was released for, and that do not hold it again, also where they come back after an answer without them.
     #[serde(default)]
     pub released: Vec<HeldReport>,
     /// What a newer version keeps beside.
@@ -153,6 +156,16 @@ impl Hold {
     pub fn machines(&self) -> BTreeMap<&str, &HeldReport> {
         let machines = self.events.iter().flat_map(|event| &event.machines);
         machines.map(|machine| (machine.serial.as_str(), machine)).collect()
+    }
+
+    /// How many machines that are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match &self.events[..] {
+            // An event has each machine once.
+            [event] => event.machines.len(),
+            _ => self.machines().len(),
+        }
     }
 
     /// Lets the rack go: the reports of its events do not hold it again. Whether it was held.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -47,8 +48,8 @@ pub enum Reason {
     RackHeld {
         /// What racks are told apart by.
         label: Label,
-        /// The value of that label.
-        rack: String,
+        /// The value of that label; all reports of the rack share it.
+        rack: Arc<str>,
         /// Machines that hold the rack.
         machines: usize,
         /// Since when it is held.
@@ -156,9 +157,6 @@ pub struct Refusal {
     /// Why: the first limiter that applies.
     #[serde(serialize_with = "as_text")]
     pub reason: Reason,
-    /// The other limiters that look at this report alone and apply as well.
-    #[serde(skip)]
-    pub beside: Vec<Reason>,
 }
 
 /// Why nothing is added, whoever is reported. Racks are judged all the same.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use madako_messages::event::Event;
 use madako_messages::observation::Observation;
+use madako_messages::repair::change::RepairChange;
 use madako_messages::repair::hold::HoldSettings;
 use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
@@ -32,6 +33,39 @@ pub(super) struct Requests {
     /// Who stands where, by the newest reports and by the newest observation: each is looked through once.
     reported: Option<(Arc<Reports>, Racks)>,
     observed: Option<(Arc<Observation>, Racks)>,
+    /// What was looked at for who stands in a held rack: another look at the same finds the same.
+    held_of: Option<Looked>,
+    /// What was judged last, and what is to be written of it.
+    decided: Option<(Arc<ClusterState>, Arc<Reports>, Option<RepairChange>)>,
+    /// Whether the metric is known to show that nothing is refused.
+    shows_none: bool,
+}
+
+/// A state of the store, reports and an observation; each is one as long as it is the same in memory.
+struct Looked {
+    state: Arc<ClusterState>,
+    reports: Option<Arc<Reports>>,
+    observation: Option<Arc<Observation>>,
+}
+
+impl Looked {
+    /// Whether who stands in a held rack is the same by both: looked up are racks, nodes, and machines with an entry.
+    fn is_same(&self, other: &Self) -> bool {
+        fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+            one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
+        }
+        let (one, two) = (&self.state, &other.state);
+        let same_state = Arc::ptr_eq(one, two) || {
+            let cluster = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
+            let mut holds = one.holds.iter().zip(&two.holds);
+            cluster(one) == cluster(two)
+                && Arc::ptr_eq(&one.repair, &two.repair)
+                && one.holds.len() == two.holds.len()
+                && holds.all(|((rack, hold), (other, kept))| rack == other && hold.revision == kept.revision)
+        };
+        let same_reports = is(self.reports.as_ref(), other.reports.as_ref());
+        same_state && same_reports && is(self.observation.as_ref(), other.observation.as_ref())
+    }
 }
 
 impl Requests {
@@ -54,9 +88,8 @@ impl Requests {
         if self.judged.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
         }
-        let kept = requests::kept(state);
         let came = (reports.at, Some(reports.seen));
-        self.times = Times::of(&reports.machines, came, hold, &kept, &self.times);
+        self.times = Times::of(&reports.machines, came, hold, &state.holds, &self.times);
         self.removals.answered(reports.revision);
         self.judged = Some(Arc::clone(reports));
     }
@@ -64,17 +97,29 @@ impl Requests {
 
 impl RepairState {
     /// Which machines stand in a held rack, by what is stored, reported and observed now.
-    pub(super) fn know_held(&mut self, state: &ClusterState) {
+    pub(super) fn know_held(&mut self, state: &Arc<ClusterState>) {
         self.requests.removals.see(state);
         let hold = self.given.hold.as_ref();
+        let looked = Looked {
+            state: Arc::clone(state),
+            reports: self.requests.newest.clone(),
+            observation: self.given.observations.newest(),
+        };
+        let same = self.requests.held_of.as_ref().is_some_and(|before| before.is_same(&looked));
+        let observation = looked.observation.clone();
+        self.requests.held_of = Some(looked);
+        if same {
+            return;
+        }
         let count = requests::racks_held(state, hold);
         if let Some(settings) = hold.filter(|_| count > 0) {
-            self.requests.know_racks(settings, self.given.observations.newest());
+            self.requests.know_racks(settings, observation);
         }
         let reported = self.requests.reported.as_ref().map(|(_, racks)| racks);
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
         let answers: Vec<&Racks> = reported.into_iter().chain(observed).collect();
-        self.held = held_addresses(requests::holds(state), &answers, requests::nodes(state), hold);
+        let (asked, holds) = (requests::asked_about(state), requests::holds(state));
+        self.held = held_addresses(asked, holds, &answers, requests::nodes(state), hold);
         telemetry::racks_held(count);
     }
 
@@ -95,23 +140,41 @@ impl RepairState {
 
     /// Judges the newest reports. Whether something of that is to be written, which comes first: a rack must be known to
     /// be held before anything begins in it.
-    pub(super) fn request(&mut self, state: &ClusterState) -> bool {
-        let Some(reports) = self.requests.newest.clone() else { return false };
-        let (hold, interval, now) = (self.given.hold.as_ref(), self.given.interval, Instant::now());
-        if !reports.are_good(state.reports_query(), interval, now) {
-            return false;
-        }
-        self.requests.take_in(&reports, state, hold);
-        let removed = self.requests.removals.since(reports.revision);
-        let known = (&self.requests.times, &removed);
-        let Some(decision) = requests::decide(state, &reports, known, hold, (interval, now)) else {
-            // Nothing is refused while nothing is asked for.
-            telemetry::refused(None);
+    pub(super) fn request(&mut self, state: &Arc<ClusterState>) -> bool {
+        let (asked, interval) = (state.reports_query(), self.given.interval);
+        let newest = self.requests.newest.clone();
+        let Some(reports) = newest.filter(|newest| newest.are_good(asked, interval, Instant::now())) else {
+            // Nothing is refused while nothing is asked for, nor known to be by an answer that is too old.
+            if !std::mem::replace(&mut self.requests.shows_none, true) {
+                telemetry::refused(None);
+            }
+            self.requests.decided = None;
             return false;
         };
+        let known = self.requests.decided.as_ref();
+        if known.is_none_or(|(of, on, _)| !Arc::ptr_eq(of, state) || !Arc::ptr_eq(on, &reports)) {
+            self.judge(state, &reports);
+        }
+        if self.shunned.contains(&REQUESTS) {
+            return false;
+        }
+        let Some((_, _, Some(change))) = &self.requests.decided else { return false };
+        self.write(state, change.clone(), REQUESTS, String::new(), String::new(), Then::Nothing);
+        true
+    }
+
+    /// Judges good reports by a state of the store, tells what is new, and remembers what is to be written.
+    fn judge(&mut self, state: &Arc<ClusterState>, reports: &Arc<Reports>) {
+        let hold = self.given.hold.as_ref();
+        let now = (self.given.interval, Instant::now());
+        self.requests.take_in(reports, state, hold);
+        let removed = self.requests.removals.since(reports.revision);
+        let known = (&self.requests.times, &removed);
+        let Some(decision) = requests::decide(state, reports, known, hold, now) else { return };
         self.requests.judged_one = true;
+        self.requests.shows_none = false;
         telemetry::refused(Some(&decision));
-        let mut news = self.requests.told.news(&decision);
+        let mut news = self.requests.told.news(&decision, &reports.machines);
         if decision.stop.is_some() {
             // Nothing is refused while nothing is asked for; that does not let anybody through.
             news.cleared.clear();
@@ -119,11 +182,7 @@ impl RepairState {
         if !news.is_empty() {
             self.given.events.emit(Event::Reports(news));
         }
-        if self.shunned.contains(&REQUESTS) {
-            return false;
-        }
-        let Some(change) = requests::change(state, &decision) else { return false };
-        self.write(state, change, REQUESTS, String::new(), String::new(), Then::Nothing);
-        true
+        let change = requests::change(state, &decision);
+        self.requests.decided = Some((Arc::clone(state), Arc::clone(reports), change));
     }
 }

@@ -1,14 +1,12 @@
 //! What becomes of each machine that is reported, told from the very decision that the leader makes.
 
-use std::collections::BTreeMap;
-
 use madako_messages::machine::Machine;
 use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::refusal::Reason;
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
-use crate::limiter::Decision;
+use crate::limiter::{Decision, node_address};
 
 /// What becomes of a machine that is reported.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,16 +30,13 @@ pub fn prospects<'a>(
     decision: &'a Decision,
     state: &ClusterState,
 ) -> Vec<Prospect<'a>> {
-    // Of several reports with one address the first is let through; the others are refused, in the order of the reports.
-    let mut passed: BTreeMap<&str, &RepairQueueEntry> =
-        decision.add.iter().map(|entry| (entry.address.as_str(), entry)).collect();
-    let mut refused = decision.refused.iter();
+    // Each report is added or refused, both in the order of the reports.
+    let (mut added, mut refused) = (decision.add.iter(), decision.refused.iter().peekable());
     let stop = decision.stop.as_ref().map(|stop| (stop.name(), stop.to_string()));
-    let prospects = machines.iter().map(|machine| {
-        let entry = machine.address().and_then(|address| passed.remove(address));
-        let refusal = if entry.is_none() { refused.next() } else { None };
-        let address = entry.map(|entry| entry.address.as_str());
-        let address = address.or(refusal.map(|refusal| refusal.address.as_str())).unwrap_or_default();
+    let prospects = machines.iter().enumerate().map(|(place, machine)| {
+        let refusal = refused.next_if(|refused| refused.report == place);
+        let entry = if refusal.is_none() { added.next() } else { None };
+        let address = node_address(machine).unwrap_or_default();
         let limits: Vec<&Reason> = refusal
             .into_iter()
             .flat_map(|refusal| [&refusal.reason].into_iter().chain(&refusal.beside))

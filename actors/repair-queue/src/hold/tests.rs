@@ -141,15 +141,61 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     let again = go_on(&more, &holds, 0.0);
     assert_eq!(again["3"].machines().into_keys().collect::<Vec<_>>(), ["s11", "s12", "s21"]);
 
-    // One whose state changed since is another report; one that recovered is forgotten.
+    // One whose state changed since is another report; one that is not reported is remembered for a while.
     let mut changed = aged(&reports, 3600.0);
     changed.remove(3);
     for machine in &mut changed[..2] {
         machine.status.duration = 5.0;
     }
     let after = go_on(&changed, &holds, 3600.0);
-    assert_eq!(after["3"].released.iter().map(|report| report.serial.as_str()).collect::<Vec<_>>(), ["s3"]);
-    assert_eq!(go_on(&[], &holds, 3600.0), Holds::new());
+    let mut left: Vec<_> =
+        after["3"].released.iter().map(|report| (report.serial.as_str(), report.absent)).collect();
+    left.sort_unstable();
+    assert_eq!(left, [("s3", None), ("s4", Some(later(3600.0)))]);
+}
+
+#[test]
+fn an_answer_without_released_reports_does_not_let_them_hold_the_rack_again() {
+    let reports = rack(3, 1, &[60.0, 61.0, 62.0]);
+    let mut holds = at_once(&reports);
+    holds.get_mut("3").unwrap().release();
+    let go_on =
+        |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
+    // The variables are changed, and set back: an answer with nobody, and one with others.
+    let none = go_on(&[], &holds, 60.0);
+    assert!(none["3"].released.iter().all(|report| report.absent == Some(later(60.0))));
+    let others = go_on(&rack(5, 31, &[0.0]), &none, 120.0);
+    assert_eq!(others, none, "nothing is written while they are absent");
+    assert_eq!(go_on(&aged(&reports, 3600.0), &others, 3600.0), holds, "they are as before");
+
+    // A failure since is a real one.
+    let failed = rack(3, 1, &[5.0, 6.0, 7.0]);
+    let again = go_on(&failed, &others, 3600.0);
+    assert_eq!((held(&again), again["3"].released.len()), (vec!["3"], 0));
+
+    // They are not remembered for ever.
+    let day = MAX_ABSENCE.as_secs_f64();
+    assert_eq!(go_on(&[], &others, 60.0 + day), others);
+    assert_eq!(go_on(&[], &others, 61.0 + day), Holds::new());
+}
+
+#[test]
+fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first() {
+    let report = |number: usize, absent: Option<OffsetDateTime>| HeldReport {
+        changed: now(),
+        serial: format!("m{number}"),
+        address: String::new(),
+        absent,
+    };
+    let released =
+        (0..MAX_ABSENT + 10).map(|number| report(number, Some(if number < 5 { now() } else { later(1.0) })));
+    let mut hold = Hold { released: released.collect(), ..Hold::default() };
+    hold.released.push(report(9_999, None));
+    bound(&mut hold);
+    let absent = hold.released.iter().filter(|report| report.absent.is_some());
+    assert_eq!(absent.clone().count(), MAX_ABSENT);
+    assert!(absent.clone().all(|report| report.absent == Some(later(1.0))));
+    assert_eq!(hold.released.len(), MAX_ABSENT + 1, "who is reported is not forgotten for them");
 }
 
 #[test]

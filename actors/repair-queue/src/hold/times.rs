@@ -22,12 +22,16 @@
 //! A machine that was not in the last answer has recovered: it is not remembered.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::slice::Iter;
 use std::time::Duration;
 
 use madako_messages::machine::Machine;
-use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_messages::repair::hold::HoldSettings;
 use madako_messages::repair::report::Seen;
 use time::OffsetDateTime;
+
+use super::KnownHolds;
 
 /// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
 /// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
@@ -64,7 +68,10 @@ pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
 /// What is remembered of an answer: the time of each machine in it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
-    machines: BTreeMap<String, Time>,
+    /// By serial, sorted.
+    machines: Vec<(String, Time)>,
+    /// Where each machine of the answer is among them, so that nobody searches for the ten thousand of a site.
+    places: Vec<usize>,
     /// When the answer came; `None`: nobody remembers an answer.
     seen: Option<Seen>,
 }
@@ -85,67 +92,90 @@ impl Times {
         machines: &[Machine],
         (at, seen): (OffsetDateTime, Option<Seen>),
         settings: Option<&HoldSettings>,
-        kept: &Holds,
+        kept: &dyn KnownHolds,
         before: &Self,
     ) -> Self {
         let Some(settings) = settings else { return Self { seen, ..Self::default() } };
-        let remembered = Remembered::new(kept, before);
-        let mut known: BTreeMap<&str, (&Machine, OffsetDateTime, Option<Time>)> = BTreeMap::new();
-        for machine in machines {
-            let (serial, told) = (machine.spec.serial.as_str(), changed_at(machine, at));
-            known.entry(serial).or_insert_with(|| (machine, told, remembered.time(serial, told)));
+        let mut remembered = Remembered::new(kept, before);
+        let serial = |place: usize| machines[place].spec.serial.as_str();
+        let mut order: Vec<usize> = (0..machines.len()).collect();
+        // Of two reports of one machine the first counts: this keeps their order.
+        order.sort_by(|one, other| serial(*one).cmp(serial(*other)));
+        let mut places = vec![0; machines.len()];
+        let mut known: Vec<(&Machine, OffsetDateTime, Option<Time>)> = Vec::with_capacity(machines.len());
+        for place in order {
+            let (machine, serial) = (&machines[place], serial(place));
+            if known.last().is_none_or(|(last, ..)| last.spec.serial != serial) {
+                let told = changed_at(machine, at);
+                known.push((machine, told, remembered.time(serial, told)));
+            }
+            places[place] = known.len() - 1;
         }
-        let moves = known.values().filter_map(|(_, told, before)| {
+        let moves = known.iter().filter_map(|(_, told, before)| {
             let before = before.as_ref()?;
             Some((*told - before.told, before.told))
         });
         let common = common_move(moves.collect(), settings.within);
         let elapsed = seen.zip(before.seen).map(|(now, then)| now.saturating_duration_since(then));
-        let machines = known.into_iter().map(|(serial, (machine, told, before))| {
+        let machines = known.into_iter().map(|(machine, told, before)| {
             let same = before.filter(|before| {
                 is_same(told, before.changed)
                     || told - before.told - common <= SAME_REPORT
                     || elapsed.is_some_and(|elapsed| is_older(age(machine), common, elapsed))
             });
-            (serial.to_owned(), Time { told, changed: same.map_or(told, |before| before.changed) })
+            let time = Time { told, changed: same.map_or(told, |before| before.changed) };
+            (machine.spec.serial.clone(), time)
         });
-        Self { machines: machines.collect(), seen }
+        Self { machines: machines.collect(), places, seen }
     }
 
     /// When a machine's state changed that is in the answer.
     #[must_use]
     pub fn changed(&self, serial: &str) -> Option<OffsetDateTime> {
-        self.machines.get(serial).map(|time| time.changed)
+        let place = self.machines.binary_search_by(|(known, _)| known.as_str().cmp(serial)).ok()?;
+        Some(self.machines[place].1.changed)
+    }
+
+    /// The same for the machine that is at a place of the answer, which is found without a search.
+    pub(super) fn changed_of(&self, place: usize, serial: &str) -> Option<OffsetDateTime> {
+        let there = self.places.get(place).and_then(|place| self.machines.get(*place));
+        match there.filter(|(known, _)| known == serial) {
+            Some((_, time)) => Some(time.changed),
+            None => self.changed(serial),
+        }
     }
 }
 
 /// What is remembered of machines: the last answer, or what the store keeps of them.
 struct Remembered<'a> {
-    before: &'a Times,
+    before: Peekable<Iter<'a, (String, Time)>>,
     kept: BTreeMap<&'a str, Vec<OffsetDateTime>>,
 }
 
 impl<'a> Remembered<'a> {
-    fn new(holds: &'a Holds, before: &'a Times) -> Self {
+    fn new(holds: &'a dyn KnownHolds, before: &'a Times) -> Self {
         let mut kept: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();
         if before.seen.is_none() {
-            for hold in holds.values() {
+            for (_, hold) in holds.racks() {
                 let held = hold.events.iter().flat_map(|event| &event.machines);
                 for report in held.chain(&hold.released) {
                     kept.entry(report.serial.as_str()).or_default().push(report.changed);
                 }
             }
         }
-        Self { before, kept }
+        Self { before: before.machines.iter().peekable(), kept }
     }
 
-    fn time(&self, serial: &str, told: OffsetDateTime) -> Option<Time> {
+    /// What is remembered of a machine; who asks does so in the order of serials.
+    fn time(&mut self, serial: &str, told: OffsetDateTime) -> Option<Time> {
+        while self.before.next_if(|(known, _)| known.as_str() < serial).is_some() {}
+        let before = self.before.peek().filter(|(known, _)| known == serial).map(|(_, time)| *time);
         let kept = || {
             let times = self.kept.get(serial)?.iter();
             let nearest = *times.min_by_key(|time| (**time - told).unsigned_abs())?;
             Some(Time { told: nearest, changed: nearest })
         };
-        self.before.machines.get(serial).copied().or_else(kept)
+        before.or_else(kept)
     }
 }
 

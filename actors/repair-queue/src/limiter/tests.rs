@@ -28,7 +28,7 @@ impl Case {
             removed: &Removed::Of(self.removed.iter().cloned().collect()),
             entries: &self.entries.iter().collect::<Vec<_>>(),
             reboots: &self.reboots.iter().collect::<Vec<_>>(),
-            nodes: &self.nodes.iter().map(String::as_str).collect(),
+            nodes: &self.nodes.iter().map(String::as_str).collect::<Vec<_>>(),
             constraints: &self.constraints,
             hold: self.hold.as_ref(),
             holds: &Holds::new(),
@@ -38,7 +38,7 @@ impl Case {
     /// Serials with the short names of what refused them.
     fn refused(&self) -> Vec<(String, &'static str)> {
         let refused = self.decide().refused.into_iter();
-        refused.map(|refusal| (refusal.serial, refusal.reason.name())).collect()
+        refused.map(|refused| (refused.told(&self.reports).serial, refused.reason.name())).collect()
     }
 }
 
@@ -99,7 +99,8 @@ fn a_machine_without_an_address_or_with_one_that_is_none_is_refused() {
     given.reports[1].spec.ipv4[0] = "<nil>".to_owned();
     let decision = given.decide();
     assert_eq!(decision.add.len(), 1);
-    for refusal in &decision.refused {
+    for refused in &decision.refused {
+        let refusal = refused.told(&given.reports);
         assert_eq!((refusal.address.as_str(), &refusal.reason), ("", &Reason::NoAddress));
     }
     assert_eq!(decision.refused.len(), 2);
@@ -250,7 +251,7 @@ fn every_reason_has_its_name_and_its_sentence() {
         Reason::JustRemoved,
         Reason::Rebooting { index: 5, until: now() },
         Reason::OutOfCluster { until: now() },
-        Reason::RackHeld { label: Default::default(), rack: "3".to_owned(), machines: 4, since: now() },
+        Reason::RackHeld { label: Default::default(), rack: "3".into(), machines: 4, since: now() },
         Reason::TooMany { entries: 1, reports: 2, maximum: 0 },
     ];
     assert_eq!(reasons.each_ref().map(Reason::name), Reason::NAMES);

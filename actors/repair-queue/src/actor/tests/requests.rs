@@ -1,6 +1,8 @@
 //! What the registry's reports lead to.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_messages::event::Event;
@@ -11,6 +13,7 @@ use madako_messages::repair::RepairStatus;
 use madako_messages::repair::refusal::Reason;
 use madako_messages::repair::report::Reports;
 use madako_messages::store::Write;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::time::Instant;
 
 use super::world::World;
@@ -291,4 +294,74 @@ async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_
             state.repair.entries.get(&7).is_some_and(|item| item.value.status != RepairStatus::Queued)
         })
         .await;
+}
+
+/// The gauges by name and label, such as `name{reason}`.
+#[derive(Default)]
+struct Gauges(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+impl Gauges {
+    /// Those of a name that do not show 0.
+    fn shown(&self, name: &str) -> Vec<(String, f64)> {
+        let gauges = self.0.lock().unwrap();
+        let of_name = gauges.iter().filter(|(key, _)| key.starts_with(name));
+        of_name
+            .map(|(key, value)| (key.clone(), f64::from_bits(value.load(Ordering::Relaxed))))
+            .filter(|(_, value)| *value > 0.0)
+            .collect()
+    }
+}
+
+impl Recorder for Gauges {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let labels: Vec<&str> = key.labels().map(metrics::Label::value).collect();
+        let key = format!("{}{{{}}}", key.name(), labels.join(","));
+        Gauge::from_arc(Arc::clone(self.0.lock().unwrap().entry(key).or_default()))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_metric_of_refused_reports_is_right_and_0_while_nothing_is_asked_for_or_known() {
+    const NAME: &str = "madako_reports_refused";
+    let gauges = Gauges::default();
+    // All tasks of this test are of this thread.
+    let _guard = metrics::set_default_local_recorder(&gauges);
+    let mut world = world(0).await;
+    world.begin().await;
+    let mut none = machine(9, 9, 50.0);
+    none.spec.ipv4.clear();
+    let reports = [machine(1, 1, 50.0), machine(2, 2, 50.0), none];
+    let refused = [(format!("{NAME}{{no-address}}"), 1.0), (format!("{NAME}{{too-many}}"), 2.0)];
+    let turned = |off: bool| {
+        move |store: &mut Store| match off {
+            true => store.text(keys::AUTO_REPAIR_DISABLED, "true"),
+            false => store.write(&[Write::Delete { key: keys::AUTO_REPAIR_DISABLED.to_owned() }]),
+        }
+    };
+    for round in 0..2 {
+        report(&world, &reports);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(gauges.shown(NAME), refused, "{round}");
+        world.change(turned(true));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(gauges.shown(NAME), [], "{round}");
+        world.change(turned(false));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(gauges.shown(NAME), refused, "{round}: the answer is good still");
+        // The registry stays away: three polls later nobody knows.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(gauges.shown(NAME), [], "{round}");
+    }
 }

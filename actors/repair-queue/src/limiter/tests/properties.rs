@@ -104,7 +104,8 @@ proptest! {
         }
         prop_assert_eq!(&decision.add, &add);
         let said: Vec<_> = decision.refused.iter()
-            .map(|refusal| (refusal.address.clone(), refusal.serial.clone(), refusal.reason.name()))
+            .map(|refused| refused.told(&case.reports))
+            .map(|refusal| (refusal.address, refusal.serial, refusal.reason.name()))
             .collect();
         prop_assert_eq!(said, refused);
     }

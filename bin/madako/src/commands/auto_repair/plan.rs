@@ -1,8 +1,6 @@
 //! `madako auto-repair plan`: which machines of a file would be repaired, and why the others would not. Nothing is
 //! dialled or changed.
 
-use std::collections::BTreeSet;
-
 use madako_messages::constraints::Constraints;
 use madako_messages::input::{InputError, Problems};
 use madako_messages::machine::Machine;
@@ -75,13 +73,13 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
         times: &Times::of(&reports, (at, None), hold.as_ref(), &kept, &Times::default()),
         entries: &entries.iter().collect::<Vec<_>>(),
         reboots: &reboots.iter().collect::<Vec<_>>(),
-        nodes: &nodes.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        nodes: &nodes.iter().map(String::as_str).collect::<Vec<_>>(),
         constraints: &constraints,
         removed: &Removed::default(),
         hold: hold.as_ref(),
         holds: &kept,
     });
-    show(args.output, &Answer::from(&decision), Answer::table)
+    show(args.output, &Answer::new(&decision, &reports), Answer::table)
 }
 
 /// When failures of a rack are one event, as the service has it. Who asks for it gets it, also where the service is told not to.
@@ -96,7 +94,7 @@ fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
 #[derive(Serialize)]
 struct Answer<'a> {
     add: Vec<Added<'a>>,
-    refused: &'a [Refusal],
+    refused: Vec<Refusal>,
 }
 
 #[derive(Serialize)]
@@ -106,14 +104,15 @@ struct Added<'a> {
     operation: &'a str,
 }
 
-impl<'a> From<&'a Decision> for Answer<'a> {
-    fn from(decision: &'a Decision) -> Self {
+impl<'a> Answer<'a> {
+    fn new(decision: &'a Decision, reports: &[Machine]) -> Self {
         let added = |entry: &'a RepairQueueEntry| Added {
             address: &entry.address,
             machine_type: &entry.machine_type,
             operation: &entry.operation,
         };
-        Self { add: decision.add.iter().map(added).collect(), refused: &decision.refused }
+        let refused = decision.refused.iter().map(|refused| refused.told(reports)).collect();
+        Self { add: decision.add.iter().map(added).collect(), refused }
     }
 }
 
@@ -124,7 +123,7 @@ impl Answer<'_> {
             added.row([entry.address.to_owned(), entry.machine_type.to_owned(), entry.operation.to_owned()]);
         }
         let mut refused = Table::new(["REFUSED", "SERIAL", "REASON"]);
-        for refusal in self.refused {
+        for refusal in &self.refused {
             refused.row([refusal.address.clone(), refusal.serial.clone(), refusal.reason.to_string()]);
         }
         let parts = [(self.add.len(), added), (self.refused.len(), refused)];

@@ -11,7 +11,7 @@ use madako_messages::store::Store;
 use madako_repair_queue::explain::{Beside, explain};
 use madako_repair_queue::outlook::Explained;
 use madako_repair_queue::racks::{Racks, held_addresses};
-use madako_repair_queue::requests::nodes;
+use madako_repair_queue::requests::{asked_about, nodes};
 use madako_supervisor::config::Config;
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ pub(super) async fn run(
     let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), hold));
     let racks: Vec<&Racks> = found.racks.iter().collect();
     let beside = Beside {
-        held: held_addresses(holds, &racks, nodes(&state), settings.as_ref()),
+        held: held_addresses(asked_about(&state), holds, &racks, nodes(&state), settings.as_ref()),
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());
