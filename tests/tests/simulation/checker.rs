@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Event, EventType};
+use madako_datacenter_sim::FaultSwitch;
 use madako_messages::cluster::Cluster;
 use madako_messages::constraints::Constraints;
 use madako_messages::invariants::{
@@ -16,9 +17,11 @@ use madako_messages::keys;
 use madako_messages::machine::QueryVariables;
 use madako_messages::ports::{Fetched, Registry, RegistryError};
 use madako_messages::repair::queue::RepairQueue;
+use madako_messages::repair::report::default_variables;
 use madako_messages::store::Entry;
 
 use crate::history::History;
+use crate::repair::RepairJudge;
 use crate::revisions::every_revision;
 use crate::world::PREFIX;
 
@@ -227,6 +230,8 @@ fn repairs(values: &BTreeMap<String, (Vec<u8>, i64)>) -> RepairQueue {
 pub struct Overheard<R> {
     pub registry: R,
     pub checker: Checker,
+    /// The judge of repairs, who knows the instance by a name, and what is wrong with the registry.
+    pub repairs: Option<(&'static str, RepairJudge, FaultSwitch)>,
 }
 
 #[async_trait]
@@ -240,6 +245,11 @@ impl<R: Registry> Registry for Overheard<R> {
         if let Ok(fetched) = &fetched {
             let addresses = fetched.machines.iter().filter_map(|machine| machine.address());
             self.checker.observed(addresses.map(str::to_owned).collect());
+            if let Some((name, judge, faults)) = &self.repairs
+                && variables == Some(&default_variables())
+            {
+                judge.answered(name, fetched, &faults.present());
+            }
         }
         fetched
     }

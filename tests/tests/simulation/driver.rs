@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
@@ -75,6 +75,17 @@ pub struct Report {
     /// What was seen of repairs, and how often users of their queue did something.
     pub repairs: crate::repair::Seen,
     pub queue_acts: u64,
+    pub troubles: Troubles,
+}
+
+/// How often what goes wrong with machines, and with a leader that repairs them, came to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Troubles {
+    pub outages: u64,
+    /// Machines that broke while they flapped, each time.
+    pub flaps: u64,
+    /// Leaders that were killed, by the state of the repair.
+    pub ambushes: [u64; 5],
 }
 
 impl fmt::Display for Report {
@@ -82,7 +93,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} faults: {} commits, {} terms, {} actor failures, {} failed polls, {} failed commits, \
-             {} held observations; {:?}; {:?}; {} requests for metrics, {} in vain; {:?}; history {:016x}",
+             {} held observations; {:?}; {:?}; {} requests for metrics, {} in vain; {:?}; {:?}; history {:016x}",
             self.faults,
             self.commits,
             self.terms,
@@ -95,6 +106,7 @@ impl fmt::Display for Report {
             self.metrics.0,
             self.metrics.1,
             self.repairs,
+            self.troubles,
             self.history.hash()
         )
     }
@@ -152,8 +164,14 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         (history.clone(), checker.clone(), placement.clone()),
         hosts,
     );
-    let mut run =
-        Run { world, running: BTreeMap::new(), away: BTreeMap::new(), chance: generator(seed, 2), faults: 0 };
+    let mut run = Run {
+        world,
+        running: BTreeMap::new(),
+        away: BTreeMap::new(),
+        chance: generator(seed, 2),
+        faults: 0,
+        troubles: Arc::default(),
+    };
     for name in NAMES {
         run.start(name).await;
     }
@@ -241,6 +259,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         metrics: run.world.prometheus.asked(),
         repairs: repairs.seen(),
         queue_acts: queue_user.acts,
+        troubles: *run.troubles.lock().unwrap(),
     }
 }
 
@@ -289,6 +308,7 @@ struct Run {
     away: BTreeMap<&'static str, Duration>,
     chance: ChaCha8Rng,
     faults: u64,
+    troubles: Arc<Mutex<Troubles>>,
 }
 
 impl Run {
@@ -354,6 +374,7 @@ impl Run {
             },
             2 => {
                 registry.kill_rack(rack).unwrap();
+                self.troubles.lock().unwrap().outages += 1;
                 tokio::spawn(async move {
                     tokio::time::sleep(seconds).await;
                     registry.power_on(rack).unwrap();
@@ -397,12 +418,15 @@ impl Run {
             .collect();
         let told = format!("{serials:?} flap for {length:?}");
         let until = tokio::time::Instant::now() + length;
+        let troubles = Arc::clone(&self.troubles);
         tokio::spawn(async move {
             let mut state = MachineState::Unreachable;
             while tokio::time::Instant::now() < until {
                 for serial in &serials {
                     // One that is being set up or was taken away does not flap.
-                    let _ = registry.set_state(serial, state);
+                    let changed = registry.set_state(serial, state).is_ok();
+                    let broke = changed && state == MachineState::Unreachable;
+                    troubles.lock().unwrap().flaps += u64::from(broke);
                 }
                 state = match state {
                     MachineState::Unreachable => MachineState::Healthy,
@@ -414,29 +438,32 @@ impl Run {
         told
     }
 
-    /// Kills the leader in a certain state of a repair, if it comes to that.
+    /// Kills the leader in a state of a repair that the fewest were killed in, if it comes to that.
     async fn ambush(&mut self, repairs: &RepairJudge) -> String {
-        let state = self.chance.random_range(0..5_u32);
+        let before = self.troubles.lock().unwrap().ambushes;
+        let fewest = before.iter().min().copied().unwrap_or(0);
+        let wanted: Vec<usize> = (0..before.len()).filter(|state| before[*state] == fewest).collect();
+        let is_there = |state: &&usize| match state {
+            0 => repairs.is_somewhere(&RepairStatus::Queued, &RepairStepStatus::Waiting),
+            1 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Waiting),
+            2 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Watching),
+            3 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Draining),
+            _ => repairs.is_running(),
+        };
         for _ in 0..TO_AMBUSH {
-            let is_there = match state {
-                0 => repairs.is_somewhere(&RepairStatus::Queued, &RepairStepStatus::Waiting),
-                1 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Waiting),
-                2 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Watching),
-                3 => repairs.is_somewhere(&RepairStatus::Processing, &RepairStepStatus::Draining),
-                _ => repairs.is_running(),
-            };
             let leader = self
                 .running
                 .iter()
                 .find(|(_, running)| running.instance.view().reign.borrow().is_some())
                 .map(|(name, _)| *name);
-            if let (true, Some(name)) = (is_there, leader) {
+            if let (Some(state), Some(name)) = (wanted.iter().find(is_there), leader) {
                 let told = self.take_away(name, false, Duration::from_secs(30)).await;
+                self.troubles.lock().unwrap().ambushes[*state] += 1;
                 return format!("in state {state} of a repair: {told}");
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        format!("no repair comes to state {state}")
+        format!("no repair comes to states {wanted:?}")
     }
 
     async fn take_away(&mut self, name: &'static str, gracefully: bool, away: Duration) -> String {

@@ -33,6 +33,8 @@ mod drain_canary;
 mod drains;
 mod driver;
 mod history;
+mod holding;
+mod holding_canary;
 mod link;
 mod operator;
 mod placement;
@@ -141,11 +143,27 @@ fn repairs_something(report: &Report) {
         ("acts of users of the queue", report.queue_acts, 50),
         ("repairs that the registry's reports asked for", report.repairs.requested, 10),
         ("racks that were held", report.repairs.held, 1),
+        ("racks that answers asked to be held", report.repairs.to_be_held, 1),
+        ("commands whose outcome is not known", report.repairs.unknown, 1),
+        ("answers with false reports", report.repairs.false_answers, 1),
+        ("answers by a clock that was set", report.repairs.shifted_answers, 1),
+        ("racks without power", report.troubles.outages, 1),
+        ("machines that broke while flapping", report.troubles.flaps, 1),
         ("drains that were begun", report.repairs.drains.begun, 10),
         ("nodes that were drained", report.repairs.drains.done, 5),
         ("drains that were given up", report.repairs.drains.given_up, 3),
     ]);
+    are_many(&AMBUSHES.map(|(place, state)| (state, report.troubles.ambushes[place], 1)));
 }
+
+/// What a leader is killed in, by the number of the driver.
+const AMBUSHES: [(usize, &str); 5] = [
+    (0, "leaders killed while an entry is queued"),
+    (1, "leaders killed while one that began waits"),
+    (2, "leaders killed while one is watched"),
+    (3, "leaders killed while one is drained"),
+    (4, "leaders killed while a command runs"),
+];
 
 #[test]
 fn hundreds_of_minutes_with_repairs_break_no_invariant_and_every_repair_ends() {

@@ -8,19 +8,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Event, EventType, GetOptions, KeyValue};
+use madako_datacenter_sim::Fault;
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
 use madako_messages::cluster::Cluster;
+use madako_messages::event::Event as Told;
 use madako_messages::host::{Host, HostCommand, HostError, HostOutcome};
 use madako_messages::invariants::repair::{one_api_server, one_repair_a_machine, records};
 use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::permit::Permit;
+use madako_messages::ports::Fetched;
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::store::Entry;
 
 use crate::drains::{Drains, DrainsSeen, changed};
 use crate::history::History;
+use crate::holding::{Holding, Unheld};
 use crate::requests;
 use crate::revisions::every_revision;
 use crate::world::{PREFIX, SESSION_TTL};
@@ -41,6 +45,9 @@ struct Judged {
     cluster: Option<Cluster>,
     /// Violations that a revision brought.
     found: Vec<(i64, Violation)>,
+    /// What answers of the registry ask for, and entries that began in spite of it.
+    holding: Holding,
+    unheld: Vec<(i64, Unheld)>,
     /// Revisions that users wrote: what these spoil is not held against the service.
     users: BTreeSet<i64>,
     acknowledged: BTreeMap<i64, i64>,
@@ -69,6 +76,10 @@ pub struct Seen {
     /// Entries that the service added, and racks that it held.
     pub requested: u64,
     pub held: u64,
+    /// Answers that were false or by a clock that was set, and racks that answers asked to be held.
+    pub false_answers: u64,
+    pub shifted_answers: u64,
+    pub to_be_held: u64,
     pub drains: DrainsSeen,
 }
 
@@ -115,6 +126,12 @@ impl RepairJudge {
     pub fn judge(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
         let mut judged = self.judged.lock().unwrap();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
+        let now = self.history.now();
+        let Judged { holding, entries, unheld, .. } = &mut *judged;
+        for began in holding.judge(revision, entries, &changes, now) {
+            self.history.note("repairs", &format!("revision {revision}: {}", began.what));
+            unheld.push((revision, began));
+        }
         let found = judged.judge(revision, changes);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
@@ -132,6 +149,28 @@ impl RepairJudge {
         if let Some(index) = added {
             judged.acknowledged.insert(revision, index);
         }
+    }
+
+    /// What an instance emits.
+    pub fn heard(&self, name: &str, event: &Told) {
+        let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
+        match event {
+            Told::Elected { epoch } => judged.holding.elected(name, *epoch),
+            Told::ActorFailed { .. } => judged.holding.failed(name, now),
+            Told::Reported { .. } => judged.holding.published(name, now),
+            _ => {}
+        }
+    }
+
+    /// The registry answered an instance which machines should be repaired, with these faults.
+    pub fn answered(&self, name: &str, fetched: &Fetched, faults: &[Fault]) {
+        let mut judged = self.judged.lock().unwrap();
+        let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
+        judged.seen.false_answers += u64::from(faults.iter().any(is_false));
+        judged.seen.shifted_answers +=
+            u64::from(faults.iter().any(|fault| matches!(fault, Fault::ClockSet(_))));
+        let machines = fetched.machines.iter().chain(&fetched.left_out).cloned().collect();
+        judged.holding.answered(name, machines);
     }
 
     pub fn leader_keys_deleted(&self) {
@@ -154,7 +193,8 @@ impl RepairJudge {
         let judged = self.judged.lock().unwrap();
         // Only now all that users wrote is known.
         let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
-        Seen { requested: by_us.map(|(_, count)| count).sum(), ..judged.seen }
+        let requested = by_us.map(|(_, count)| count).sum();
+        Seen { requested, to_be_held: judged.holding.asked, ..judged.seen }
     }
 
     /// Every violation, when the run is over and every repair must have ended.
@@ -163,6 +203,10 @@ impl RepairJudge {
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
+        let ours = |revision: &i64| !judged.users.contains(revision);
+        let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
+        let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
+        found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
         for (revision, index) in &judged.acknowledged {
             if !judged.steps_known(*index, *revision) {
                 found.push(violation(Id::I9, format!("entry {index} of revision {revision} was lost")));

@@ -1,8 +1,8 @@
 //! Judges what the service makes of the registry's reports, revision by revision: entries that it adds, and the racks that it
 //! holds.
 //!
-//! What it does not judge: whether a rack should have been held (the limiters' own properties do), and machines of a held rack
-//! that are none of the event's.
+//! What it does not judge: whether a rack should have been held ([`crate::holding`] does), and machines of a held rack that are none
+//! of the event's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 /// A key that a revision wrote, or deleted.
 pub type Change = (String, Option<Entry>);
 
-fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
+pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 

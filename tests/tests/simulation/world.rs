@@ -145,6 +145,7 @@ struct Sink {
     history: History,
     checker: Checker,
     placement: PlacementChecker,
+    repairs: Option<RepairJudge>,
     counts: Arc<Mutex<Counts>>,
     bomb: Bomb,
 }
@@ -152,6 +153,9 @@ struct Sink {
 impl EventSink for Sink {
     fn emit(&self, event: Event) {
         self.history.note(&self.name, &line(&event));
+        if let Some(judge) = &self.repairs {
+            judge.heard(&self.name, &event);
+        }
         {
             let mut counts = self.counts.lock().unwrap();
             match &event {
@@ -260,11 +264,13 @@ impl World {
         let kubernetes = kubernetes.map(|kubernetes| Arc::new(kubernetes) as Arc<dyn Kubernetes>);
         let http = Arc::new(self.registry.in_memory());
         let bomb = Bomb::default();
+        let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let ports = Ports {
             store: Arc::new(store),
             registry: Arc::new(Overheard {
                 registry: SabakanRegistry::new(Arc::clone(&http)),
                 checker: self.checker.clone(),
+                repairs: judge.clone().map(|judge| (name, judge, self.registry.faults().clone())),
             }),
             clock: Arc::clone(&self.clock),
             events: Arc::new(Sink {
@@ -272,6 +278,7 @@ impl World {
                 history: self.history.clone(),
                 checker: self.checker.clone(),
                 placement: self.placement.clone(),
+                repairs: judge,
                 counts: Arc::clone(&self.counts),
                 bomb: bomb.clone(),
             }),

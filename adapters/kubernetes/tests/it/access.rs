@@ -8,19 +8,7 @@ use madako_kubernetes::{Access, MAX_FILE_BYTES};
 use tempfile::TempDir;
 
 use crate::pki::Authority;
-use crate::server::restrict;
-
-/// A kubeconfig with one context; the parts are YAML.
-pub(crate) fn kubeconfig(server: &str, cluster: &str, user: &str) -> String {
-    let cluster = cluster.trim_matches(['{', '}']);
-    let cluster = if cluster.is_empty() { String::new() } else { format!(", {cluster}") };
-    format!(
-        "apiVersion: v1\nkind: Config\npreferences: {{}}\ncurrent-context: main\n\
-         contexts: [{{name: main, context: {{cluster: ours, user: us}}}}]\n\
-         clusters: [{{name: ours, cluster: {{server: \"{server}\"{cluster}}}}}]\n\
-         users: [{{name: us, user: {user}}}]\n"
-    )
-}
+use crate::server::{kubeconfig, restrict};
 
 struct Files(TempDir);
 

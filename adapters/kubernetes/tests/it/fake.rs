@@ -61,7 +61,7 @@ impl Fake {
     pub(crate) fn adapter(&self, limits: Limits) -> ApiServer {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
-        std::fs::write(&path, crate::access::kubeconfig(&self.url, "{}", "{token: a-secret-token}")).unwrap();
+        std::fs::write(&path, crate::server::kubeconfig(&self.url, "{}", "{token: a-secret-token}")).unwrap();
         crate::server::restrict(&path);
         connect(&path, limits)
     }

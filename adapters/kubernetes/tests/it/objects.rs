@@ -9,7 +9,7 @@ use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::server::{get, post};
+use super::server::{get, post};
 
 /// Time between two rounds of the scheduler and the kubelets.
 const ROUND: Duration = Duration::from_millis(200);
@@ -117,7 +117,7 @@ fn pods_of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
 
-async fn patch(client: &Client, path: &str, change: &Value) -> Result<String, kube::Error> {
+pub(crate) async fn patch(client: &Client, path: &str, change: &Value) -> Result<String, kube::Error> {
     let request = http::Request::patch(path).header("content-type", "application/strategic-merge-patch+json");
     client.request_text(request.body(change.to_string().into_bytes()).unwrap()).await
 }

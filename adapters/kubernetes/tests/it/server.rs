@@ -1,4 +1,6 @@
 //! A real API server on a real etcd, and a controller manager: processes that end with their handle.
+//!
+//! The tests of the whole service take this file, `pki.rs` and `objects.rs` from here.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -13,7 +15,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::pki::{Authority, Pair};
+use super::pki::{Authority, Pair};
 
 /// How long anything may take on a machine that has much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
@@ -203,15 +205,15 @@ impl Server {
         ApiServer::new(&access, Limits::default()).unwrap()
     }
 
-    fn token(&self, token: &str) -> String {
+    /// A user of a kubeconfig who has a token.
+    pub(crate) fn token(&self, token: &str) -> String {
         format!("{{token: {token}}}")
     }
 
     /// Writes a kubeconfig and says where.
-    fn kubeconfig(&self, name: &str, user: &str) -> PathBuf {
+    pub(crate) fn kubeconfig(&self, name: &str, user: &str) -> PathBuf {
         let path = self.directory.path().join(format!("{name}.kubeconfig"));
-        std::fs::write(&path, crate::access::kubeconfig(&self.url, "{certificate-authority: ca.crt}", user))
-            .unwrap();
+        std::fs::write(&path, kubeconfig(&self.url, "{certificate-authority: ca.crt}", user)).unwrap();
         restrict(&path);
         path
     }
@@ -250,6 +252,18 @@ impl Drop for Server {
             }
         }
     }
+}
+
+/// A kubeconfig with one context; the parts are YAML.
+pub(crate) fn kubeconfig(server: &str, cluster: &str, user: &str) -> String {
+    let cluster = cluster.trim_matches(['{', '}']);
+    let cluster = if cluster.is_empty() { String::new() } else { format!(", {cluster}") };
+    format!(
+        "apiVersion: v1\nkind: Config\npreferences: {{}}\ncurrent-context: main\n\
+         contexts: [{{name: main, context: {{cluster: ours, user: us}}}}]\n\
+         clusters: [{{name: ours, cluster: {{server: \"{server}\"{cluster}}}}}]\n\
+         users: [{{name: us, user: {user}}}]\n"
+    )
 }
 
 /// Only the owner may read it.

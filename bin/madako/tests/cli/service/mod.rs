@@ -4,6 +4,7 @@
 //! states with a deadline; processes are ended by their ids, also when a test fails.
 
 mod actors;
+mod drain;
 mod embedded;
 mod etcd;
 mod keys;

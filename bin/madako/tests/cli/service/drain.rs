@@ -1,0 +1,224 @@
+//! A repair whole, on a node of a real Kubernetes: its API server, its controllers, and a disruption budget in the way.
+
+use std::time::Duration;
+
+use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
+use serde_json::{Value, json};
+
+use self::objects::Kubelets;
+use self::server::{ADMIN, MADAKO, Server, get};
+use super::etcd::RealEtcd;
+use super::site::{QUICK, Site};
+use super::stage::eventually;
+use crate::program::TEMPLATE;
+
+#[allow(dead_code, reason = "the adapter's own tests need more of it")]
+#[path = "../../../../../adapters/kubernetes/tests/it/objects.rs"]
+mod objects;
+#[allow(dead_code, reason = "the adapter's own tests need more of it")]
+#[path = "../../../../../adapters/kubernetes/tests/it/pki.rs"]
+mod pki;
+#[allow(dead_code, reason = "the adapter's own tests need more of it")]
+#[path = "../../../../../adapters/kubernetes/tests/it/server.rs"]
+mod server;
+
+/// Where pods run, and what they are called.
+const NAMESPACE: &str = "default";
+const WEB: &str = "web";
+/// What marks a node that is cordoned for a repair.
+const OURS: &str = "/metadata/annotations/cke.cybozu.com~1reboot";
+
+/// The procedure, whose scripts stand in the site's directory.
+fn template(site: &Site) -> String {
+    let directory = site.files.path("");
+    let script = |name: &str, text: &str| site.files.write(name, format!("D='{directory}'\n{text}\n"));
+    let reset = script("reset.sh", "echo reset \"$1\" >> \"$D/done\"");
+    let check = script("check.sh", "if [ -e \"$D/healthy-$1\" ]; then echo true; else echo false; fi");
+    format!(
+        "{TEMPLATE}
+repair:
+  evict_retries: 1
+  evict_interval: 1
+  repair_procedures:
+  - machine_types: [bmc]
+    repair_operations:
+    - operation: unreachable
+      health_check_command: [/bin/sh, '{check}']
+      repair_steps:
+      - repair_command: [/bin/sh, '{reset}']
+        need_drain: true
+        watch_seconds: 3600
+"
+    )
+}
+
+/// What an operator and an administrator of Kubernetes see.
+struct Seen {
+    site: Site,
+    admin: kube::Client,
+    node: String,
+}
+
+impl Seen {
+    async fn kube(&self, path: &str) -> Value {
+        serde_json::from_str(&self.admin.request_text(get(path)).await.unwrap()).unwrap()
+    }
+
+    /// Whether the node is cordoned, and marked as ours.
+    async fn cordon(&self) -> (bool, bool) {
+        let node = self.kube(&format!("/api/v1/nodes/{}", self.node)).await;
+        (node["spec"]["unschedulable"] == true, node.pointer(OURS).is_some_and(|ours| ours == "true"))
+    }
+
+    /// Uids of pods that are not ending: those of the node, and all.
+    async fn pods(&self) -> (Vec<String>, Vec<String>) {
+        let list = self.kube(&format!("/api/v1/namespaces/{NAMESPACE}/pods")).await;
+        let pods = list["items"].as_array().unwrap().iter();
+        let running: Vec<&Value> = pods
+            .filter(|pod| {
+                pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+            })
+            .collect();
+        let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        let here = running.iter().filter(|pod| pod["spec"]["nodeName"] == self.node.as_str());
+        (here.map(|pod| uid(pod)).collect(), running.iter().map(|pod| uid(pod)).collect())
+    }
+
+    /// Waits until the disruption controller says how many pods may go while two are well.
+    async fn until_allowed(&self, count: u64) {
+        let path = format!("/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{WEB}");
+        eventually(&format!("{count} may be evicted"), async || {
+            let budget = self.kube(&path).await;
+            let (status, generation) = (&budget["status"], &budget["metadata"]["generation"]);
+            (status["observedGeneration"] == *generation
+                && status["currentHealthy"] == 2
+                && status["disruptionsAllowed"] == count)
+                .then_some(())
+        })
+        .await;
+    }
+
+    async fn entry(&self) -> Value {
+        let stored = self.site.keys.get("repairs/data/0000000000000000").await.expect("it stays");
+        serde_json::from_slice(stored.value()).unwrap()
+    }
+
+    async fn until_entry(&self, field: &str, value: &str) {
+        eventually(&format!("the entry's {field} is {value}"), async || {
+            (self.entry().await[field] == value).then_some(())
+        })
+        .await;
+    }
+
+    async fn explained(&self) -> Value {
+        let answer = self.site.run(&["repair-queue", "explain", &self.node, "-o", "json"]).await;
+        assert_eq!(answer.code, 0, "{answer:?}");
+        answer.json()["entries"][0].clone()
+    }
+
+    /// What the repair command did.
+    fn done(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.site.files.path("done")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Operation and status of each record, in their order.
+    async fn records(&self) -> Vec<String> {
+        let everything = self.site.keys.everything().await;
+        let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
+        let told = records.map(|stored| {
+            let record: Value = serde_json::from_slice(stored.value()).unwrap();
+            format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
+        });
+        told.collect()
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_uncordoned() {
+    let Some(mut kubernetes) = Server::start().await else { return };
+    kubernetes.start_controllers();
+    let Some((etcd, site)) = RealEtcd::with_site().await else { return };
+    let kubeconfig = kubernetes.kubeconfig("service", &kubernetes.token(MADAKO));
+    let settings = format!("{}kubernetes: {{kubeconfig: '{}'}}\n", etcd.settings(), kubeconfig.display());
+    site.files.write("config.yml", settings);
+    let file = site.files.write("template.yml", template(&site));
+    site.run(&["sabakan", "set-template", &file]).await.calm();
+    let service = site.serve("2s", QUICK).await;
+    let cluster = site.first_cluster().await;
+
+    // One worker is a node, on which all pods run; then a second one has room for others.
+    let admin = kubernetes.client(ADMIN);
+    let seen = Seen { admin: admin.clone(), node: cluster.workers[0].clone(), site };
+    objects::node(&admin, &seen.node, &[]).await;
+    let _kubelets = Kubelets::start(admin.clone());
+    let workload = Workload {
+        namespace: NAMESPACE.to_owned(),
+        name: WEB.to_owned(),
+        owner: Owner::ReplicaSet { replicas: 2 },
+        grace: Duration::from_secs(1),
+        ends_within: Duration::ZERO,
+    };
+    objects::workload(&admin, &workload, &[seen.node.clone()].into()).await;
+    let budget = Budget {
+        namespace: NAMESPACE.to_owned(),
+        name: WEB.to_owned(),
+        workload: WEB.to_owned(),
+        min_available: 2,
+    };
+    objects::budget(&admin, &budget).await;
+    seen.until_allowed(0).await;
+    let (here, all) = seen.pods().await;
+    assert_eq!((here.len(), all.len()), (2, 2));
+    objects::node(&admin, &cluster.workers[1], &[]).await;
+
+    // The budget forbids it: nothing is changed, and everybody is told why.
+    seen.site.run(&["repair-queue", "add", "unreachable", "bmc", &seen.node]).await.calm();
+    let why = eventually("the budget is in the way", async || {
+        let explained = seen.explained().await;
+        explained["why"].as_str().filter(|why| why.contains("may not be evicted")).map(str::to_owned)
+    })
+    .await;
+    assert!(why.contains("the pod default/web-") && why.contains("disruption budget"), "{why}");
+    let entry = seen.entry().await;
+    assert_eq!(
+        (&entry["drain_backoff_count"], &entry["status"]),
+        (&json!(1), &json!("processing")),
+        "{entry}"
+    );
+    assert_eq!(seen.cordon().await, (false, false));
+    assert_eq!(seen.pods().await, (here.clone(), all));
+    // Health is looked at round after round meanwhile, and the command does not run.
+    service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
+    assert_eq!(seen.done(), [""; 0]);
+
+    // It allows both: the node is drained, and then repaired, once.
+    let path = format!("/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{WEB}");
+    objects::patch(&admin, &path, &json!({"spec": {"minAvailable": 0}})).await.unwrap();
+    seen.until_allowed(2).await;
+    seen.site.run(&["repair-queue", "reset-backoff"]).await.calm();
+    seen.until_entry("step_status", "watching").await;
+    let repaired = [format!("reset {}", seen.node)];
+    eventually("the command runs", async || (seen.done() == repaired).then_some(())).await;
+    assert_eq!(seen.cordon().await, (true, true), "it stays so while it is repaired");
+    let (left, others) = seen.pods().await;
+    assert!(left.is_empty() && !others.iter().any(|pod| here.contains(pod)), "{left:?} {others:?}");
+    service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
+    assert_eq!(seen.entry().await["status"], "processing");
+
+    // It is healthy: the repair ends, and pods may come again.
+    seen.site.files.write(&format!("healthy-{}", seen.node), "");
+    seen.until_entry("status", "succeeded").await;
+    eventually("the node is uncordoned", async || (seen.cordon().await == (false, false)).then_some(()))
+        .await;
+    assert_eq!(seen.done(), repaired);
+    let expected = [
+        "repair-drain-start completed",
+        // That which the budget forbade was given up.
+        "repair-drain-timeout completed",
+        "repair-drain-start completed",
+        "repair-execute completed",
+        "repair-finish completed",
+    ];
+    assert_eq!(seen.records().await, expected);
+}

@@ -1,0 +1,209 @@
+//! Spoiled histories of racks: an entry that begins though its rack should be held is found, and what may begin is let through.
+
+use std::time::Duration;
+
+use madako_datacenter_sim::Fault;
+use madako_messages::event::Event;
+use madako_messages::invariants::Id;
+use madako_messages::keys;
+use madako_messages::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
+use madako_messages::ports::Fetched;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use serde_json::{Value, json};
+use time::macros::datetime;
+
+use crate::repair_canary::{MACHINE, World, entry};
+
+/// The leader's name.
+const ALPHA: &str = "alpha";
+
+/// A machine that is unreachable for so long; the first one has the entry.
+fn machine(id: u8, rack: i64, seconds: f64) -> Machine {
+    let date = datetime!(2026-01-01 00:00 UTC);
+    Machine {
+        spec: MachineSpec {
+            serial: format!("s{id}"),
+            labels: Vec::new(),
+            rack,
+            index_in_rack: i64::from(id),
+            role: "compute".to_owned(),
+            ipv4: vec![format!("10.0.0.{id}")],
+            register_date: date,
+            retire_date: date,
+            bmc: Bmc { bmc_type: "iDRAC-9".to_owned() },
+        },
+        status: MachineStatus { state: MachineState::Unreachable, duration: seconds },
+    }
+}
+
+/// Three of rack 3, within two minutes.
+fn failed() -> Vec<Machine> {
+    vec![machine(1, 3, 200.0), machine(2, 3, 140.0), machine(3, 3, 80.0)]
+}
+
+/// A history in which the leader is told, writes something, and begins the entry.
+struct Case(World);
+
+impl Case {
+    async fn new() -> Self {
+        let mut world = World::new().await;
+        world.put(&entry(0, MACHINE)).await;
+        world.put(&entry(1, "10.0.0.99")).await;
+        let case = Self(world);
+        case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch });
+        case
+    }
+
+    async fn answer(&self, machines: Vec<Machine>, faults: &[Fault]) {
+        let count = machines.len();
+        let fetched = Fetched { machines, left_out: Vec::new() };
+        self.0.judge.answered(ALPHA, &fetched, faults);
+        self.0.judge.heard(ALPHA, &Event::Reported { machines: count });
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+
+    async fn hold(&mut self, hold: Value) {
+        self.0.write(&[(keys::repair_hold("3"), Some(hold))]).await;
+    }
+
+    /// Another write of the queue.
+    async fn write(&mut self) -> i64 {
+        let refreshed = RepairQueueEntry { nodename: "node".to_owned(), ..entry(1, "10.0.0.99") };
+        self.0.put(&refreshed).await
+    }
+
+    async fn begin(&mut self) -> i64 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let begun = RepairQueueEntry {
+            status: RepairStatus::Processing,
+            step_status: RepairStepStatus::Watching,
+            ..entry(0, MACHINE)
+        };
+        self.0.put(&begun).await
+    }
+
+    /// How often the judge says that the rack is not held.
+    fn found(&self) -> usize {
+        let found = self.0.judge.finish();
+        found.iter().filter(|one| one.invariant == Id::I7 && one.what.contains("not held")).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    case.write().await;
+    case.begin().await;
+    assert_eq!((case.found(), case.0.judge.seen().to_be_held), (1, 1));
+
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    tokio::time::advance(Duration::from_secs(130)).await;
+    case.begin().await;
+    assert_eq!(case.found(), 1, "whatever was under way then has ended");
+
+    // Held once, and then forgotten while the same machines are reported.
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    case.hold(held()).await;
+    case.0.write(&[(keys::repair_hold("3"), None)]).await;
+    case.answer(failed_later(61.0), &[]).await;
+    case.begin().await;
+    assert_eq!(case.found(), 1);
+}
+
+/// What is kept of a machine.
+fn report(id: u8) -> Value {
+    let (serial, address) = (format!("s{id}"), format!("10.0.0.{id}"));
+    json!({"changed": "2026-01-01T00:00:00Z", "serial": serial, "address": address})
+}
+
+/// The rack is held for others of its machines.
+fn held() -> Value {
+    let event = json!({"since": "2026-01-01T00:00:00Z", "machines": [report(2), report(3), report(4)]});
+    json!({"label": "rack", "events": [event]})
+}
+
+/// The same some time later.
+fn failed_later(seconds: f64) -> Vec<Machine> {
+    let mut machines = failed();
+    for machine in &mut machines {
+        machine.status.duration += seconds;
+    }
+    machines
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_begin_is_let_through() {
+    let machines = [
+        ("only two", vec![machine(1, 3, 200.0), machine(2, 3, 140.0)]),
+        ("of two racks", vec![machine(1, 3, 200.0), machine(2, 3, 140.0), machine(3, 4, 80.0)]),
+        ("one after the other", vec![machine(1, 3, 800.0), machine(2, 3, 400.0), machine(3, 3, 80.0)]),
+        ("in another rack", vec![machine(4, 3, 200.0), machine(2, 3, 140.0), machine(3, 3, 80.0)]),
+    ];
+    for (why, machines) in machines {
+        let mut case = Case::new().await;
+        case.answer(machines, &[]).await;
+        case.write().await;
+        case.begin().await;
+        assert_eq!(case.found(), 0, "{why}");
+    }
+
+    let released = json!({"label": "rack", "released": [report(1), report(2)]});
+    for hold in [held(), released] {
+        let mut case = Case::new().await;
+        case.answer(failed(), &[]).await;
+        case.hold(hold.clone()).await;
+        case.begin().await;
+        assert_eq!(case.found(), 0, "{hold}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_leader_may_not_have_known_is_let_through() {
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    case.begin().await;
+    assert_eq!(case.found(), 0, "it was under way");
+
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    let between = case.write().await;
+    let begun = case.begin().await;
+    assert_eq!(case.found(), 1);
+    case.0.judge.user_wrote(between, None);
+    assert_eq!(case.found(), 0, "what was written between them is a user's");
+    case.0.judge.user_wrote(begun, None);
+    assert_eq!(case.found(), 0, "and so is the entry");
+
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch + 1000 });
+    case.write().await;
+    case.begin().await;
+    assert_eq!(case.found(), 0, "the answer was another leader's");
+
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    let why = "killed".to_owned();
+    let failure = Event::ActorFailed { actor: "repair".to_owned(), why, restart_in: None };
+    case.0.judge.heard(ALPHA, &failure);
+    case.write().await;
+    case.begin().await;
+    assert_eq!(case.found(), 0, "an actor failed with it");
+
+    let mut case = Case::new().await;
+    case.answer(failed(), &[]).await;
+    case.answer(failed_later(3600.0), &[Fault::ClockSet(3600)]).await;
+    case.write().await;
+    case.begin().await;
+    assert_eq!((case.found(), case.0.judge.seen().shifted_answers), (0, 1), "clocks were set");
+
+    let mut case = Case::new().await;
+    case.0.write(&[(keys::AUTO_REPAIR_DISABLED.to_owned(), Some(json!(true)))]).await;
+    case.answer(failed(), &[]).await;
+    case.write().await;
+    case.begin().await;
+    assert_eq!(case.found(), 0, "no rack begins to be held while requests are switched off");
+}
