@@ -65,7 +65,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (0..MACHINES.len(), 0..OPERATIONS.len()).prop_map(|(machine, what)| Happening::Add(machine, what)),
         1 => any_index.clone().prop_map(Happening::Delete),
         3 => (0..MACHINES.len(), any::<Option<bool>>()).prop_map(|(machine, health)| Happening::Health(machine, health)),
-        3 => (any_index.clone(), 0..4_u8).prop_map(|(index, how)| Happening::Drain(index, how)),
+        3 => (any_index.clone(), 0..5_u8).prop_map(|(index, how)| Happening::Drain(index, how)),
         4 => (0..4_u8).prop_map(Happening::Ends),
         1 => Just(Happening::Dies),
         1 => any::<bool>().prop_map(Happening::Disable),
@@ -207,14 +207,13 @@ impl World {
             || (!watch.is_zero() && since + watch >= self.now)
     }
 
-    /// Nothing begins beside as many as may, nor anything new while the registry's reports are awaited.
+    /// Nothing begins beside as many as may, nor any step while the registry's reports are awaited.
     fn may_begin(&self, state: &ClusterState, index: i64, next: &Next) {
         if !matches!(next, Next::Drain { .. } | Next::Execute { .. }) {
             return;
         }
         let entries = &state.repair.entries;
-        let begun = entries[&index].value.status == RepairStatus::Processing;
-        assert!(begun || self.live.reports_awaited.is_none(), "entry {index} begins before the reports");
+        assert!(self.live.reports_awaited.is_none(), "entry {index} begins before the reports");
         if self.is_under_way(state, &entries[&index].value) {
             return;
         }
@@ -272,6 +271,10 @@ impl World {
                         0 => Drain::Runs { waits: None },
                         1 => Drain::Done,
                         2 => Drain::Unseen { until: self.now + Duration::seconds(60) },
+                        3 => Drain::Undone {
+                            until: self.now + Duration::seconds(60),
+                            waits: "a pod".to_owned(),
+                        },
                         _ => Drain::Failed { why: "refused".to_owned() },
                     };
                     self.live.drains.insert(index, drain);
