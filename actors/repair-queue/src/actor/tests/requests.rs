@@ -345,9 +345,12 @@ async fn the_metric_of_refused_reports_is_right_and_0_while_nothing_is_asked_for
     let reports = [machine(1, 1, 50.0), machine(2, 2, 50.0), none];
     let refused = [(format!("{NAME}{{no-address}}"), 1.0), (format!("{NAME}{{too-many}}"), 2.0)];
     let turned = |off: bool| {
-        move |store: &mut Store| match off {
-            true => store.text(keys::AUTO_REPAIR_DISABLED, "true"),
-            false => store.write(&[Write::Delete { key: keys::AUTO_REPAIR_DISABLED.to_owned() }]),
+        move |store: &mut Store| {
+            if off {
+                store.text(keys::AUTO_REPAIR_DISABLED, "true");
+            } else {
+                store.write(&[Write::Delete { key: keys::AUTO_REPAIR_DISABLED.to_owned() }]);
+            }
         }
     };
     for round in 0..2 {
