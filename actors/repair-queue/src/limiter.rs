@@ -218,6 +218,9 @@ fn node_key(machine: &Machine) -> Option<u32> {
 /// Racks that are held: by how many machines, since when, and what the rack is called.
 type HeldRack = (usize, OffsetDateTime, Arc<str>);
 
+/// What racks are called by, the rack of each report, and what is held of racks.
+type OfRacks<'a> = (&'a Label, &'a [Option<usize>], Vec<Option<HeldRack>>);
+
 /// What is looked up for each report, by the number of its address.
 struct Asked<'a> {
     input: &'a Input<'a>,
@@ -225,8 +228,7 @@ struct Asked<'a> {
     rebooting: BTreeMap<u32, i64>,
     /// Made when somebody asks: who has failed long ago does not.
     nodes: OnceCell<Vec<u32>>,
-    /// The rack of each report, and what is held of racks.
-    racks: Option<(&'a Label, &'a [Option<usize>], Vec<Option<HeldRack>>)>,
+    racks: Option<OfRacks<'a>>,
 }
 
 impl<'a> Asked<'a> {

@@ -123,7 +123,7 @@ impl RepairState {
         telemetry::racks_held(count);
     }
 
-    /// Until when entries that were not begun wait for the registry's first reports; `None`: not, or not any more.
+    /// Until when what was not begun waits for the registry's first reports; `None`: not, or not any more.
     ///
     /// A rack may have failed while nobody led, and only the reports tell. They are waited for where they may hold a rack
     /// and the registry is asked for them, and no longer than for [`FIRST_REPORTS_POLLS`]: a registry that stays away must
