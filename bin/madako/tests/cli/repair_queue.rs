@@ -4,9 +4,11 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
+use madako_messages::machine::MachineState;
 use serde_json::{Value, json};
 
 use crate::program::{CLUSTER, Etcd, madako};
+use crate::running::registry;
 
 /// The cluster's section that entries need.
 const REPAIR: &str = "
@@ -246,6 +248,49 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
     );
     let entry = table.lines().find(|line| line.starts_with("1 ")).unwrap();
     assert_eq!(entry.split_whitespace().take(3).collect::<Vec<_>>(), ["1", "10.0.0.9", "unknown"], "{table}");
+}
+
+#[tokio::test]
+async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
+    let Some(etcd) = with_cluster().await else { return };
+    let (registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "1"]).await.calm();
+    // Three of one rack, and one of another; the others are in order.
+    let of_rack = |rack: i64, count: usize| -> Vec<String> {
+        let machines = registry.machines().into_iter();
+        let machines = machines.filter(|machine| machine.spec.rack == rack && machine.spec.role != "boot");
+        machines.take(count).map(|machine| machine.spec.serial).collect()
+    };
+    let (rack, lone) = (of_rack(1, 3), of_rack(2, 1));
+    for serial in rack.iter().chain(&lone) {
+        registry.set_state(serial, MachineState::Unreachable).unwrap();
+    }
+    let before = etcd.revision().await;
+    let told = etcd.run(&["repair-queue", "explain", "-o", "json"]).await.json();
+    let reports = told["reports"].as_array().unwrap();
+    let of = |serial: &str| reports.iter().find(|report| report["serial"] == serial).unwrap();
+    assert_eq!(reports.len(), 4, "{told}");
+    assert_eq!((&of(&lone[0])["next"], &of(&lone[0])["state"]), (&json!("add"), &json!("UNREACHABLE")));
+    for serial in &rack {
+        assert_eq!((&of(serial)["next"], &of(serial)["obstacle"]), (&json!("nothing"), &json!("rack-held")));
+    }
+    let mut held = rack.clone();
+    held.sort_unstable();
+    assert_eq!((&told["held"][0]["rack"], &told["held"][0]["machines"]), (&json!("1"), &json!(held)));
+
+    // One machine by its address, and the constraint that refuses it.
+    etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "0"]).await.calm();
+    let address = of(&lone[0])["address"].as_str().unwrap();
+    let told = etcd.run(&["repair-queue", "explain", address, "-o", "json"]).await.json();
+    let reports = told["reports"].as_array().unwrap();
+    assert_eq!(reports.len(), 1, "{told}");
+    assert_eq!((&reports[0]["next"], &reports[0]["obstacles"]), (&json!("nothing"), &json!(["too-many"])));
+    let table = etcd.run(&["repair-queue", "explain"]).await.out;
+    assert!(table.starts_with("HELD  LABEL"), "{table}");
+    let line = table.lines().find(|line| line.starts_with(address)).unwrap();
+    assert!(line.contains("nothing is added for it") && line.contains("too-many: "), "{table}");
+    assert_eq!(etcd.revision().await, before + 1, "nothing but the constraint was written");
 }
 
 #[tokio::test]

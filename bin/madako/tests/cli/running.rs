@@ -20,7 +20,7 @@ impl Clock for Noon {
 }
 
 /// A registry of 4 racks on loopback, and its URL.
-async fn registry() -> (SimulatedRegistry, String) {
+pub(crate) async fn registry() -> (SimulatedRegistry, String) {
     let config = DatacenterConfig::new(7, Noon.now(), 4, &[("compute", 16), ("storage", 8)]);
     let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Noon));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
