@@ -31,7 +31,7 @@ use madako_repair_queue::limiter::Removed;
 use madako_repair_queue::news::Told;
 use madako_repair_queue::racks::{Racks, held_addresses};
 use madako_repair_queue::requests::{asked_about, change, decide, holds, nodes};
-use madako_repair_queue::round::{Health, Live, View, config, look, places};
+use madako_repair_queue::round::{Health, Live, View, config, look, places_of};
 use time::OffsetDateTime;
 
 /// Runs of each case after one that warms up.
@@ -177,7 +177,7 @@ fn main() {
         let live = Live { health, host: true, kubernetes: true, ..Live::default() };
         let held = BTreeMap::new();
         let looking = timed(|| {
-            let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+            let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
             let config = config(&state);
             let outlooks = look(&View {
                 queue: &state.repair,

@@ -49,7 +49,7 @@ use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::work::{Draining, Running};
 use crate::outlook::{Next, Obstacle, Outlook};
-use crate::round::{Live, View, config, look, places};
+use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
 
 /// Pause before a transaction that failed is tried again; doubled up to [`RETRY_MOST`].
@@ -361,7 +361,7 @@ impl RepairState {
     }
 
     fn outlooks(&self, state: &ClusterState) -> Vec<Outlook> {
-        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(state);
         let live = Live {
             health: self.checks.believed(),
@@ -431,7 +431,7 @@ impl RepairState {
             return false;
         };
         let (index, now) = (outlook.index, self.given.clock.now());
-        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let node = places.get(outlook.address.as_str()).map_or("", |place| place.name);
         let Some(transition) = Transition::new(state, index, node, now) else { return false };
         let step = state.repair.entries.get(&index).map_or(0, |item| item.value.step);

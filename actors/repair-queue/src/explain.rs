@@ -8,7 +8,7 @@ use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};
-use crate::round::{Live, View, config, look, places};
+use crate::round::{Live, View, config, look, places_of};
 
 /// What is known beside the store.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ pub fn explain(
     address: Option<&str>,
     now: OffsetDateTime,
 ) -> Vec<Explained> {
-    let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+    let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
     let config = config(state);
     let live = Live { host: true, kubernetes: beside.kubernetes, ..Live::default() };
     let view = View {

@@ -14,7 +14,7 @@ use proptest::{prop_assert, prop_assert_eq, proptest};
 use time::{Duration, OffsetDateTime};
 
 use crate::outlook::{Failure, Next, Obstacle, Outlook};
-use crate::round::{Drain, Health, Live, View, config, look, places};
+use crate::round::{Drain, Health, Live, View, config, look, places_of};
 use crate::testing::{NOW, REPAIR, Store, queued};
 use crate::transition::{self, Transition};
 
@@ -124,7 +124,7 @@ impl World {
         let entries = state.repair.entries.iter();
         self.live.health =
             entries.filter_map(|(index, item)| Some((*index, known(&item.value.address)?))).collect();
-        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(&state);
         look(&View {
             queue: &state.repair,

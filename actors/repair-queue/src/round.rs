@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::cluster::Cluster;
+use madako_messages::cluster::{Cluster, Node};
 use madako_messages::keys;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
 use madako_messages::repair::queue::RepairQueue;
@@ -39,14 +39,27 @@ pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
 /// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
 #[must_use]
 pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
+    places_among(cluster.into_iter().flat_map(|cluster| &cluster.nodes))
+}
+
+fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
     let mut places = Places::new();
-    for node in cluster.into_iter().flat_map(|cluster| &cluster.nodes) {
+    for node in nodes {
         let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
         let place = Place { name, control_plane: node.control_plane };
         let known = places.entry(&node.address).or_insert(place);
         known.control_plane |= node.control_plane;
     }
     places
+}
+
+/// The same of those nodes alone that the queue or a reboot speaks of: of a large cluster few.
+#[must_use]
+pub fn places_of<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> Places<'a> {
+    let entries = queue.entries.values().map(|item| item.value.address.as_str());
+    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting().map(|(node, _)| node)).collect();
+    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
+    places_among(nodes.filter(|node| wanted.contains(node.address.as_str())))
 }
 
 /// What is known of a machine's health.
@@ -202,7 +215,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
         processed.entry(case.entry.address.as_str()).or_insert(case.index);
     }
     let stray = view.queue.kept.keys().find_map(|index| {
-        let record = view.queue.command_of(*index)?;
+        let record = view.queue.repair_of(*index)?;
         cases.iter().all(|case| case.command != Some(record)).then_some(record)
     });
     let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };

@@ -23,7 +23,7 @@ pub fn is_active(entry: &RepairQueueEntry) -> bool {
 fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let processed = queue.entries.iter().filter(|(index, item)| {
-        item.value.status == RepairStatus::Processing || queue.command_of(**index).is_some()
+        item.value.status == RepairStatus::Processing || queue.repair_of(**index).is_some()
     });
     for (_, item) in processed {
         *counts.entry(&item.value.address).or_default() += 1;
@@ -49,7 +49,7 @@ fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BT
     let active = queue
         .entries
         .iter()
-        .filter(|(index, item)| is_active(&item.value) || queue.command_of(**index).is_some());
+        .filter(|(index, item)| is_active(&item.value) || queue.repair_of(**index).is_some());
     let repaired = active.map(|(_, item)| item.value.address.as_str());
     let rebooted = queue.rebooting().map(|(node, _)| node);
     repaired.chain(rebooted).filter(|address| control_plane.contains(address)).collect()

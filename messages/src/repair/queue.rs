@@ -134,16 +134,23 @@ impl RepairQueue {
         Condition::Unchanged { key: keys::repair(index), revision }
     }
 
-    /// The record of the command that runs for an entry, by what is kept beside it and whatever the entry says itself: somebody may have
-    /// written an older state over it, or something that nobody can read.
+    /// The record of the command that runs for an entry, its success command included, by what is kept beside it and whatever the
+    /// entry says itself: somebody may have written an older state over it, or something that nobody can read.
     #[must_use]
     pub fn command_of(&self, index: i64) -> Option<i64> {
-        let kept = &self.kept.get(&index)?.value;
-        let repair = kept.started.as_ref().map(|started| started.record);
-        [repair, kept.finishing]
-            .into_iter()
-            .flatten()
-            .find(|record| self.records.unfinished.contains_key(record))
+        let finishing = self.kept.get(&index).and_then(|item| item.value.finishing);
+        self.repair_of(index).or(finishing.filter(|record| self.runs(*record)))
+    }
+
+    /// The same of the command of a step: the machine is under repair.
+    #[must_use]
+    pub fn repair_of(&self, index: i64) -> Option<i64> {
+        let started = self.kept.get(&index)?.value.started.as_ref()?;
+        Some(started.record).filter(|record| self.runs(*record))
+    }
+
+    fn runs(&self, record: i64) -> bool {
+        self.records.unfinished.contains_key(&record)
     }
 
     /// The condition that nothing more is kept of an entry than this view shows.

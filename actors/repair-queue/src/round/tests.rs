@@ -21,7 +21,7 @@ fn beside(store: &Store) -> Beside {
 
 fn look_with(store: &Store, beside: &Beside) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
     let state = store.state();
-    let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+    let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
     let config = config(&state);
     let outlooks = look(&View {
         queue: &state.repair,
