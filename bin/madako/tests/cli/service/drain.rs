@@ -144,7 +144,8 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     site.files.write("config.yml", settings);
     let file = site.files.write("template.yml", template(&site));
     site.run(&["sabakan", "set-template", &file]).await.calm();
-    let service = site.serve("2s", QUICK).await;
+    // An effect has to end before its permit does, and evictions beside a disruption controller that is at work may take seconds.
+    let service = site.serve("60s", QUICK).await;
     let cluster = site.first_cluster().await;
 
     // One worker is a node, on which all pods run; then a second one has room for others.
