@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --workspace --bench repairs` prints a table. Timed is a decision, on one thread, by the wall clock. It is made of
 //! the look (the index of the cluster's nodes and the look itself) and of the reports: who of the entries' machines stands in
-//! a held rack, what becomes of each report, what of that is news, and what is to be written. All machines are reported, and
-//! half of the racks are held. Together they are what a look costs that has a new state of the store or a new answer; another
+//! a held rack, what becomes of each report, what of that is news, and what is to be written. All machines are reported, or a tenth of
+//! them, and half of the racks are held. Together they are what a look costs that has a new state of the store or a new answer; another
 //! look at the same costs the look alone. Beside it stand the decoding of a state in which one entry changed, which
 //! precedes it, and what is done once for each answer of the registry, with all machines in the observation.
 
@@ -67,17 +67,19 @@ fn machine(number: usize, seconds: f64) -> Machine {
     }
 }
 
-/// Reports of all machines: in every other rack they failed together, in the others hours apart.
-fn reported(machines: usize) -> Vec<Machine> {
+/// Reports of every so many machines, none of which has an entry where that is not all: in every other rack they failed together, in
+/// the others hours apart.
+fn reported(machines: usize, every: usize) -> Vec<Machine> {
     #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
     let ago = |number: usize| {
         if (number / 40).is_multiple_of(2) { 9_000.0 } else { 9_000.0 * (number % 40 + 1) as f64 }
     };
-    (0..machines).map(|number| machine(number, ago(number))).collect()
+    let numbers = (0..machines).filter(|number| every == 1 || number % every == 1);
+    numbers.map(|number| machine(number, ago(number))).collect()
 }
 
 /// What reports cost: once for each answer, and in each look.
-fn reports(store: &mut BTreeMap<String, Entry>, machines: usize) -> (Duration, Duration) {
+fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -> (Duration, Duration) {
     let settings = HoldSettings::default();
     let observed: Vec<Machine> = (0..machines).map(|number| machine(number, 1e6)).collect();
     let hold = Some(&settings);
@@ -90,7 +92,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize) -> (Duration, D
     put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
     let seen = Seen::now();
     let query = Query { url: 1, variables: 0 };
-    let machines = Arc::new(reported(machines));
+    let machines = Arc::new(reported(machines, every));
     let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
     let came = (now(), Some(seen));
     let times = Times::of(&machines, came, hold, &Holds::new(), &none);
@@ -168,9 +170,12 @@ fn timed(mut run: impl FnMut()) -> Duration {
 }
 
 fn main() {
-    println!("| machines | entries | look | reports | together | once an answer | decoding after a change |");
-    println!("|---:|---:|---:|---:|---:|---:|---:|");
-    for (machines, entries) in [(100, 10), (1_000, 100), (10_000, 1_000)] {
+    println!(
+        "| machines | entries | reported | look | reports | together | once an answer | decoding after a change |"
+    );
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for (machines, entries, every) in [(100, 10, 1), (1_000, 100, 1), (10_000, 1_000, 10), (10_000, 1_000, 1)]
+    {
         let mut store = store(machines, entries);
         let state = ClusterState::decode(1, &store, None);
         let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
@@ -196,9 +201,10 @@ fn main() {
             black_box(ClusterState::decode(2, &store, Some(&state)));
         });
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        let (answer, judging) = reports(&mut store, machines);
+        let (answer, judging) = reports(&mut store, machines, every);
         println!(
-            "| {machines} | {entries} | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms |",
+            "| {machines} | {entries} | {} | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms | {:.2} ms |",
+            machines / every,
             millis(looking),
             millis(judging),
             millis(looking + judging),
