@@ -37,8 +37,8 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 PATIENCE_SECONDS = 600
 # Labels that Prometheus gives to what it scrapes.
 SCRAPED = {"job", "instance"}
-# Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: an instance
-# that did once goes on to show what it knew then.
+# Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: one that is being
+# deposed may still show what it knew.
 OWN = re.compile(
     r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|actor_\w+|objects|objects_\w+|http_connections"
     r"|placement_watches|host_commands_running)|cke_leader|process_\w+"

@@ -7,6 +7,7 @@
 //! └─ reign                   while this instance leads
 //!    ├─ sabakan-poller
 //!    ├─ cluster-planner
+//!    ├─ repair-queue
 //!    ├─ metrics-fetcher      where placement is on and this instance decides about it
 //!    └─ app-scheduler
 //! ```

@@ -170,7 +170,7 @@ pub enum Obstacle {
     /// The counter of operation records cannot be read, and nothing is done without a record.
     NoRecords,
     /// What is kept beside the entry cannot be read.
-    Unknown {
+    KeptUnreadable {
         /// Its key.
         key: String,
     },
@@ -222,7 +222,7 @@ impl Obstacle {
             Self::Watching { .. } => 15,
             Self::NoRecords => 16,
             Self::ReportsAwaited { .. } => 17,
-            Self::Unknown { .. } => 18,
+            Self::KeptUnreadable { .. } => 18,
         };
         Self::NAMES[place]
     }
@@ -387,7 +387,7 @@ impl fmt::Display for Obstacle {
                     moment(*until)
                 )
             }
-            Self::Unknown { key } => write!(
+            Self::KeptUnreadable { key } => write!(
                 f,
                 "what is kept of it beside the queue ({key}) cannot be read, so that a command may have been run that nobody knows of: \
                  delete the entry, or that key once you know that none was"

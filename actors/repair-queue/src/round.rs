@@ -289,7 +289,7 @@ impl<'a> View<'a> {
         if self.queue.unreadable.kept.contains_key(&case.index) {
             // A command may have been started that nobody knows of.
             let key = keys::repair_kept(case.index);
-            return (Next::Execute { step: case.entry.step }, Some(Obstacle::Unknown { key }));
+            return (Next::Execute { step: case.entry.step }, Some(Obstacle::KeptUnreadable { key }));
         }
         let operation = match &case.operation {
             Ok(operation) => *operation,

@@ -17,7 +17,7 @@ use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use super::{Announced, FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
-use crate::round::{Drain, later, places, since};
+use crate::round::{Drain, later, places_of, since};
 
 /// The command that runs.
 pub(super) struct Running {
@@ -186,7 +186,7 @@ impl RepairState {
         if draining.is_empty() {
             return;
         }
-        let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
+        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let nodes: BTreeSet<String> = self.drains.values().map(|drain| drain.node.clone()).collect();
         let now = self.given.clock.now();
         for (index, item) in draining {

@@ -487,7 +487,7 @@ fn what_is_kept_and_cannot_be_read_stops_its_entry_alone_and_that_may_be_deleted
     store.text(&keys::repair_kept(0), "garbage");
     let outlooks = look_at(&store);
     assert_eq!(due(&outlooks), [1]);
-    assert_eq!(outlooks[&0].1, Some(Obstacle::Unknown { key: keys::repair_kept(0) }));
+    assert_eq!(outlooks[&0].1, Some(Obstacle::KeptUnreadable { key: keys::repair_kept(0) }));
     store.entry(&RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") });
     assert_eq!(look_at(&store)[&0], (Next::Remove, None));
     let state = store.state();
