@@ -131,9 +131,14 @@ impl ApiServer {
 
     /// Time for a write: no request may begin after the permit ended, however long connecting takes.
     fn begin(&self, permit: &Permit) -> Result<Until, KubernetesError> {
-        permit.check(Instant::now())?;
+        let now = Instant::now();
+        permit.check(now)?;
         let until = Until::after(self.limits.write_deadline);
-        Ok(Until { at: until.at.min(permit.until()), ..until })
+        if until.at <= permit.until() {
+            return Ok(until);
+        }
+        // What is told of a call that takes longer is how long it really had.
+        Ok(Until { at: permit.until(), within: permit.until().saturating_duration_since(now) })
     }
 
     async fn patch_node(
