@@ -63,6 +63,15 @@ def told(url, minutes, dashboard, panel, query):
     }
 
 
+def unanswered(url, error):
+    """Says what a Prometheus answered instead, or that it did not; the exit code for that."""
+    if isinstance(error, urllib.error.HTTPError):
+        print(f"{error.url}: {error}: {error.read().decode(errors='replace')}", file=sys.stderr)
+    else:
+        print(f"{url}: {error}", file=sys.stderr)
+    return 3
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     parser.add_argument("url")
@@ -80,12 +89,8 @@ def main():
             else:
                 how = "nothing" if not answer["series"] else "varies" if answer["varies"] else "constant"
                 print(f"{how:9}{answer['series']:4}  {dashboard}: {panel}" + (f": {query}" if how == "nothing" else ""))
-    except urllib.error.HTTPError as error:
-        print(f"{error.url}: {error}: {error.read().decode(errors='replace')}", file=sys.stderr)
-        return 3
-    except (urllib.error.URLError, OSError) as error:
-        print(f"{given.url}: {error}", file=sys.stderr)
-        return 3
+    except OSError as error:
+        return unanswered(given.url, error)
     return 1 if silent else 0
 
 

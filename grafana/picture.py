@@ -12,13 +12,12 @@ import json
 import re
 import sys
 import time
-import urllib.error
 from html import escape
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from ask import DASHBOARDS, RATE_SECONDS, ask  # noqa: E402
+from ask import DASHBOARDS, RATE_SECONDS, ask, unanswered  # noqa: E402
 
 # Pixels of a column and a row of the grid.
 WIDE, HIGH, GAP = 60, 34, 8
@@ -226,12 +225,8 @@ def main():
             board = json.loads(path.read_text(encoding="utf-8"))
             svg = draw(board, given.url.rstrip("/"), given.job, given.minutes)
             (given.directory / f"{path.stem}.svg").write_text(svg, encoding="utf-8")
-    except urllib.error.HTTPError as error:
-        print(f"{error.url}: {error}: {error.read().decode(errors='replace')}", file=sys.stderr)
-        return 3
-    except (urllib.error.URLError, OSError) as error:
-        print(f"{given.url}: {error}", file=sys.stderr)
-        return 3
+    except OSError as error:
+        return unanswered(given.url, error)
     return 0
 
 
