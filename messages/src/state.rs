@@ -188,12 +188,18 @@ impl ClusterState {
     #[must_use]
     pub fn reports_query(&self) -> Option<Query> {
         // Who is reported still says when a rack has recovered, whatever is added.
-        let wanted = !self.auto_repair_disabled || self.holds.values().any(|hold| hold.value.is_held());
+        let held = || self.holds.values().any(|hold| hold.value.is_held());
+        let wanted = !self.auto_repair_disabled || held() || self.unreadable_holds().next().is_some();
         let url = self.url.as_ref().filter(|_| wanted)?;
         let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
         // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
         let usable = variables == 0 || self.auto_repair_variables.is_some();
         usable.then_some(Query { url: url.revision, variables })
+    }
+
+    /// Racks of which something is kept that cannot be read: it may be that they are held.
+    pub fn unreadable_holds(&self) -> impl Iterator<Item = &str> {
+        self.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS))
     }
 
     /// The condition that a key is as this view shows it.

@@ -49,6 +49,7 @@ use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::work::{Draining, Running};
 use crate::outlook::{Next, Obstacle, Outlook};
+use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
 
@@ -120,8 +121,8 @@ pub struct RepairState {
     began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
-    /// Racks that are held, by the address of each machine that stands in one.
-    held: BTreeMap<String, String>,
+    /// What holds entries back because a rack is held.
+    held: HeldBack,
     /// Revision of the last commit: an older state is not decided on.
     committed: i64,
     /// Revision of the state that a refused transaction was decided on: it is not decided on again.
@@ -228,7 +229,7 @@ impl Actor for Repair {
             myself,
             state: None,
             requests: Requests::default(),
-            held: BTreeMap::new(),
+            held: HeldBack::default(),
             committed: 0,
             refused: None,
             shunned: BTreeSet::new(),

@@ -23,6 +23,7 @@ use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
+use crate::racks::HeldBack;
 
 /// A node of the cluster, as far as repairs need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +126,8 @@ pub struct View<'a> {
     pub places: &'a Places<'a>,
     /// How machines are repaired, or what stands in the way of knowing.
     pub config: Result<&'a RepairConfig, &'a Obstacle>,
-    /// Racks that are held, by the address of each entry's machine that stands in one.
-    pub held: &'a BTreeMap<String, String>,
+    /// What holds entries back because a rack is held.
+    pub held: &'a HeldBack,
     /// What only the leader knows.
     pub live: &'a Live,
     /// The time.
@@ -230,7 +231,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
 impl<'a> View<'a> {
     /// What needs no turn: removals, what ended, and what somebody wrote an older state over.
     fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Next, Option<Obstacle>)> {
-        let runs = self.queue.command_of(index).map(|record| Obstacle::CommandRuns { record });
+        let runs = self.command_runs(index);
         if entry.deleted {
             let records = self.queue.records.next.is_none().then_some(Obstacle::NoRecords);
             return Some((Next::Remove, runs.or(records)));
@@ -239,6 +240,14 @@ impl<'a> View<'a> {
             return Some((Next::Nothing, None));
         }
         self.queue.kept_of(index)?.behind(entry).map(|_| (Next::Restore, runs))
+    }
+
+    /// The command that runs for an entry.
+    fn command_runs(&self, index: i64) -> Option<Obstacle> {
+        if let Some(record) = self.queue.repair_of(index) {
+            return Some(Obstacle::CommandRuns { record });
+        }
+        self.queue.command_of(index).map(|record| Obstacle::SuccessCommandRuns { record })
     }
 
     fn case(&self, index: i64, entry: &'a RepairQueueEntry) -> Case<'a> {
@@ -282,9 +291,12 @@ impl<'a> View<'a> {
             Stage::GoesOn => taken.occupy(case),
             Stage::Waits | Stage::Queued => {}
         }
-        if let Some(record) = case.command {
-            let next = Next::Execute { step: case.entry.step };
-            return (next, Some(Obstacle::CommandRuns { record }));
+        if let Some(runs) = self.command_runs(case.index) {
+            let next = match runs {
+                Obstacle::SuccessCommandRuns { .. } => Next::Succeed { command: true },
+                _ => Next::Execute { step: case.entry.step },
+            };
+            return (next, Some(runs));
         }
         if self.queue.unreadable.kept.contains_key(&case.index) {
             // A command may have been started that nobody knows of.
@@ -341,7 +353,7 @@ impl<'a> View<'a> {
         if self.queue.disabled {
             return abandon(Abandoned::Disabled);
         }
-        if let Some(rack) = self.held.get(&case.entry.address) {
+        if let Some(rack) = self.held.racks.get(&case.entry.address) {
             return abandon(Abandoned::Held { rack: rack.clone() });
         }
         match rival {
@@ -357,22 +369,27 @@ impl<'a> View<'a> {
             return (Next::Fail(Failure::NoStepLeft { step }), unasked.or_else(|| self.reports_awaited()));
         }
         let next = Next::Execute { step };
+        let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
+        let until = later(since(case.entry), limit);
         // A machine that left the cluster has nothing to drain.
-        if case.place.is_none() {
+        let is_drained = case.place.is_none()
+            || (self.live.kubernetes && self.live.drains.get(&case.index) == Some(&Drain::Done));
+        // The node is not kept empty for as long as the registry stays away.
+        if is_drained && until < self.now && self.held.unplaced.contains(&case.entry.address) {
+            return abandon(Abandoned::Timeout { waits: Some(Obstacle::RackUnknown.to_string()) });
+        }
+        if is_drained {
             return self.drained(case, operation, step);
         }
         if !self.live.kubernetes {
             return abandon(Abandoned::Impossible { why: Obstacle::NoKubernetes.to_string() });
         }
-        let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
-        let until = later(since(case.entry), limit);
         let (until, waits) = match self.live.drains.get(&case.index) {
-            Some(Drain::Done) => return self.drained(case, operation, step),
             Some(Drain::Failed { why }) => return abandon(Abandoned::Impossible { why: why.clone() }),
             Some(Drain::Unseen { until: looked }) => (until.max(*looked), None),
             Some(Drain::Undone { until: again, waits }) => (until.max(*again), Some(waits.clone())),
             Some(Drain::Runs { waits }) => (until, waits.clone()),
-            None => (until, None),
+            Some(Drain::Done) | None => (until, None),
         };
         if until < self.now {
             return abandon(Abandoned::Timeout { waits });
@@ -486,8 +503,12 @@ impl<'a> View<'a> {
     }
 
     fn held_by(&self, case: &Case<'_>) -> Option<Obstacle> {
-        let rack = self.held.get(&case.entry.address)?;
-        Some(Obstacle::Held { rack: rack.clone() })
+        if self.held.unplaced.contains(&case.entry.address) {
+            return Some(Obstacle::RackUnknown);
+        }
+        let rack = self.held.racks.get(&case.entry.address)?.clone();
+        let unreadable = self.held.unreadable.contains(&rack);
+        Some(if unreadable { Obstacle::HoldUnreadable { rack } } else { Obstacle::Held { rack } })
     }
 
     fn kept_back(&self, case: &Case<'_>) -> Option<Obstacle> {
@@ -563,8 +584,8 @@ fn without_operation(case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obst
 
 /// Whether no time mends it, so that others may have the entry's slot.
 fn frees_slot(obstacle: &Obstacle) -> bool {
-    use Obstacle::{Disabled, Held, NoHost, NoKubernetes};
-    matches!(obstacle, Disabled | Held { .. } | NoKubernetes | NoHost)
+    use Obstacle::{Disabled, Held, HoldUnreadable, NoHost, NoKubernetes, RackUnknown};
+    matches!(obstacle, Disabled | Held { .. } | HoldUnreadable { .. } | RackUnknown | NoKubernetes | NoHost)
 }
 
 /// A time after another; the end of time when there is none.

@@ -147,6 +147,8 @@ pub(super) struct KubeState {
     pub(super) down: Option<KubernetesError>,
     /// How long each answer takes.
     pub(super) takes: Duration,
+    /// How the next effects fail, each when its permit has ended.
+    pub(super) cut: VecDeque<KubernetesError>,
     pub(super) calls: Vec<String>,
 }
 
@@ -171,6 +173,24 @@ impl FakeKubernetes {
     }
 }
 
+impl FakeKubernetes {
+    /// As [`Self::ask`], for what needs a permit.
+    async fn act(
+        &self,
+        permit: &Permit,
+        call: String,
+    ) -> Result<std::sync::MutexGuard<'_, KubeState>, KubernetesError> {
+        permit.check(Instant::now())?;
+        let cut = self.0.lock().unwrap().cut.pop_front();
+        if let Some(error) = cut {
+            self.0.lock().unwrap().calls.push(format!("cut {call}"));
+            tokio::time::sleep_until(permit.until()).await;
+            return Err(error);
+        }
+        self.ask(call).await
+    }
+}
+
 #[async_trait]
 impl Kubernetes for FakeKubernetes {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
@@ -186,8 +206,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        let mut state = self.ask(format!("cordon {node}")).await?;
+        let mut state = self.act(permit, format!("cordon {node}")).await?;
         let known = state.nodes.entry(node.to_owned()).or_default();
         node.clone_into(&mut known.name);
         let node = known;
@@ -197,8 +216,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        let mut state = self.ask(format!("uncordon {node}")).await?;
+        let mut state = self.act(permit, format!("uncordon {node}")).await?;
         let node = state.nodes.entry(node.to_owned()).or_default();
         node.unschedulable = false;
         node.annotations.clear();
@@ -206,9 +224,8 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
-        permit.check(Instant::now())?;
         let what = if dry_run { "try" } else { "evict" };
-        let mut state = self.ask(format!("{what} {pod}")).await?;
+        let mut state = self.act(permit, format!("{what} {pod}")).await?;
         if state.budget.contains(&pod.name) {
             return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
         }
@@ -223,8 +240,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        self.ask(format!("delete {pod}")).await?.end(pod);
+        self.act(permit, format!("delete {pod}")).await?.end(pod);
         Ok(())
     }
 }
