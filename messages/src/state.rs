@@ -62,7 +62,7 @@ pub struct ClusterState {
     /// Variables of the query for machines that should be repaired, when some are stored and valid.
     pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
     /// What is kept of racks in which repairs are held back, by the value of their label.
-    pub holds: BTreeMap<String, Revised<Hold>>,
+    pub holds: BTreeMap<String, Revised<Arc<Hold>>>,
     /// The removal guard, when it holds something.
     pub guard: Option<Revised<GuardState>>,
     /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
@@ -154,7 +154,7 @@ impl ClusterState {
         for key in below(entries, keys::REPAIR_HOLDS) {
             if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
                 let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
-                state.holds.insert(rack, Revised { value, revision });
+                state.holds.insert(rack, Revised { value: Arc::new(value), revision });
             }
         }
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)

@@ -16,34 +16,44 @@ const NODE_LABELS: &str = "sabakan.cke.cybozu.com/";
 /// The addresses of machines by rack. It is made once of an answer of the registry, as that has every machine of a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Racks {
-    racks: BTreeMap<String, Vec<String>>,
-    /// Addresses of machines that stand in none.
-    none: Vec<String>,
+    names: Vec<String>,
+    /// The rack of each address, if its machine stands in one; sorted, so that few addresses are found among many.
+    numbers: Vec<(u32, Option<usize>)>,
+    /// The same of what is no address.
+    texts: BTreeMap<String, Vec<Option<usize>>>,
 }
 
 impl Racks {
     /// The racks of these machines, told apart by a label. Machines without the label stand in none.
     #[must_use]
     pub fn of(machines: &[Machine], label: &Label) -> Self {
-        let mut racks = Self::default();
-        for machine in machines {
-            let addresses = machine.spec.ipv4.iter().cloned();
-            let Some(rack) = label.value(machine) else {
-                racks.none.extend(addresses);
-                continue;
-            };
-            match racks.racks.get_mut(&*rack) {
-                Some(known) => known.extend(addresses),
-                None => {
-                    racks.racks.insert(rack.into_owned(), addresses.collect());
+        let groups = Groups::of(machines, label);
+        let mut racks = Self {
+            names: groups.racks.into_iter().map(|(name, _)| name.into_owned()).collect(),
+            ..Self::default()
+        };
+        for (machine, rack) in machines.iter().zip(groups.of) {
+            for address in &machine.spec.ipv4 {
+                match ipv4(address) {
+                    Some(number) => racks.numbers.push((number, rack)),
+                    None => racks.texts.entry(address.clone()).or_default().push(rack),
                 }
             }
         }
+        racks.numbers.sort_unstable();
         racks
     }
 
-    fn addresses(&self) -> impl Iterator<Item = &String> {
-        self.racks.values().flatten().chain(&self.none)
+    /// The racks of the machines that have an address; an item is `None` where one stands in none.
+    fn racks_of(&self, address: Key<'_>) -> impl Iterator<Item = Option<usize>> {
+        let (number, text) = match address {
+            Key::V4(number) => (Some(number), None),
+            Key::Text(text) => (None, self.texts.get(text)),
+        };
+        let first = number
+            .map_or(self.numbers.len(), |number| self.numbers.partition_point(|(known, _)| *known < number));
+        let numbers = self.numbers[first..].iter().take_while(move |(known, _)| Some(*known) == number);
+        numbers.map(|(_, rack)| *rack).chain(text.into_iter().flatten().copied())
     }
 }
 
@@ -96,6 +106,7 @@ pub(crate) fn ipv4(address: &str) -> Option<u32> {
 }
 
 /// Reports told apart by rack.
+#[derive(Default)]
 pub(crate) struct Groups<'a> {
     /// Each rack with the places of its reports.
     pub(crate) racks: Vec<(Cow<'a, str>, Vec<usize>)>,
@@ -172,11 +183,12 @@ pub fn held_back<'a>(
     let mut asked = Asked::new(asked);
     for (rack, hold) in &racks {
         let events = hold.iter().flat_map(|hold| &hold.events);
-        let holding = events.flat_map(|event| &event.machines).map(|machine| &machine.address);
-        let known = [answers.reported, answers.observed].into_iter().flatten();
-        for address in holding.chain(known.filter_map(|answer| answer.racks.get(*rack)).flatten()) {
-            asked.stands(address, Stands::Held(rack));
+        for machine in events.flat_map(|event| &event.machines) {
+            asked.stands(&machine.address, Stands::Held(rack));
         }
+    }
+    for answer in [answers.reported, answers.observed].into_iter().flatten() {
+        asked.stand(answer, &racks);
     }
     let label = match &settings.label {
         Label::Rack => NODE_RACK.to_owned(),
@@ -191,9 +203,8 @@ pub fn held_back<'a>(
         }
     }
     if answers.observed.is_none() {
-        let released = ours().flat_map(|(_, hold)| &hold.released).map(|report| &report.address);
-        for address in released.chain(answers.reported.into_iter().flat_map(Racks::addresses)) {
-            asked.stands(address, Stands::Elsewhere);
+        for report in ours().flat_map(|(_, hold)| &hold.released) {
+            asked.stands(&report.address, Stands::Elsewhere);
         }
     }
     let mut held = HeldBack {
@@ -227,6 +238,18 @@ impl<'a> Asked<'a> {
         Self(asked)
     }
 
+    /// Looks them up in an answer.
+    fn stand(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
+        let held = |name: &String| held.get_key_value(name.as_str()).map(|(rack, _)| *rack);
+        let held: Vec<Option<&'a str>> = answer.names.iter().map(held).collect();
+        for (key, _, known) in &mut self.0 {
+            for rack in answer.racks_of(*key) {
+                let stands = rack.and_then(|rack| held[rack]).map_or(Stands::Elsewhere, Stands::Held);
+                *known = stands.max(*known);
+            }
+        }
+    }
+
     /// One who stands in a held rack by one source is held, whatever another says.
     fn stands(&mut self, address: &str, stands: Stands<'a>) {
         let key = Key::from(address);
@@ -256,7 +279,7 @@ mod tests {
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Holds::new(), now());
         let stored = || KeptRacks {
-            holds: holds.iter().map(|(rack, hold)| (rack.as_str(), hold)).collect(),
+            holds: holds.iter().map(|(rack, hold)| (rack.as_str(), &**hold)).collect(),
             ..KeptRacks::default()
         };
         let node = |address: &str, rack: Option<&str>| Node {
@@ -308,7 +331,7 @@ mod tests {
             &Holds::new(),
             now(),
         );
-        released.get_mut("4").unwrap().release();
+        std::sync::Arc::make_mut(released.get_mut("4").unwrap()).release();
         let kept = KeptRacks { holds: vec![("4", &released["4"])], unreadable: vec!["3"] };
         let reported = Racks::of(&[machine(9, 3, 9.0)], &settings.label);
         let answers = Answers { reported: Some(&reported), observed: None };

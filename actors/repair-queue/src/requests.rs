@@ -11,6 +11,7 @@
 
 pub mod removals;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::cluster::Node;
@@ -127,14 +128,14 @@ pub fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
 /// What is kept of racks.
 #[must_use]
 pub fn kept_racks(state: &ClusterState) -> KeptRacks<'_> {
-    let holds = state.holds.iter().map(|(rack, hold)| (rack.as_str(), &hold.value));
+    let holds = state.holds.iter().map(|(rack, hold)| (rack.as_str(), &*hold.value));
     KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() }
 }
 
 /// What is kept of racks, to be gone on with.
 #[must_use]
 pub fn kept(state: &ClusterState) -> Holds {
-    state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect()
+    state.holds.iter().map(|(rack, hold)| (rack.clone(), Arc::clone(&hold.value))).collect()
 }
 
 /// What is to be written of a decision next; `None`: nothing.
@@ -147,7 +148,8 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
         let mut writes = Vec::new();
         for (rack, hold) in racks.into_iter().take(MOST) {
             conditions.push(state.unchanged(&keys::repair_hold(rack)));
-            writes.push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.cloned() });
+            writes
+                .push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.map(|hold| Hold::clone(hold)) });
         }
         return Some(RepairChange { what: "repair-hold", conditions, writes });
     }
@@ -167,7 +169,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
 #[must_use]
 pub fn racks_held(state: &ClusterState, hold: Option<&HoldSettings>) -> usize {
     let Some(settings) = hold else { return 0 };
-    let held = |hold: &&Revised<Hold>| hold.value.is_held() && hold.value.label == settings.label;
+    let held = |hold: &&Revised<Arc<Hold>>| hold.value.is_held() && hold.value.label == settings.label;
     state.holds.values().filter(held).count() + state.unreadable_holds().count()
 }
 

@@ -214,7 +214,7 @@ fn what_is_to_be_written_is_what_differs() {
     let changed = decision.changed_holds(&nothing);
     assert_eq!(changed.into_iter().collect::<Vec<_>>(), [("3", decision.holds.get("3"))]);
     assert!(decision.changed_holds(&decision.holds).is_empty());
-    let kept = Holds::from([("9".to_owned(), Hold::default())]);
+    let kept = Holds::from([("9".to_owned(), Arc::new(Hold::default()))]);
     assert_eq!(Decision::default().changed_holds(&kept).into_iter().collect::<Vec<_>>(), [("9", None)]);
 }
 

@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_messages::invariants::Violation;
+use madako_messages::invariants::repair::check_repair_change;
 use madako_messages::kubernetes::{
     ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase,
 };
@@ -63,6 +65,8 @@ pub(super) struct HostState {
     /// Commands, checks aside, that run now, and how many did so at once at most.
     pub(super) running: usize,
     pub(super) at_once: usize,
+    /// Is told of each command, checks aside, when it starts.
+    pub(super) watch: Option<Box<dyn FnMut(&str) + Send>>,
 }
 
 #[derive(Default)]
@@ -94,6 +98,9 @@ impl Host for FakeHost {
         let does = self.0.lock().unwrap().does.get(&program).cloned().unwrap_or(Does::Exits(0));
         let _runs = (program != "check").then(|| {
             let mut state = self.0.lock().unwrap();
+            if let Some(watch) = &mut state.watch {
+                watch(&program);
+            }
             state.ran.push(command.words.clone());
             state.running += 1;
             state.at_once = state.at_once.max(state.running);
@@ -297,11 +304,35 @@ pub(super) struct Gate {
     pub(super) lost: Vec<RepairChange>,
     /// Commits after which the repair queue is killed; `None`: never.
     pub(super) fuse: Option<usize>,
+    /// Each state that was published, until somebody takes them.
+    pub(super) published: Vec<Arc<ClusterState>>,
+    /// Invariants that changes would have broken which were brought here.
+    pub(super) broken: Vec<String>,
 }
 
 impl Gate {
     fn publish(&mut self) {
-        self.state.publish(self.store.state());
+        let state = self.store.state();
+        self.published.push(Arc::clone(&state));
+        self.state.publish(state);
+    }
+
+    /// What failed and was not written is written now, if it may be still.
+    pub(super) fn land(&mut self) {
+        for change in std::mem::take(&mut self.lost) {
+            if self.store.holds(&change.conditions) {
+                let writes = change.stored(&self.store.state().repair).unwrap();
+                self.change(|store| store.write(&writes));
+            }
+        }
+    }
+
+    /// The invariants that a change breaks.
+    fn judge(&self, change: &RepairChange) -> Vec<Violation> {
+        let state = self.store.state();
+        let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
+        let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_repair_queue_entries);
+        check_repair_change(change, &state.repair, cluster, maximum)
     }
 
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Store)) {
@@ -310,6 +341,9 @@ impl Gate {
     }
 
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
+        if self.store.holds(&change.conditions) {
+            self.broken.extend(self.judge(change).iter().map(|broken| format!("{broken:?}: {change:?}")));
+        }
         let failure = self.fails.pop_front();
         if let Some((false, error)) = failure {
             self.lost.push(change.clone());
@@ -395,6 +429,8 @@ impl World {
             fails: VecDeque::new(),
             lost: vec![],
             fuse: None,
+            published: vec![],
+            broken: vec![],
         };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();

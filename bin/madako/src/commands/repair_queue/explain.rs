@@ -73,7 +73,7 @@ pub(super) async fn run(
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
-    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), hold));
+    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), &**hold));
     let kept = KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() };
     let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
     let beside = Beside {
@@ -90,7 +90,7 @@ fn held(kept: &KeptRacks<'_>) -> Vec<Held> {
         rack: (*rack).to_owned(),
         label: hold.label.to_string(),
         since: hold.since().map(|since| super::moment(Some(since))),
-        machines: hold.machines().into_keys().map(str::to_owned).collect(),
+        machines: hold.serials(),
         unreadable: false,
     });
     let unreadable = kept.unreadable.iter().map(|rack| Held {
