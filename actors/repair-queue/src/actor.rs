@@ -351,7 +351,7 @@ impl RepairState {
         {
             self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
         }
-        self.start_checks(&state);
+        self.start_checks(&state, &outlooks);
         self.start_drains(&state);
         let wake = outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()?.until()).min();
         // The wall clock may be set: it is asked again at least once a round.

@@ -3,7 +3,8 @@
 //!
 //! Each limiter looks at one report, but for the last: if the entries that exist and the reports that every other
 //! limiter lets through are more than `maximum-repair-queue-entries`, none of these is added. Reports that are held
-//! or wait do not count there.
+//! or wait for a time to pass do not count there. Those that wait for the registry's next answer alone
+//! ([`Reason::JustRemoved`]) do: they may be let through with it, and the maximum is there for an hour in which many fail.
 //!
 //! # Guarantees
 //! Every report is either added or refused, both in the order of the reports; a refusal carries the first reason that
@@ -146,6 +147,11 @@ struct Said {
 }
 
 impl Said {
+    /// Whether the report counts towards the maximum.
+    fn counts(&self) -> bool {
+        self.beside.is_empty() && matches!(self.first, None | Some(Reason::JustRemoved))
+    }
+
     fn add(&mut self, reason: Reason) {
         if self.first.is_none() {
             self.first = Some(reason);
@@ -178,7 +184,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
             said
         })
         .collect();
-    let passed = judged.iter().filter(|said| said.first.is_none()).count();
+    let passed = judged.iter().filter(|said| said.counts()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed).is_ok_and(|sum| sum > maximum);

@@ -90,8 +90,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => (0..3_u8).prop_map(Happening::Release),
         1 => (machine(), any::<bool>()).prop_map(|(machine, is)| Happening::Reboot(machine, is)),
         2 => (any::<bool>(), 0..6_u8).prop_map(|(repairs, how)| Happening::Does(repairs, how)),
-        5 => (0..3_u8).prop_map(Happening::Fails),
-        1 => Just(Happening::Lands),
+        7 => (0..3_u8).prop_map(Happening::Fails),
+        4 => Just(Happening::Lands),
         3 => Just(Happening::Dies),
         1 => (0..3_u8).prop_map(Happening::Kubernetes),
     ]
@@ -165,6 +165,8 @@ impl Site {
             let state = gate.lock().unwrap().store.state();
             watched.lock().unwrap().start(program, &state);
         }));
+        // Leaders end while one runs.
+        world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(15)));
         world.begin().await;
         let last = world.gate.lock().unwrap().store.state();
         Self {

@@ -341,8 +341,10 @@ impl Gate {
     }
 
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
-        if self.store.holds(&change.conditions) {
-            self.broken.extend(self.judge(change).iter().map(|broken| format!("{broken:?}: {change:?}")));
+        let violations = self.judge(change);
+        if self.store.holds(&change.conditions) && !violations.is_empty() {
+            self.broken.extend(violations.iter().map(|broken| format!("{broken:?}: {change:?}")));
+            return Err(CommitError::Invariant { violations });
         }
         let failure = self.fails.pop_front();
         if let Some((false, error)) = failure {
