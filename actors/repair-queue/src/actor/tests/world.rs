@@ -50,6 +50,9 @@ pub(super) enum Does {
     NotBegin,
 }
 
+/// Is told the program of each command.
+type Watch = Box<dyn FnMut(&str) + Send>;
+
 #[derive(Default)]
 pub(super) struct HostState {
     /// Words of everything that was run, checks aside.
@@ -66,7 +69,7 @@ pub(super) struct HostState {
     pub(super) running: usize,
     pub(super) at_once: usize,
     /// Is told of each command, checks aside, when it starts.
-    pub(super) watch: Option<Box<dyn FnMut(&str) + Send>>,
+    pub(super) watch: Option<Watch>,
 }
 
 #[derive(Default)]
