@@ -11,10 +11,11 @@
 //! free again. Its machine, and its place as the one control plane node, it keeps: the machine is in the middle of a repair,
 //! and its node stays cordoned. Nothing is written for that, as the entry says all of it already.
 
+mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::cluster::{Cluster, Node};
 use madako_messages::keys;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
 use madako_messages::repair::queue::RepairQueue;
@@ -22,46 +23,9 @@ use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
+pub use self::places::{Place, Places, places, places_of};
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
-
-/// A node of the cluster, as far as repairs need it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
-    /// Name of its Kubernetes node.
-    pub name: &'a str,
-    /// Whether it is a control plane node.
-    pub control_plane: bool,
-}
-
-/// The nodes of the cluster by address.
-pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
-
-/// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
-#[must_use]
-pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
-    places_among(cluster.into_iter().flat_map(|cluster| &cluster.nodes))
-}
-
-fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
-    let mut places = Places::new();
-    for node in nodes {
-        let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
-        let place = Place { name, control_plane: node.control_plane };
-        let known = places.entry(&node.address).or_insert(place);
-        known.control_plane |= node.control_plane;
-    }
-    places
-}
-
-/// The same of those nodes alone that the queue or a reboot speaks of: of a large cluster few.
-#[must_use]
-pub fn places_of<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> Places<'a> {
-    let entries = queue.entries.values().map(|item| item.value.address.as_str());
-    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting().map(|(node, _)| node)).collect();
-    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
-    places_among(nodes.filter(|node| wanted.contains(node.address.as_str())))
-}
 
 /// What is known of a machine's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
