@@ -62,7 +62,7 @@ pub struct ClusterState {
     /// Variables of the query for machines that should be repaired, when some are stored and valid.
     pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
     /// What is kept of racks in which repairs are held back, by the value of their label.
-    pub holds: BTreeMap<String, Revised<Hold>>,
+    pub holds: BTreeMap<String, Revised<Arc<Hold>>>,
     /// The removal guard, when it holds something.
     pub guard: Option<Revised<GuardState>>,
     /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
@@ -154,7 +154,7 @@ impl ClusterState {
         for key in below(entries, keys::REPAIR_HOLDS) {
             if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
                 let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
-                state.holds.insert(rack, Revised { value, revision });
+                state.holds.insert(rack, Revised { value: Arc::new(value), revision });
             }
         }
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
@@ -188,12 +188,18 @@ impl ClusterState {
     #[must_use]
     pub fn reports_query(&self) -> Option<Query> {
         // Who is reported still says when a rack has recovered, whatever is added.
-        let wanted = !self.auto_repair_disabled || self.holds.values().any(|hold| hold.value.is_held());
+        let held = || self.holds.values().any(|hold| hold.value.is_held());
+        let wanted = !self.auto_repair_disabled || held() || self.unreadable_holds().next().is_some();
         let url = self.url.as_ref().filter(|_| wanted)?;
         let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
         // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
         let usable = variables == 0 || self.auto_repair_variables.is_some();
         usable.then_some(Query { url: url.revision, variables })
+    }
+
+    /// Racks of which something is kept that cannot be read: it may be that they are held.
+    pub fn unreadable_holds(&self) -> impl Iterator<Item = &str> {
+        self.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS))
     }
 
     /// The condition that a key is as this view shows it.

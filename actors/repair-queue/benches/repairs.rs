@@ -29,8 +29,8 @@ use madako_repair_queue::hold::holds_after;
 use madako_repair_queue::hold::times::Times;
 use madako_repair_queue::limiter::Removed;
 use madako_repair_queue::news::Told;
-use madako_repair_queue::racks::{Racks, held_addresses};
-use madako_repair_queue::requests::{asked_about, change, decide, holds, nodes};
+use madako_repair_queue::racks::{Answers, HeldBack, Racks, held_back};
+use madako_repair_queue::requests::{asked_about, change, decide, kept_racks, nodes};
 use madako_repair_queue::round::{Health, Live, View, config, look, places_of};
 use time::OffsetDateTime;
 
@@ -97,7 +97,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     let came = (now(), Some(seen));
     let times = Times::of(&machines, came, hold, &Holds::new(), &none);
     for (rack, held) in holds_after(&machines, &times, hold, &Holds::new(), now()) {
-        put(&keys::repair_hold(&rack), serde_json::to_vec(&held).expect("it is JSON"));
+        put(&keys::repair_hold(&rack), serde_json::to_vec(&*held).expect("it is JSON"));
     }
     let state = ClusterState::decode(1, store, None);
     let answer = timed(|| {
@@ -106,12 +106,12 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
         black_box(Racks::of(&observed, &settings.label));
     });
     let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
+    let answers = Answers { reported: Some(&racks[0]), observed: Some(&racks[1]) };
     let removed = Removed::default();
     let mut told = Told::default();
     let judging = timed(|| {
-        let held =
-            held_addresses(asked_about(&state), holds(&state), &[&racks[0], &racks[1]], nodes(&state), hold);
-        assert!(black_box(held).len() >= state.repair.entries.len() / 3);
+        let held = held_back(asked_about(&state), &kept_racks(&state), answers, nodes(&state), hold);
+        assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
         let decision = decide(&state, &reports, (&times, &removed), hold, (Duration::from_secs(60), seen))
             .expect("the reports are good");
         assert!(!decision.refused.is_empty());
@@ -180,7 +180,7 @@ fn main() {
         let state = ClusterState::decode(1, &store, None);
         let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
         let live = Live { health, host: true, kubernetes: true, ..Live::default() };
-        let held = BTreeMap::new();
+        let held = HeldBack::default();
         let looking = timed(|| {
             let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
             let config = config(&state);

@@ -50,6 +50,7 @@ use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::work::{Draining, Running};
 use crate::outlook::{Next, Obstacle, Outlook};
+use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
 
@@ -121,8 +122,8 @@ pub struct RepairState {
     began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
-    /// Racks that are held, by the address of each machine that stands in one.
-    held: BTreeMap<String, String>,
+    /// What holds entries back because a rack is held.
+    held: HeldBack,
     /// Revision of the last commit: an older state is not decided on.
     committed: i64,
     /// Revision of the state that a refused transaction was decided on: it is not decided on again.
@@ -229,7 +230,7 @@ impl Actor for Repair {
             myself,
             state: None,
             requests: Requests::default(),
-            held: BTreeMap::new(),
+            held: HeldBack::default(),
             committed: 0,
             refused: None,
             shunned: BTreeSet::new(),
@@ -351,7 +352,7 @@ impl RepairState {
         {
             self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
         }
-        self.start_checks(&state);
+        self.start_checks(&state, &outlooks);
         self.start_drains(&state);
         let wake = outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()?.until()).min();
         // The wall clock may be set: it is asked again at least once a round.

@@ -2,19 +2,18 @@
 
 pub mod reports;
 
-use std::collections::BTreeMap;
-
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};
+use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 
 /// What is known beside the store.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
-    /// Racks that are held, by the address of each entry's machine that stands in one.
-    pub held: BTreeMap<String, String>,
+    /// What holds entries back because a rack is held.
+    pub held: HeldBack,
     /// Whether the service reaches Kubernetes, as its configuration says.
     pub kubernetes: bool,
 }

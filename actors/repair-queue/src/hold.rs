@@ -24,6 +24,7 @@ pub mod times;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::machine::Machine;
@@ -31,8 +32,8 @@ use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, H
 use madako_messages::state::Revised;
 use time::OffsetDateTime;
 
-use self::times::{Times, changed_at, is_same};
-use crate::racks::Groups;
+use self::times::{Times, is_same};
+use crate::indexed::{Indexed, Stamp, Who, who};
 
 /// Events that are kept of one rack. One is usual, and a rack has some forty machines; beyond, they are told apart no more.
 const MAX_EVENTS: usize = 16;
@@ -52,27 +53,27 @@ const MAX_ABSENT: usize = 1_024;
 /// What is kept of racks, wherever it is.
 pub trait KnownHolds: fmt::Debug {
     /// What is kept of a rack.
-    fn hold(&self, rack: &str) -> Option<&Hold>;
+    fn hold(&self, rack: &str) -> Option<&Arc<Hold>>;
     /// What is kept of each rack.
-    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_>;
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Arc<Hold>)> + '_>;
 }
 
 impl KnownHolds for Holds {
-    fn hold(&self, rack: &str) -> Option<&Hold> {
+    fn hold(&self, rack: &str) -> Option<&Arc<Hold>> {
         self.get(rack)
     }
 
-    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_> {
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Arc<Hold>)> + '_> {
         Box::new(self.iter().map(|(rack, hold)| (rack.as_str(), hold)))
     }
 }
 
-impl KnownHolds for BTreeMap<String, Revised<Hold>> {
-    fn hold(&self, rack: &str) -> Option<&Hold> {
+impl KnownHolds for BTreeMap<String, Revised<Arc<Hold>>> {
+    fn hold(&self, rack: &str) -> Option<&Arc<Hold>> {
         self.get(rack).map(|hold| &hold.value)
     }
 
-    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Hold)> + '_> {
+    fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Arc<Hold>)> + '_> {
         Box::new(self.iter().map(|(rack, hold)| (rack.as_str(), &hold.value)))
     }
 }
@@ -88,33 +89,36 @@ pub fn holds_after(
     at: OffsetDateTime,
 ) -> Holds {
     let Some(settings) = settings else { return Holds::new() };
-    holds_of(reports, &Groups::of(reports, &settings.label), times, settings, kept, at)
+    let indexed = times.indexed(reports, Some(&settings.label), at);
+    holds_of(reports, &indexed, settings, kept, at)
 }
 
-/// The same of reports that are told apart by rack already.
+/// The same of reports that were looked through already.
 pub(crate) fn holds_of(
     reports: &[Machine],
-    groups: &Groups<'_>,
-    times: &Times,
+    indexed: &Indexed,
     settings: &HoldSettings,
     kept: &dyn KnownHolds,
     at: OffsetDateTime,
 ) -> Holds {
     let kept_of = |rack: &str| kept.hold(rack).filter(|kept| kept.label == settings.label);
     let mut after = Holds::new();
-    for (rack, places) in &groups.racks {
-        let machines = || places.iter().map(|place| (*place, &reports[*place]));
-        let kept = kept_of(rack);
-        if kept.is_none() && places.len() < settings.count {
+    for rack in &indexed.racks {
+        let kept = kept_of(&rack.name);
+        if kept.is_none() && rack.reports.len() < settings.count {
             continue;
         }
-        if let Some(hold) = rack_after(&reported(machines(), times, at), settings, kept, at) {
-            after.insert(rack.clone().into_owned(), hold);
-        }
+        let reported: Vec<Report<'_>> = rack.reports.iter().map(|stamp| Report::of(reports, stamp)).collect();
+        let hold = match kept.filter(|kept| is_unchanged(kept, &reported, settings)) {
+            Some(kept) => Some(Arc::clone(kept)),
+            None => rack_after(reported, settings, kept.map(|kept| &**kept), at).map(Arc::new),
+        };
+        after.extend(hold.map(|hold| (String::from(&*rack.name), hold)));
     }
-    let is_reported: BTreeSet<&str> = groups.racks.iter().map(|(rack, _)| &**rack).collect();
+    let is_reported: BTreeSet<&str> = indexed.racks.iter().map(|rack| &*rack.name).collect();
     for (rack, _) in kept.racks().filter(|(rack, _)| !is_reported.contains(rack)) {
-        after.extend(rack_after(&[], settings, kept_of(rack), at).map(|hold| (rack.to_owned(), hold)));
+        let hold = rack_after(Vec::new(), settings, kept_of(rack).map(|kept| &**kept), at);
+        after.extend(hold.map(|hold| (rack.to_owned(), Arc::new(hold))));
     }
     after
 }
@@ -131,9 +135,9 @@ pub fn holds_followed(
 ) -> Holds {
     let Some(settings) = settings else { return Holds::new() };
     let mut after = holds_after(reports, times, Some(settings), kept, at);
-    after.retain(|rack, _| kept.hold(rack).is_some_and(Hold::is_held));
+    after.retain(|rack, _| kept.hold(rack).is_some_and(|hold| hold.is_held()));
     let stay = kept.racks().filter(|(_, hold)| !hold.is_held());
-    after.extend(stay.map(|(rack, hold)| (rack.to_owned(), hold.clone())));
+    after.extend(stay.map(|(rack, hold)| (rack.to_owned(), Arc::clone(hold))));
     after
 }
 
@@ -143,6 +147,21 @@ struct Report<'a> {
     changed: OffsetDateTime,
     serial: &'a str,
     address: &'a str,
+}
+
+impl<'a> Report<'a> {
+    fn of(reports: &'a [Machine], stamp: &Stamp) -> Self {
+        let (serial, address) = who(&reports[stamp.place]);
+        Self { changed: stamp.changed, serial, address }
+    }
+
+    fn who(&self) -> Who<'a> {
+        (self.serial, self.address)
+    }
+
+    fn is_kept_as(&self, kept: &HeldReport) -> bool {
+        self.changed == kept.changed && self.who() == kept.who()
+    }
 }
 
 impl From<Report<'_>> for HeldReport {
@@ -163,36 +182,37 @@ struct Event<'a> {
     machines: Vec<Report<'a>>,
 }
 
-/// Which machines of a rack are reported, each once, sorted by serial, and since when.
-fn reported<'a>(
-    machines: impl Iterator<Item = (usize, &'a Machine)>,
-    times: &Times,
-    at: OffsetDateTime,
-) -> Vec<Report<'a>> {
-    let report = |(place, machine): (usize, &'a Machine)| {
-        let serial = machine.spec.serial.as_str();
-        let changed = times.changed_of(place, serial).unwrap_or_else(|| changed_at(machine, at));
-        Report { changed, serial, address: machine.address().unwrap_or_default() }
+/// Whether what is kept of a rack stays as it is: its events are the largest runs of the reports, and nothing was released. As a
+/// rule it does, and that costs no copy of anything. The reports are sorted by time.
+fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -> bool {
+    if !kept.released.is_empty() || kept.events.is_empty() {
+        return false;
+    }
+    let windows = windows(reported, settings);
+    let is = |event: &HeldEvent, window: &RangeInclusive<usize>| {
+        let window = &reported[window.clone()];
+        event.machines.len() == window.len()
+            && event.machines.iter().zip(window).all(|(kept, report)| report.is_kept_as(kept))
     };
-    let mut reported: Vec<Report<'a>> = machines.map(report).collect();
-    // Of two reports of one machine the first counts: this keeps their order.
-    reported.sort_by_key(|report| report.serial);
-    reported.dedup_by_key(|report| report.serial);
-    reported
+    kept.events.iter().all(|event| windows.iter().any(|window| is(event, window)))
+        && windows.iter().all(|window| kept.events.iter().any(|event| is(event, window)))
 }
 
+/// What is kept of a rack after reports of it, each machine once, sorted by time.
 fn rack_after(
-    reported: &[Report<'_>],
+    by_time: Vec<Report<'_>>,
     settings: &HoldSettings,
     kept: Option<&Hold>,
     at: OffsetDateTime,
 ) -> Option<Hold> {
-    let of = |serial: &str| {
-        let place = reported.binary_search_by(|report| report.serial.cmp(serial)).ok()?;
+    let mut reported = by_time.clone();
+    reported.sort_unstable_by_key(Report::who);
+    let of = |kept: &HeldReport| {
+        let place = reported.binary_search_by(|report| report.who().cmp(&kept.who())).ok()?;
         Some(reported[place])
     };
     let mut released = kept.map(|kept| kept.released.clone()).unwrap_or_default();
-    released.retain_mut(|released| match of(&released.serial) {
+    released.retain_mut(|released| match of(released) {
         Some(now) if is_same(now.changed, released.changed) => {
             *released = now.into();
             true
@@ -202,16 +222,15 @@ fn rack_after(
     });
     let mut events: Vec<Event<'_>> = Vec::new();
     for event in kept.into_iter().flat_map(|kept| &kept.events) {
-        let mut machines: Vec<_> = event.machines.iter().filter_map(|machine| of(&machine.serial)).collect();
+        let mut machines: Vec<_> = event.machines.iter().filter_map(&of).collect();
         machines.sort_unstable();
         if machines.len() >= settings.count {
             events.push(Event { since: event.since, machines });
         }
     }
-    let of_release: BTreeSet<&str> = released.iter().map(|report| report.serial.as_str()).collect();
-    let mut fresh: Vec<Report<'_>> =
-        reported.iter().filter(|report| !of_release.contains(report.serial)).copied().collect();
-    fresh.sort_unstable();
+    let of_release: BTreeSet<Who<'_>> = released.iter().map(HeldReport::who).collect();
+    let mut fresh = by_time;
+    fresh.retain(|report| !of_release.contains(&report.who()));
     for window in windows(&fresh, settings) {
         join(&mut events, Event { since: at, machines: fresh[window].to_vec() });
     }
@@ -268,19 +287,19 @@ fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
 
 /// Adds an event, unless it is part of one that is there already; those that are part of it go on as it.
 fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
-    fn serials<'a>(event: &Event<'a>) -> BTreeSet<&'a str> {
-        event.machines.iter().map(|machine| machine.serial).collect()
+    fn machines<'a>(event: &Event<'a>) -> BTreeSet<Who<'a>> {
+        event.machines.iter().map(Report::who).collect()
     }
     // What is usual, without a search.
     if events.iter().any(|event| event.machines == new.machines) {
         return;
     }
-    let of_new = serials(&new);
-    if events.iter().any(|event| of_new.is_subset(&serials(event))) {
+    let of_new = machines(&new);
+    if events.iter().any(|event| of_new.is_subset(&machines(event))) {
         return;
     }
     events.retain(|event| {
-        let is_part = serials(event).is_subset(&of_new);
+        let is_part = machines(event).is_subset(&of_new);
         if is_part {
             new.since = new.since.min(event.since);
         }

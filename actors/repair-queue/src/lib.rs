@@ -27,6 +27,7 @@
 mod actor;
 pub mod explain;
 pub mod hold;
+mod indexed;
 pub mod limiter;
 #[cfg(test)]
 mod machines;

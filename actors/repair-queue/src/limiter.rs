@@ -3,7 +3,8 @@
 //!
 //! Each limiter looks at one report, but for the last: if the entries that exist and the reports that every other
 //! limiter lets through are more than `maximum-repair-queue-entries`, none of these is added. Reports that are held
-//! or wait do not count there.
+//! or wait for a time to pass do not count there. Those that wait for the registry's next answer alone
+//! ([`Reason::JustRemoved`]) do: they may be let through with it, and the maximum is there for an hour in which many fail.
 //!
 //! # Guarantees
 //! Every report is either added or refused, both in the order of the reports; a refusal carries the first reason that
@@ -22,13 +23,14 @@ use madako_messages::constraints::Constraints;
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
 use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::hold::{Hold, HoldSettings, Holds, Label};
+use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
 use madako_messages::repair::refusal::{Reason, Refusal, Stop};
 use time::OffsetDateTime;
 
 use crate::hold::times::{Times, changed_at};
 use crate::hold::{KnownHolds, holds_of};
-use crate::racks::{Groups, ipv4};
+use crate::indexed::Indexed;
+use crate::racks::ipv4;
 
 /// What the limiters judge by.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +39,7 @@ pub struct Input<'a> {
     pub reports: &'a [Machine],
     /// When that answer came.
     pub at: OffsetDateTime,
-    /// When the states of its machines changed.
+    /// When the states of its machines changed: the times of this very answer, or none.
     pub times: &'a Times,
     /// All entries of the repair queue, also those that are finished or about to be removed.
     pub entries: &'a [&'a RepairQueueEntry],
@@ -73,7 +75,8 @@ impl Default for Removed {
 impl Removed {
     fn has(&self, address: &str) -> bool {
         match self {
-            Self::Of(addresses) => addresses.contains(address),
+            // As a rule nothing was.
+            Self::Of(addresses) => !addresses.is_empty() && addresses.contains(address),
             Self::All => true,
         }
     }
@@ -100,10 +103,15 @@ impl Refused {
 
     /// The machine's address, which is empty when it has none, and its serial.
     pub(crate) fn machine<'a>(&self, reports: &'a [Machine]) -> (&'a str, &'a str) {
-        let machine = reports.get(self.report);
-        let address = machine.and_then(node_address).unwrap_or_default();
-        (address, machine.map_or("", |machine| machine.spec.serial.as_str()))
+        machine(reports, self.report)
     }
+}
+
+/// Address, which is empty when it has none, and serial of the machine at a place.
+pub(crate) fn machine(reports: &[Machine], place: usize) -> (&str, &str) {
+    let machine = reports.get(place);
+    let address = machine.and_then(node_address).unwrap_or_default();
+    (address, machine.map_or("", |machine| machine.spec.serial.as_str()))
 }
 
 /// What the limiters say.
@@ -122,9 +130,12 @@ pub struct Decision {
 impl Decision {
     /// What has to be written so that the holds are kept: each rack that differs, with what is kept of it now.
     #[must_use]
-    pub fn changed_holds<'a>(&'a self, kept: &'a dyn KnownHolds) -> BTreeMap<&'a str, Option<&'a Hold>> {
+    pub fn changed_holds<'a>(&'a self, kept: &'a dyn KnownHolds) -> BTreeMap<&'a str, Option<&'a Arc<Hold>>> {
         let racks = self.holds.keys().map(String::as_str).chain(kept.racks().map(|(rack, _)| rack));
-        let changed = racks.filter(|rack| self.holds.get(*rack) != kept.hold(rack));
+        let is_same = |one: Option<&Arc<Hold>>, other: Option<&Arc<Hold>>| {
+            one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other)) || one == other
+        };
+        let changed = racks.filter(|rack| !is_same(self.holds.get(*rack), kept.hold(rack)));
         changed.map(|rack| (rack, self.holds.get(rack))).collect()
     }
 }
@@ -137,6 +148,11 @@ struct Said {
 }
 
 impl Said {
+    /// Whether the report counts towards the maximum.
+    fn counts(&self) -> bool {
+        self.beside.is_empty() && matches!(self.first, None | Some(Reason::JustRemoved))
+    }
+
     fn add(&mut self, reason: Reason) {
         if self.first.is_none() {
             self.first = Some(reason);
@@ -150,34 +166,32 @@ impl Said {
 #[must_use]
 pub fn limit(input: &Input<'_>) -> Decision {
     let reports = input.reports;
-    let groups = input.hold.map(|settings| (settings, Groups::of(reports, &settings.label)));
-    let holds = groups.as_ref().map_or_else(Holds::new, |(settings, groups)| {
-        holds_of(reports, groups, input.times, settings, input.holds, input.at)
-    });
-    let asked = Asked::new(input, groups.as_ref(), &holds);
-    let keys: Vec<Option<u32>> = reports.iter().map(node_key).collect();
-    let first = duplicates(&keys);
+    let indexed = input.times.indexed(reports, input.hold.map(|settings| &settings.label), input.at);
+    let holds = input
+        .hold
+        .map_or_else(Holds::new, |settings| holds_of(reports, &indexed, settings, input.holds, input.at));
+    let asked = Asked::new(input, &indexed, &holds);
     let judged: Vec<Said> = (0..reports.len())
         .map(|place| {
             let mut said = Said::default();
-            let Some(key) = keys[place] else {
+            let Some(key) = indexed.keys[place] else {
                 said.add(Reason::NoAddress);
                 return said;
             };
-            if let Some(first) = first.get(&place) {
+            if let Some(first) = indexed.duplicates.get(&place) {
                 said.add(Reason::DuplicateAddress { first: reports[*first].spec.serial.clone() });
             }
             asked.about(place, key).into_iter().flatten().for_each(|reason| said.add(reason));
             said
         })
         .collect();
-    let passed = judged.iter().filter(|said| said.first.is_none()).count();
+    let passed = judged.iter().filter(|said| said.counts()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
     let too_many = i64::try_from(entries + passed)
         .is_ok_and(|sum| sum > maximum + i64::from(is_planted(Canary::OneEntryTooMany)));
 
-    let mut decision = Decision::default();
+    let mut decision = Decision { refused: Vec::with_capacity(reports.len()), ..Decision::default() };
     for (report, said) in judged.into_iter().enumerate() {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
         match said.first.or_else(too_many) {
@@ -197,31 +211,13 @@ fn added(machine: &Machine) -> RepairQueueEntry {
     )
 }
 
-/// The reports whose address an earlier one has, with the place of the first that has it.
-fn duplicates(keys: &[Option<u32>]) -> BTreeMap<usize, usize> {
-    let known = keys.iter().enumerate().filter_map(|(place, key)| Some(((*key)?, place)));
-    let mut sorted: Vec<(u32, usize)> = known.collect();
-    sorted.sort_unstable();
-    let same = sorted.chunk_by(|(one, _), (other, _)| one == other);
-    let later = same.flat_map(|same| same[1..].iter().map(|(_, place)| (*place, same[0].1)));
-    later.collect()
-}
-
 /// The address that a machine is repaired by. sabakan writes one that it cannot read as `<nil>`; that is none.
 pub(crate) fn node_address(machine: &Machine) -> Option<&str> {
     machine.address().filter(|address| ipv4(address).is_some())
 }
 
-/// The same as a number, which has one spelling only: what differs from all of them is no address of a report.
-fn node_key(machine: &Machine) -> Option<u32> {
-    machine.address().and_then(ipv4)
-}
-
-/// Racks that are held: by how many machines, since when, and what the rack is called.
-type HeldRack = (usize, OffsetDateTime, Arc<str>);
-
-/// What racks are called by, the rack of each report, and what is held of racks.
-type OfRacks<'a> = (&'a Label, &'a [Option<usize>], Vec<Option<HeldRack>>);
+/// A rack that is held: by how many machines, and since when.
+type HeldRack = (usize, OffsetDateTime);
 
 /// What is looked up for each report, by the number of its address.
 struct Asked<'a> {
@@ -230,15 +226,13 @@ struct Asked<'a> {
     rebooting: BTreeMap<u32, i64>,
     /// Made when somebody asks: who has failed long ago does not.
     nodes: OnceCell<Vec<u32>>,
-    racks: Option<OfRacks<'a>>,
+    indexed: &'a Indexed,
+    /// What is held of the racks of the reports.
+    held: Vec<Option<HeldRack>>,
 }
 
 impl<'a> Asked<'a> {
-    fn new(
-        input: &'a Input<'a>,
-        groups: Option<&'a (&'a HoldSettings, Groups<'a>)>,
-        holds: &'a Holds,
-    ) -> Self {
+    fn new(input: &'a Input<'a>, indexed: &'a Indexed, holds: &Holds) -> Self {
         let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
         // The first is the one that is worked on: this keeps their order.
@@ -247,17 +241,15 @@ impl<'a> Asked<'a> {
         let rebooting = input.reboots.iter().filter(|entry| entry.status == RebootStatus::Rebooting);
         let held = |rack: &str| {
             let hold = holds.get(rack)?;
-            Some((hold.count(), hold.since()?, Arc::from(rack)))
+            Some((hold.count(), hold.since()?))
         };
         Self {
             input,
             entries,
             rebooting: rebooting.filter_map(|entry| Some((ipv4(&entry.node)?, entry.index))).collect(),
             nodes: OnceCell::new(),
-            racks: groups.map(|(settings, groups)| {
-                let held = groups.racks.iter().map(|(rack, _)| held(rack)).collect();
-                (&settings.label, &groups.of[..], held)
-            }),
+            indexed,
+            held: indexed.racks.iter().map(|rack| held(&rack.name)).collect(),
         }
     }
 
@@ -300,10 +292,10 @@ impl<'a> Asked<'a> {
     }
 
     fn held(&self, place: usize) -> Option<Reason> {
-        let (label, racks, held) = self.racks.as_ref()?;
-        let (machines, since, rack) = held[racks[place]?].as_ref()?;
-        let (label, rack) = ((*label).clone(), Arc::clone(rack));
-        Some(Reason::RackHeld { label, rack, machines: *machines, since: *since })
+        let rack = self.indexed.rack_of(place)?;
+        let (machines, since) = self.held[rack]?;
+        let label = self.input.hold?.label.clone();
+        Some(Reason::RackHeld { label, rack: Arc::clone(&self.indexed.racks[rack].name), machines, since })
     }
 }
 

@@ -1,56 +1,64 @@
 //! What is new about reports and racks since it was told last: once per change, and not per poll.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use madako_messages::machine::Machine;
 use madako_messages::repair::refusal::{Reason, ReportNews};
 
-use crate::limiter::{Decision, Refused};
+use crate::limiter::{Decision, Refused, machine};
 
 /// What was told. A new leader begins with nothing, and tells everything once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
-    /// Serial and address of each refused machine, with the short name of the reason, in the order of the reports.
-    refused: Vec<(String, String, &'static str)>,
+    /// The machines that were reported then.
+    reports: Arc<Vec<Machine>>,
+    /// Those that were refused, with the short name of the reason, in the order of the reports.
+    refused: Vec<(usize, &'static str)>,
     held: BTreeSet<String>,
+}
+
+/// A report that is refused: serial, address and the short name of the reason.
+type Line<'a> = (&'a str, &'a str, &'static str);
+
+fn line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'a> {
+    let (address, serial) = machine(reports, report);
+    (serial, address, name)
 }
 
 impl Told {
     /// What of a decision was not told yet; `reports` are those that were judged. From then on it was.
     ///
     /// A reason is another one when its name is: that numbers in it changed is no news.
-    pub fn news(&mut self, decision: &Decision, reports: &[Machine]) -> ReportNews {
+    pub fn news(&mut self, decision: &Decision, reports: &Arc<Vec<Machine>>) -> ReportNews {
         let mut news = ReportNews::default();
-        let refused = || {
-            decision.refused.iter().map(|refused| {
-                let (address, serial) = refused.machine(reports);
-                (serial, address, refused.reason.name())
-            })
-        };
-        let told = self.refused.iter().map(|(serial, address, name)| (&serial[..], &address[..], *name));
-        // As a rule nothing is new: that costs no search.
-        if !told.clone().eq(refused()) {
-            let known: BTreeMap<(&str, &str), &str> =
-                told.map(|(serial, address, name)| ((serial, address), name)).collect();
-            let now: BTreeMap<(&str, &str), &str> =
-                refused().map(|(serial, address, name)| ((serial, address), name)).collect();
-            let is_new = |refused: &&Refused| {
-                let (address, serial) = refused.machine(reports);
-                known.get(&(serial, address)) != Some(&refused.reason.name())
-            };
-            news.refused =
-                decision.refused.iter().filter(is_new).map(|refused| refused.told(reports)).collect();
-            let cleared = known.keys().filter(|key| !now.contains_key(*key));
-            news.cleared = cleared.map(|(serial, _)| (*serial).to_owned()).collect();
-            let owned =
-                |(serial, address, name): (&str, &str, _)| (serial.to_owned(), address.to_owned(), name);
-            self.refused = refused().map(owned).collect();
+        let refused = || decision.refused.iter().map(|refused| (refused.report, refused.reason.name()));
+        // As a rule nothing is new: that costs no search, and of the same answer no look at its machines.
+        if !Arc::ptr_eq(&self.reports, reports) || !self.refused.iter().copied().eq(refused()) {
+            let told: Vec<Line<'_>> =
+                self.refused.iter().map(|(report, name)| line(&self.reports, *report, name)).collect();
+            let now: Vec<Line<'_>> = refused().map(|(report, name)| line(reports, report, name)).collect();
+            if told != now {
+                let known: BTreeMap<(&str, &str), &str> =
+                    told.iter().map(|(serial, address, name)| ((*serial, *address), *name)).collect();
+                let now: BTreeSet<(&str, &str)> =
+                    now.iter().map(|(serial, address, _)| (*serial, *address)).collect();
+                let is_new = |refused: &&Refused| {
+                    let (address, serial) = refused.machine(reports);
+                    known.get(&(serial, address)) != Some(&refused.reason.name())
+                };
+                news.refused =
+                    decision.refused.iter().filter(is_new).map(|refused| refused.told(reports)).collect();
+                let cleared = known.keys().filter(|key| !now.contains(*key));
+                news.cleared = cleared.map(|(serial, _)| (*serial).to_owned()).collect();
+            }
+            self.reports = Arc::clone(reports);
+            self.refused = refused().collect();
         }
         let held: BTreeSet<String> =
             decision.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, _)| rack.clone()).collect();
         for rack in held.difference(&self.held) {
-            let machines = decision.holds[rack].machines().into_keys().map(str::to_owned).collect();
-            news.held.insert(rack.clone(), machines);
+            news.held.insert(rack.clone(), decision.holds[rack].serials());
         }
         news.let_go = self.held.difference(&held).cloned().collect();
         self.held = held;
@@ -86,7 +94,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once_and_again_when_its_reason_is_another() {
         let mut told = Told::default();
-        let reports = [machine(1, 1, 0.0), machine(2, 2, 0.0)];
+        let reports = Arc::new(vec![machine(1, 1, 0.0), machine(2, 2, 0.0)]);
         let mut decision = Decision {
             refused: vec![refused(0, too_many(2)), refused(1, too_many(2))],
             ..Decision::default()
@@ -104,7 +112,7 @@ mod tests {
             [("just-removed", 1), ("too-many", 1)]
         );
         // The same in another order.
-        let turned = [reports[1].clone(), reports[0].clone()];
+        let turned = Arc::new(vec![reports[1].clone(), reports[0].clone()]);
         decision.refused = vec![refused(0, too_many(2)), refused(1, Reason::JustRemoved)];
         assert!(told.news(&decision, &turned).is_empty());
         decision.refused.remove(1);
@@ -116,14 +124,14 @@ mod tests {
 
     #[test]
     fn a_rack_is_told_when_it_is_held_and_when_it_is_let_go() {
-        let reports: Vec<_> = (1..=3).map(|id| machine(id, 3, 0.0)).collect();
+        let reports: Arc<Vec<_>> = Arc::new((1..=3).map(|id| machine(id, 3, 0.0)).collect());
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
         let mut told = Told::default();
         assert_eq!(told.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
         assert!(told.news(&decision, &reports).is_empty());
-        decision.holds.get_mut("3").unwrap().release();
+        Arc::make_mut(decision.holds.get_mut("3").unwrap()).release();
         assert_eq!(told.news(&decision, &reports).let_go, ["3"]);
         assert!(told.news(&decision, &reports).is_empty());
     }

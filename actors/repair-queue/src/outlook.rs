@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use madako_messages::keys;
 use madako_messages::repair::config::Missing;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -101,6 +102,13 @@ pub enum Obstacle {
         /// The rack.
         rack: String,
     },
+    /// What is kept of the machine's rack cannot be read, so that it counts as held.
+    HoldUnreadable {
+        /// The rack.
+        rack: String,
+    },
+    /// A rack is held, and nobody knows yet whether the machine stands in it.
+    RackUnknown,
     /// The configuration does not have what the entry wants.
     Missing(Missing),
     /// The section `repair` cannot be used.
@@ -144,6 +152,11 @@ pub enum Obstacle {
         /// Number of its operation record.
         record: i64,
     },
+    /// The success command of this entry runs.
+    SuccessCommandRuns {
+        /// Number of its operation record.
+        record: i64,
+    },
     /// This step needs draining, and the configuration names no way to Kubernetes.
     NoKubernetes,
     /// This instance runs no commands.
@@ -178,7 +191,7 @@ pub enum Obstacle {
 
 impl Obstacle {
     /// Every name.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 22] = [
         "disabled",
         "rack-held",
         "missing",
@@ -198,6 +211,9 @@ impl Obstacle {
         "no-records",
         "reports-awaited",
         "kept-unreadable",
+        "hold-unreadable",
+        "rack-unknown",
+        "success-command-runs",
     ];
 
     /// A short name, for programs and for a metric's label.
@@ -223,6 +239,9 @@ impl Obstacle {
             Self::NoRecords => 16,
             Self::ReportsAwaited { .. } => 17,
             Self::KeptUnreadable { .. } => 18,
+            Self::HoldUnreadable { .. } => 19,
+            Self::RackUnknown => 20,
+            Self::SuccessCommandRuns { .. } => 21,
         };
         Self::NAMES[place]
     }
@@ -248,6 +267,7 @@ impl Obstacle {
                 | Self::Draining { .. }
                 | Self::Watching { .. }
                 | Self::CommandRuns { .. }
+                | Self::SuccessCommandRuns { .. }
                 | Self::ReportsAwaited { .. }
         )
     }
@@ -345,6 +365,16 @@ impl fmt::Display for Obstacle {
                 f,
                 "the rack {rack} is held; its recovery or madako repair-queue release {rack} ends that"
             ),
+            Self::HoldUnreadable { rack } => write!(
+                f,
+                "what is kept of the rack {rack} ({}) cannot be read, so that it counts as held; \
+                 madako repair-queue release {rack} removes it",
+                keys::repair_hold(rack)
+            ),
+            Self::RackUnknown => f.write_str(
+                "a rack is held, and nobody knows whether the machine stands in it: no node or report says so, and sabakan \
+                 was not heard about all machines yet; its answer or madako repair-queue release of what is held ends that",
+            ),
             Self::Missing(missing) => missing.fmt(f),
             Self::Unusable { why } => f.write_str(why),
             Self::NoCluster => f.write_str("there is no cluster configuration"),
@@ -367,6 +397,9 @@ impl fmt::Display for Obstacle {
                 write!(f, "the control plane node {address} is being rebooted")
             }
             Self::CommandRuns { record } => write!(f, "the command of operation {record} runs"),
+            Self::SuccessCommandRuns { record } => {
+                write!(f, "the success command of this entry runs (operation {record})")
+            }
             Self::NoKubernetes => f.write_str(
                 "the node must be drained, and the configuration of the service does not say how to reach Kubernetes",
             ),

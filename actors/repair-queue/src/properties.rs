@@ -14,6 +14,7 @@ use proptest::{prop_assert, prop_assert_eq, proptest};
 use time::{Duration, OffsetDateTime};
 
 use crate::outlook::{Failure, Next, Obstacle, Outlook};
+use crate::racks::HeldBack;
 use crate::round::{Drain, Health, Live, View, config, look, places_of};
 use crate::testing::{NOW, REPAIR, Store, queued};
 use crate::transition::{self, Transition};
@@ -84,7 +85,7 @@ struct World {
     live: Live,
     /// Machines whose health is known, and what it is.
     health: BTreeMap<&'static str, bool>,
-    held: BTreeMap<String, String>,
+    held: HeldBack,
     /// The command that runs: entry and record.
     running: Option<(i64, i64)>,
     /// Every repair command that was started: create revision of the entry, and step.
@@ -105,7 +106,7 @@ impl World {
             now: NOW,
             live: Live { host: true, kubernetes: true, ..Live::default() },
             health: BTreeMap::new(),
-            held: BTreeMap::new(),
+            held: HeldBack::default(),
             running: None,
             started: BTreeSet::new(),
             celebrated: BTreeSet::new(),
@@ -174,7 +175,7 @@ impl World {
                 assert!(self.started.insert((created, step)), "step {step} of entry {index} runs twice");
                 assert!(!state.repair.disabled, "a command runs in a disabled queue");
                 assert!(
-                    !self.held.contains_key(&state.repair.entries[&index].value.address),
+                    !self.held.racks.contains_key(&state.repair.entries[&index].value.address),
                     "a command runs in a rack that is held"
                 );
                 let (change, record) = transition.execute(step);
@@ -234,7 +235,8 @@ impl World {
                 outlook.next,
                 Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
             );
-            does && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
+            let celebrates = matches!(outlook.obstacle, Some(Obstacle::SuccessCommandRuns { .. }));
+            (does || celebrates) && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
         };
         let working = outlooks.iter().filter(works).count();
         (working < maximum).then(|| format!("{working} of {maximum} slots are used: {outlooks:?}"))
@@ -301,9 +303,9 @@ impl World {
                 self.store.text(keys::REPAIRS_DISABLED, if *disabled { "true" } else { "false" });
             }
             Happening::Hold(machine, held) => {
-                self.held.remove(MACHINES[*machine]);
+                self.held.racks.remove(MACHINES[*machine]);
                 if *held {
-                    self.held.insert(MACHINES[*machine].to_owned(), "3".to_owned());
+                    self.held.racks.insert(MACHINES[*machine].to_owned(), "3".to_owned());
                 }
             }
             Happening::Kubernetes(is) => self.live.kubernetes = *is,
@@ -382,7 +384,7 @@ proptest! {
         world.happens(&Happening::Reboot(0, false));
         world.happens(&Happening::Kubernetes(true));
         world.happens(&Happening::Awaited(false));
-        world.held.clear();
+        world.held.racks.clear();
         world.health = MACHINES.iter().map(|machine| (*machine, false)).collect();
         for _ in 0..200 {
             world.happens(&Happening::Ends(3));

@@ -1,7 +1,7 @@
 //! Which machines stand in which rack, by what the registry says of them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use madako_messages::cluster::Node;
@@ -15,25 +15,75 @@ const NODE_LABELS: &str = "sabakan.cke.cybozu.com/";
 
 /// The addresses of machines by rack. It is made once of an answer of the registry, as that has every machine of a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Racks(BTreeMap<String, Vec<String>>);
+pub struct Racks {
+    names: Vec<String>,
+    /// The rack of each address, if its machine stands in one; sorted, so that few addresses are found among many.
+    numbers: Vec<(u32, Option<usize>)>,
+    /// The same of what is no address.
+    texts: BTreeMap<String, Vec<Option<usize>>>,
+}
 
 impl Racks {
     /// The racks of these machines, told apart by a label. Machines without the label stand in none.
     #[must_use]
     pub fn of(machines: &[Machine], label: &Label) -> Self {
-        let mut racks: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for machine in machines {
-            let Some(rack) = label.value(machine) else { continue };
-            let addresses = machine.spec.ipv4.iter().cloned();
-            match racks.get_mut(&*rack) {
-                Some(known) => known.extend(addresses),
-                None => {
-                    racks.insert(rack.into_owned(), addresses.collect());
+        let groups = Groups::of(machines, label);
+        let mut racks = Self {
+            names: groups.racks.into_iter().map(|(name, _)| name.into_owned()).collect(),
+            ..Self::default()
+        };
+        for (machine, rack) in machines.iter().zip(groups.of) {
+            for address in &machine.spec.ipv4 {
+                match ipv4(address) {
+                    Some(number) => racks.numbers.push((number, rack)),
+                    None => racks.texts.entry(address.clone()).or_default().push(rack),
                 }
             }
         }
-        Self(racks)
+        racks.numbers.sort_unstable();
+        racks
     }
+
+    /// The racks of the machines that have an address; an item is `None` where one stands in none.
+    fn racks_of(&self, address: Key<'_>) -> impl Iterator<Item = Option<usize>> {
+        let (number, text) = match address {
+            Key::V4(number) => (Some(number), None),
+            Key::Text(text) => (None, self.texts.get(text)),
+        };
+        let first = number
+            .map_or(self.numbers.len(), |number| self.numbers.partition_point(|(known, _)| *known < number));
+        let numbers = self.numbers[first..].iter().take_while(move |(known, _)| Some(*known) == number);
+        numbers.map(|(_, rack)| *rack).chain(text.into_iter().flatten().copied())
+    }
+}
+
+/// What the registry's answers say of who stands where.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answers<'a> {
+    /// Of the machines that are reported for repair, if that was answered.
+    pub reported: Option<&'a Racks>,
+    /// Of every machine that the registry is asked for; `None`: no such answer came yet.
+    pub observed: Option<&'a Racks>,
+}
+
+/// What is kept of racks.
+#[derive(Debug, Clone, Default)]
+pub struct KeptRacks<'a> {
+    /// By rack, as far as it can be read.
+    pub holds: Vec<(&'a str, &'a Hold)>,
+    /// Racks of which it cannot be: they count as held.
+    pub unreadable: Vec<&'a str>,
+}
+
+/// What holds the repairs of machines back that are asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// The held rack of each machine that stands in one, by the machine's address.
+    pub racks: BTreeMap<String, String>,
+    /// Racks that count as held because what is kept of them cannot be read.
+    pub unreadable: BTreeSet<String>,
+    /// Machines that may stand in a held rack, as nobody knows where they do.
+    pub unplaced: BTreeSet<String>,
 }
 
 /// What addresses are looked up by. One of IPv4 is its number, as that has one spelling only and is compared at once; ten
@@ -56,6 +106,7 @@ pub(crate) fn ipv4(address: &str) -> Option<u32> {
 }
 
 /// Reports told apart by rack.
+#[derive(Default)]
 pub(crate) struct Groups<'a> {
     /// Each rack with the places of its reports.
     pub(crate) racks: Vec<(Cow<'a, str>, Vec<usize>)>,
@@ -99,56 +150,114 @@ impl<'a> Groups<'a> {
     }
 }
 
+/// Where a machine stands that is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stands<'a> {
+    Unknown,
+    Elsewhere,
+    Held(&'a str),
+}
+
 /// Which of the addresses that are asked about stand in a held rack, and in which: those of machines that hold it, of those
 /// that the registry's answers know, and of nodes of the cluster. What is kept for another label than the one of the settings
-/// holds nothing.
+/// holds nothing; what cannot be read may be for any.
+///
+/// While a rack is held and the registry was not heard about every machine yet, whoever is known from nowhere may stand in it.
+/// Who is not in an answer about every machine stands in no rack that anybody could know of.
 #[must_use]
-pub fn held_addresses<'a>(
+pub fn held_back<'a>(
     asked: impl IntoIterator<Item = &'a str>,
-    holds: impl IntoIterator<Item = (&'a str, &'a Hold)>,
-    answers: &[&Racks],
+    kept: &KeptRacks<'a>,
+    answers: Answers<'a>,
     nodes: impl IntoIterator<Item = &'a Node>,
     settings: Option<&HoldSettings>,
-) -> BTreeMap<String, String> {
-    let none = BTreeMap::new();
-    let Some(settings) = settings else { return none };
-    let is_held = |(_, hold): &(&str, &Hold)| hold.is_held() && hold.label == settings.label;
-    let racks: BTreeMap<&str, &Hold> = holds.into_iter().filter(is_held).collect();
+) -> HeldBack {
+    let Some(settings) = settings else { return HeldBack::default() };
+    let ours = || kept.holds.iter().filter(|(_, hold)| hold.label == settings.label);
+    let mut racks: BTreeMap<&str, Option<&Hold>> =
+        ours().filter(|(_, hold)| hold.is_held()).map(|(rack, hold)| (*rack, Some(*hold))).collect();
+    racks.extend(kept.unreadable.iter().map(|rack| (*rack, None)));
     if racks.is_empty() {
-        return none;
+        return HeldBack::default();
     }
-    let asked = asked.into_iter().filter(|address| !address.is_empty());
-    let mut asked: Vec<(Key<'_>, &str, Option<&str>)> =
-        asked.map(|address| (Key::from(address), address, None)).collect();
-    asked.sort_unstable();
-    asked.dedup();
-    let place = |asked: &[(Key<'_>, &str, Option<&str>)], address: &str| {
-        let key = Key::from(address);
-        asked.binary_search_by(|(known, ..)| known.cmp(&key)).ok()
-    };
+    let mut asked = Asked::new(asked);
     for (rack, hold) in &racks {
-        let holding = hold.events.iter().flat_map(|event| &event.machines).map(|machine| &machine.address);
-        let known = answers.iter().filter_map(|answer| answer.0.get(*rack)).flatten();
-        for address in holding.chain(known) {
-            if let Some(place) = place(&asked, address) {
-                asked[place].2 = Some(rack);
-            }
+        let events = hold.iter().flat_map(|hold| &hold.events);
+        for machine in events.flat_map(|event| &event.machines) {
+            asked.stands(&machine.address, Stands::Held(rack));
         }
+    }
+    for answer in [answers.reported, answers.observed].into_iter().flatten() {
+        asked.stand(answer, &racks);
     }
     let label = match &settings.label {
         Label::Rack => NODE_RACK.to_owned(),
         Label::Named(name) => format!("{NODE_LABELS}{name}"),
     };
     for node in nodes {
-        let rack = node.labels.get(&label).and_then(|rack| racks.get_key_value(rack.as_str()));
-        if let Some((rack, _)) = rack
-            && let Some(place) = place(&asked, &node.address)
-        {
-            asked[place].2 = Some(rack);
+        let Some(rack) = node.labels.get(&label) else { continue };
+        match racks.get_key_value(rack.as_str()) {
+            Some((rack, _)) => asked.stands(&node.address, Stands::Held(rack)),
+            None if answers.observed.is_none() => asked.stands(&node.address, Stands::Elsewhere),
+            None => {}
         }
     }
-    let held = asked.into_iter().filter_map(|(_, address, rack)| Some((address, rack?)));
-    held.map(|(address, rack)| (address.to_owned(), rack.to_owned())).collect()
+    if answers.observed.is_none() {
+        for report in ours().flat_map(|(_, hold)| &hold.released) {
+            asked.stands(&report.address, Stands::Elsewhere);
+        }
+    }
+    let mut held = HeldBack {
+        unreadable: kept.unreadable.iter().map(|rack| (*rack).to_owned()).collect(),
+        ..HeldBack::default()
+    };
+    for (_, address, stands) in asked.0 {
+        match stands {
+            Stands::Held(rack) => {
+                held.racks.insert(address.to_owned(), rack.to_owned());
+            }
+            Stands::Unknown if answers.observed.is_none() => {
+                held.unplaced.insert(address.to_owned());
+            }
+            Stands::Unknown | Stands::Elsewhere => {}
+        }
+    }
+    held
+}
+
+/// The addresses that are asked about, sorted.
+struct Asked<'a>(Vec<(Key<'a>, &'a str, Stands<'a>)>);
+
+impl<'a> Asked<'a> {
+    fn new(addresses: impl IntoIterator<Item = &'a str>) -> Self {
+        let addresses = addresses.into_iter().filter(|address| !address.is_empty());
+        let mut asked: Vec<_> =
+            addresses.map(|address| (Key::from(address), address, Stands::Unknown)).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        Self(asked)
+    }
+
+    /// Looks them up in an answer.
+    fn stand(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
+        let held = |name: &String| held.get_key_value(name.as_str()).map(|(rack, _)| *rack);
+        let held: Vec<Option<&'a str>> = answer.names.iter().map(held).collect();
+        for (key, _, known) in &mut self.0 {
+            for rack in answer.racks_of(*key) {
+                let stands = rack.and_then(|rack| held[rack]).map_or(Stands::Elsewhere, Stands::Held);
+                *known = stands.max(*known);
+            }
+        }
+    }
+
+    /// One who stands in a held rack by one source is held, whatever another says.
+    fn stands(&mut self, address: &str, stands: Stands<'a>) {
+        let key = Key::from(address);
+        if let Ok(place) = self.0.binary_search_by(|(known, ..)| known.cmp(&key)) {
+            let known = &mut self.0[place].2;
+            *known = stands.max(*known);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +278,10 @@ mod tests {
         let reports: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 9.0)).collect();
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Holds::new(), now());
-        let stored = || holds.iter().map(|(rack, hold)| (rack.as_str(), hold));
+        let stored = || KeptRacks {
+            holds: holds.iter().map(|(rack, hold)| (rack.as_str(), &**hold)).collect(),
+            ..KeptRacks::default()
+        };
         let node = |address: &str, rack: Option<&str>| Node {
             address: address.to_owned(),
             labels: rack.map(|rack| (NODE_RACK.to_owned(), rack.to_owned())).into_iter().collect(),
@@ -180,22 +292,52 @@ mod tests {
         let reported = Racks::of(&[machine(9, 3, 9.0), machine(8, 4, 9.0)], label);
         // A healthy machine that is neither reported nor a node.
         let observed = Racks::of(&[machine(7, 3, 1e6), machine(6, 5, 1e6)], label);
+        let answers = Answers { reported: Some(&reported), observed: Some(&observed) };
         let machines = (1..=9).map(|id| format!("10.0.0.{id}"));
         let all: Vec<String> = machines.chain((1..=3).map(|id| format!("10.1.0.{id}"))).collect();
         let all = || all.iter().map(String::as_str);
-        let held = held_addresses(all(), stored(), &[&reported, &observed], &nodes, Some(&settings));
+        let held = held_back(all(), &stored(), answers, &nodes, Some(&settings));
         assert_eq!(
-            held.keys().map(String::as_str).collect::<Vec<_>>(),
+            held.racks.keys().map(String::as_str).collect::<Vec<_>>(),
             ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.7", "10.0.0.9", "10.1.0.1"]
         );
-        assert!(held.values().all(|rack| rack == "3"));
-        let other = HoldSettings { label: Label::from("feed".to_owned()), ..settings };
-        assert!(held_addresses(all(), stored(), &[&reported], &nodes, Some(&other)).is_empty());
-        assert!(held_addresses(all(), stored(), &[&reported], &nodes, None).is_empty());
+        assert!(held.racks.values().all(|rack| rack == "3"));
+        assert!(held.unplaced.is_empty() && held.unreadable.is_empty());
+        let other = HoldSettings { label: Label::from("feed".to_owned()), ..settings.clone() };
+        assert_eq!(held_back(all(), &stored(), answers, &nodes, Some(&other)), HeldBack::default());
+        assert_eq!(held_back(all(), &stored(), answers, &nodes, None), HeldBack::default());
         // Only who is asked about, also twice, and by a name that is no address.
         let named = Racks::of(&[Machine { spec: named_spec("name"), ..machine(9, 3, 9.0) }], label);
         let asked = ["name", "10.0.0.2", "10.0.0.2", "", "10.0.0.6"];
-        let held = held_addresses(asked, stored(), &[&named], &nodes, Some(&settings));
-        assert_eq!(held.keys().map(String::as_str).collect::<Vec<_>>(), ["10.0.0.2", "name"]);
+        let answers = Answers { observed: Some(&named), ..answers };
+        let held = held_back(asked, &stored(), answers, &nodes, Some(&settings));
+        assert_eq!(held.racks.keys().map(String::as_str).collect::<Vec<_>>(), ["10.0.0.2", "name"]);
+
+        // Nobody knows yet where the machines stand that are neither reported nor nodes with a rack.
+        let answers = Answers { reported: Some(&reported), observed: None };
+        let unplaced = held_back(all(), &stored(), answers, &nodes, Some(&settings)).unplaced;
+        let expected = ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7", "10.1.0.3"];
+        assert_eq!(unplaced.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        let none = KeptRacks::default();
+        assert_eq!(held_back(all(), &none, Answers::default(), &nodes, Some(&settings)), HeldBack::default());
+    }
+
+    #[test]
+    fn a_rack_is_held_while_what_is_kept_of_it_cannot_be_read() {
+        let settings = HoldSettings::default();
+        let mut released = holds_at(
+            &(1..=3).map(|id| machine(id, 4, 9.0)).collect::<Vec<_>>(),
+            Some(&settings),
+            &Holds::new(),
+            now(),
+        );
+        std::sync::Arc::make_mut(released.get_mut("4").unwrap()).release();
+        let kept = KeptRacks { holds: vec![("4", &released["4"])], unreadable: vec!["3"] };
+        let reported = Racks::of(&[machine(9, 3, 9.0)], &settings.label);
+        let answers = Answers { reported: Some(&reported), observed: None };
+        let held = held_back(["10.0.0.1", "10.0.0.9", "10.0.0.8"], &kept, answers, [], Some(&settings));
+        assert_eq!(held.racks, [("10.0.0.9".to_owned(), "3".to_owned())].into());
+        assert_eq!(held.unreadable, ["3".to_owned()].into());
+        assert_eq!(held.unplaced, ["10.0.0.8".to_owned()].into(), "the first was reported in another rack");
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod removals;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::cluster::Node;
@@ -28,6 +29,7 @@ use time::OffsetDateTime;
 use crate::hold::holds_followed;
 use crate::hold::times::Times;
 use crate::limiter::{Decision, Input, Removed, limit};
+use crate::racks::KeptRacks;
 
 /// Racks, or entries, of one change: etcd takes 128 operations. The rest follows when that is done.
 const MOST: usize = 50;
@@ -97,7 +99,7 @@ pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings
         unreadable(state).map(|key| Stop::Unreadable { key: key.to_owned() })
     };
     // Nobody knows what would be overwritten.
-    for rack in state.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS)) {
+    for rack in state.unreadable_holds() {
         decision.holds.remove(rack);
     }
     decision
@@ -123,15 +125,17 @@ pub fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
     state.cluster.iter().flat_map(|cluster| &cluster.value.nodes)
 }
 
-/// What is kept of racks, by rack.
-pub fn holds(state: &ClusterState) -> impl Iterator<Item = (&str, &Hold)> {
-    state.holds.iter().map(|(rack, hold)| (rack.as_str(), &hold.value))
+/// What is kept of racks.
+#[must_use]
+pub fn kept_racks(state: &ClusterState) -> KeptRacks<'_> {
+    let holds = state.holds.iter().map(|(rack, hold)| (rack.as_str(), &*hold.value));
+    KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() }
 }
 
-/// The same, to be gone on with.
+/// What is kept of racks, to be gone on with.
 #[must_use]
 pub fn kept(state: &ClusterState) -> Holds {
-    state.holds.iter().map(|(rack, hold)| (rack.clone(), hold.value.clone())).collect()
+    state.holds.iter().map(|(rack, hold)| (rack.clone(), Arc::clone(&hold.value))).collect()
 }
 
 /// What is to be written of a decision next; `None`: nothing.
@@ -144,7 +148,8 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
         let mut writes = Vec::new();
         for (rack, hold) in racks.into_iter().take(MOST) {
             conditions.push(state.unchanged(&keys::repair_hold(rack)));
-            writes.push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.cloned() });
+            writes
+                .push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.map(|hold| Hold::clone(hold)) });
         }
         return Some(RepairChange { what: "repair-hold", conditions, writes });
     }
@@ -160,12 +165,12 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     Some(RepairChange { what: "repair-request", conditions, writes: writes.collect() })
 }
 
-/// How many racks are held.
+/// How many racks are held, those too that count as held because what is kept of them cannot be read.
 #[must_use]
 pub fn racks_held(state: &ClusterState, hold: Option<&HoldSettings>) -> usize {
     let Some(settings) = hold else { return 0 };
-    let held = |hold: &&Revised<Hold>| hold.value.is_held() && hold.value.label == settings.label;
-    state.holds.values().filter(held).count()
+    let held = |hold: &&Revised<Arc<Hold>>| hold.value.is_held() && hold.value.label == settings.label;
+    state.holds.values().filter(held).count() + state.unreadable_holds().count()
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@
 //! free again. Its machine, and its place as the one control plane node, it keeps: the machine is in the middle of a repair,
 //! and its node stays cordoned. Nothing is written for that, as the entry says all of it already.
 
+mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_messages::canary::{Canary, is_planted};
-use madako_messages::cluster::{Cluster, Node};
 use madako_messages::keys;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
 use madako_messages::repair::queue::RepairQueue;
@@ -23,45 +24,9 @@ use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
+pub use self::places::{Place, Places, places, places_of};
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
-
-/// A node of the cluster, as far as repairs need it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
-    /// Name of its Kubernetes node.
-    pub name: &'a str,
-    /// Whether it is a control plane node.
-    pub control_plane: bool,
-}
-
-/// The nodes of the cluster by address.
-pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
-
-/// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
-#[must_use]
-pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
-    places_among(cluster.into_iter().flat_map(|cluster| &cluster.nodes))
-}
-
-fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
-    let mut places = Places::new();
-    for node in nodes {
-        let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
-        let place = Place { name, control_plane: node.control_plane };
-        let known = places.entry(&node.address).or_insert(place);
-        known.control_plane |= node.control_plane;
-    }
-    places
-}
-
-/// The same of those nodes alone that the queue or a reboot speaks of: of a large cluster few.
-#[must_use]
-pub fn places_of<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> Places<'a> {
-    let entries = queue.entries.values().map(|item| item.value.address.as_str());
-    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting().map(|(node, _)| node)).collect();
-    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
-    places_among(nodes.filter(|node| wanted.contains(node.address.as_str())))
-}
+use crate::racks::HeldBack;
 
 /// What is known of a machine's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +91,8 @@ pub struct View<'a> {
     pub places: &'a Places<'a>,
     /// How machines are repaired, or what stands in the way of knowing.
     pub config: Result<&'a RepairConfig, &'a Obstacle>,
-    /// Racks that are held, by the address of each entry's machine that stands in one.
-    pub held: &'a BTreeMap<String, String>,
+    /// What holds entries back because a rack is held.
+    pub held: &'a HeldBack,
     /// What only the leader knows.
     pub live: &'a Live,
     /// The time.
@@ -231,7 +196,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
 impl<'a> View<'a> {
     /// What needs no turn: removals, what ended, and what somebody wrote an older state over.
     fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Next, Option<Obstacle>)> {
-        let runs = self.queue.command_of(index).map(|record| Obstacle::CommandRuns { record });
+        let runs = self.command_runs(index);
         if entry.deleted {
             let records = self.queue.records.next.is_none().then_some(Obstacle::NoRecords);
             return Some((Next::Remove, runs.or(records)));
@@ -240,6 +205,14 @@ impl<'a> View<'a> {
             return Some((Next::Nothing, None));
         }
         self.queue.kept_of(index)?.behind(entry).map(|_| (Next::Restore, runs))
+    }
+
+    /// The command that runs for an entry.
+    fn command_runs(&self, index: i64) -> Option<Obstacle> {
+        if let Some(record) = self.queue.repair_of(index) {
+            return Some(Obstacle::CommandRuns { record });
+        }
+        self.queue.command_of(index).map(|record| Obstacle::SuccessCommandRuns { record })
     }
 
     fn case(&self, index: i64, entry: &'a RepairQueueEntry) -> Case<'a> {
@@ -283,9 +256,12 @@ impl<'a> View<'a> {
             Stage::GoesOn => taken.occupy(case),
             Stage::Waits | Stage::Queued => {}
         }
-        if let Some(record) = case.command {
-            let next = Next::Execute { step: case.entry.step };
-            return (next, Some(Obstacle::CommandRuns { record }));
+        if let Some(runs) = self.command_runs(case.index) {
+            let next = match runs {
+                Obstacle::SuccessCommandRuns { .. } => Next::Succeed { command: true },
+                _ => Next::Execute { step: case.entry.step },
+            };
+            return (next, Some(runs));
         }
         if self.queue.unreadable.kept.contains_key(&case.index) {
             // A command may have been started that nobody knows of.
@@ -342,7 +318,7 @@ impl<'a> View<'a> {
         if self.queue.disabled {
             return abandon(Abandoned::Disabled);
         }
-        if let Some(rack) = self.held.get(&case.entry.address) {
+        if let Some(rack) = self.held.racks.get(&case.entry.address) {
             return abandon(Abandoned::Held { rack: rack.clone() });
         }
         match rival {
@@ -358,22 +334,27 @@ impl<'a> View<'a> {
             return (Next::Fail(Failure::NoStepLeft { step }), unasked.or_else(|| self.reports_awaited()));
         }
         let next = Next::Execute { step };
+        let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
+        let until = later(since(case.entry), limit);
         // A machine that left the cluster has nothing to drain.
-        if case.place.is_none() {
+        let is_drained = case.place.is_none()
+            || (self.live.kubernetes && self.live.drains.get(&case.index) == Some(&Drain::Done));
+        // The node is not kept empty for as long as the registry stays away.
+        if is_drained && until < self.now && self.held.unplaced.contains(&case.entry.address) {
+            return abandon(Abandoned::Timeout { waits: Some(Obstacle::RackUnknown.to_string()) });
+        }
+        if is_drained {
             return self.drained(case, operation, step);
         }
         if !self.live.kubernetes {
             return abandon(Abandoned::Impossible { why: Obstacle::NoKubernetes.to_string() });
         }
-        let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
-        let until = later(since(case.entry), limit);
         let (until, waits) = match self.live.drains.get(&case.index) {
-            Some(Drain::Done) => return self.drained(case, operation, step),
             Some(Drain::Failed { why }) => return abandon(Abandoned::Impossible { why: why.clone() }),
             Some(Drain::Unseen { until: looked }) => (until.max(*looked), None),
             Some(Drain::Undone { until: again, waits }) => (until.max(*again), Some(waits.clone())),
             Some(Drain::Runs { waits }) => (until, waits.clone()),
-            None => (until, None),
+            Some(Drain::Done) | None => (until, None),
         };
         if until < self.now {
             return abandon(Abandoned::Timeout { waits });
@@ -487,8 +468,12 @@ impl<'a> View<'a> {
     }
 
     fn held_by(&self, case: &Case<'_>) -> Option<Obstacle> {
-        let rack = self.held.get(&case.entry.address)?;
-        Some(Obstacle::Held { rack: rack.clone() })
+        if self.held.unplaced.contains(&case.entry.address) {
+            return Some(Obstacle::RackUnknown);
+        }
+        let rack = self.held.racks.get(&case.entry.address)?.clone();
+        let unreadable = self.held.unreadable.contains(&rack);
+        Some(if unreadable { Obstacle::HoldUnreadable { rack } } else { Obstacle::Held { rack } })
     }
 
     fn kept_back(&self, case: &Case<'_>) -> Option<Obstacle> {
@@ -564,8 +549,8 @@ fn without_operation(case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obst
 
 /// Whether no time mends it, so that others may have the entry's slot.
 fn frees_slot(obstacle: &Obstacle) -> bool {
-    use Obstacle::{Disabled, Held, NoHost, NoKubernetes};
-    matches!(obstacle, Disabled | Held { .. } | NoKubernetes | NoHost)
+    use Obstacle::{Disabled, Held, HoldUnreadable, NoHost, NoKubernetes, RackUnknown};
+    matches!(obstacle, Disabled | Held { .. } | HoldUnreadable { .. } | RackUnknown | NoKubernetes | NoHost)
 }
 
 /// A time after another; the end of time when there is none.

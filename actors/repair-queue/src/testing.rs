@@ -63,6 +63,15 @@ impl Store {
         self.put(keys::CLUSTER, &cluster);
     }
 
+    /// Says in which rack a node stands.
+    pub(crate) fn rack(&mut self, address: &str, rack: &str) {
+        let mut cluster = (*self.state().cluster.as_ref().unwrap().value).clone();
+        for node in cluster.nodes.iter_mut().filter(|node| node.address == address) {
+            node.labels.insert("cke.cybozu.com/rack".to_owned(), rack.to_owned());
+        }
+        self.put(keys::CLUSTER, &cluster);
+    }
+
     pub(crate) fn put(&mut self, key: &str, value: &impl Serialize) {
         let value = serde_json::to_vec(value).unwrap();
         self.write(&[Write::Put { key: key.to_owned(), value: Bytes::from(value), lease: 0 }]);

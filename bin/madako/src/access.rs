@@ -74,7 +74,21 @@ pub(crate) async fn put_if(
             value.len()
         )));
     }
-    let write = Write::Put { key: key.to_owned(), value: Bytes::from(value), lease: 0 };
+    write_if(store, Write::Put { key: key.to_owned(), value: Bytes::from(value), lease: 0 }, conditions).await
+}
+
+/// Removes a key that is still as it was read; whether it was.
+///
+/// # Errors
+/// The store refused, or did not answer: then the key may have been removed or not.
+pub(crate) async fn remove_if(store: &dyn Store, key: &str, read: &Entry) -> Result<bool, Failure> {
+    write_if(store, Write::Delete { key: key.to_owned() }, vec![unchanged(key, Some(read))]).await
+}
+
+async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -> Result<bool, Failure> {
+    let key = match &write {
+        Write::Put { key, .. } | Write::Delete { key } => key.clone(),
+    };
     let outcome = store.commit(Transaction { conditions, writes: vec![write] }).await.map_err(|error| {
         let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
         match Failure::from(error) {

@@ -4,11 +4,12 @@
 //! repairs of single machines do not mend. The rule is a brain of the repair queue; this is what another process,
 //! an operator's command or a new leader reads and writes (`madako/repair/holds/<the label's value>`).
 //!
-//! Assumes: a machine has one serial. Does not: decide.
+//! Machines are told apart by serial and address: a registry may give one serial to several, or none. Does not: decide.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,14 @@ pub struct HeldReport {
     pub absent: Option<OffsetDateTime>,
 }
 
+impl HeldReport {
+    /// Who it is of: serial and address.
+    #[must_use]
+    pub fn who(&self) -> (&str, &str) {
+        (&self.serial, &self.address)
+    }
+}
+
 /// Failures that are one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldEvent {
@@ -136,7 +145,7 @@ pub struct Hold {
 }
 
 /// What is kept of racks, by the value of their label.
-pub type Holds = BTreeMap<String, Hold>;
+pub type Holds = BTreeMap<String, Arc<Hold>>;
 
 impl Hold {
     /// Whether repairs are held back.
@@ -151,11 +160,17 @@ impl Hold {
         self.events.iter().map(|event| event.since).min()
     }
 
-    /// The machines of all events, each once, by serial.
+    /// The machines of all events, each once, by serial and address.
     #[must_use]
-    pub fn machines(&self) -> BTreeMap<&str, &HeldReport> {
+    pub fn machines(&self) -> BTreeMap<(&str, &str), &HeldReport> {
         let machines = self.events.iter().flat_map(|event| &event.machines);
-        machines.map(|machine| (machine.serial.as_str(), machine)).collect()
+        machines.map(|machine| (machine.who(), machine)).collect()
+    }
+
+    /// Their serials, in order.
+    #[must_use]
+    pub fn serials(&self) -> Vec<String> {
+        self.machines().into_keys().map(|(serial, _)| serial.to_owned()).collect()
     }
 
     /// How many machines that are.
@@ -171,10 +186,11 @@ impl Hold {
     /// Lets the rack go: the reports of its events do not hold it again. Whether it was held.
     pub fn release(&mut self) -> bool {
         let was_held = self.is_held();
-        let mut released: BTreeMap<String, HeldReport> =
-            self.released.drain(..).map(|report| (report.serial.clone(), report)).collect();
+        let who = |report: &HeldReport| (report.serial.clone(), report.address.clone());
+        let mut released: BTreeMap<(String, String), HeldReport> =
+            self.released.drain(..).map(|report| (who(&report), report)).collect();
         for report in self.events.drain(..).flat_map(|event| event.machines) {
-            released.insert(report.serial.clone(), report);
+            released.insert(who(&report), report);
         }
         self.released = released.into_values().collect();
         self.released.sort_unstable();

@@ -2,17 +2,18 @@
 //!
 //! # Whose turn it is
 //! Every unfinished entry is asked once a round (one interval after it was asked last), and at once when it changed. At most
-//! [`CHECKS_AT_ONCE`] run; whoever was asked longest ago is next, those never asked before all. However slow the checks are,
-//! everybody is therefore asked in turn.
+//! [`CHECKS_AT_ONCE`] run; whoever was asked longest ago is next, those never asked before all. Half of the places are first for
+//! those whose turn to be repaired waits for nothing but an answer. However slow the checks are, everybody is therefore asked in
+//! turn, and who is about to be repaired does not wait for a thousand others.
 //!
 //! An entry whose command runs is not asked here: between the attempts of a command that fails, its own task asks.
 //!
 //! # What is believed
 //! An answer's age counts from when it came, however long its check took. It is an answer for the state of the entry that the
 //! check was begun for: what was asked before a command says nothing about the time after it. It is believed for
-//! [`FRESH_ROUNDS`] rounds; beyond that while the entry's next check waits for its turn or runs, as with slow checks or many
-//! entries nothing newer can be known, but no longer than [`OLDEST_ANSWER`]. Of a machine that waits longer for its turn
-//! nothing is known until it is asked, and its entry is decided about when the answer comes.
+//! [`FRESH_ROUNDS`] rounds and no longer, however slow the checks are and however many wait: a machine that became healthy
+//! meanwhile is not to be switched off for an answer of before. Later nothing is known of the machine until it is asked again, and
+//! its entry is decided about when the answer comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,23 +22,22 @@ use std::time::Duration;
 use madako_messages::actors::RepairMessage;
 use madako_messages::feed::Task;
 use madako_messages::repair::command::HealthAnswer;
-use madako_messages::repair::config::COMMAND_TIMEOUT;
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
 use super::{RepairState, command, telemetry};
+use crate::outlook::{Obstacle, Outlook};
 use crate::round::Health;
 
 /// Health checks at one time: each is a process on this host that mostly waits for a machine.
 const CHECKS_AT_ONCE: usize = 16;
 
-/// An answer is believed for this many rounds at least: one until the next check, and one for that to end.
-const FRESH_ROUNDS: u32 = 2;
+/// Places of these that are first for those who are about to be repaired: half, so that the others are asked as well.
+const CHECKS_FIRST: usize = CHECKS_AT_ONCE / 2;
 
-/// No answer is believed longer than this, unless rounds are longer still: what two checks take, the one that holds the
-/// place and the entry's own, when their configuration sets no limit.
-const OLDEST_ANSWER: Duration = Duration::from_secs(2 * COMMAND_TIMEOUT.as_secs());
+/// An answer is believed for this many rounds: one until the next check, and one for that to end.
+const FRESH_ROUNDS: u32 = 2;
 
 /// Health checks: what they said, which run, and when each entry was asked last.
 #[derive(Default)]
@@ -45,8 +45,6 @@ pub(super) struct Checks {
     known: BTreeMap<i64, Known>,
     running: BTreeMap<i64, Check>,
     asked: BTreeMap<i64, Asked>,
-    /// Whose turn it would be, and for whom there was no place.
-    waiting: BTreeSet<i64>,
     /// Counts what was asked: two entries may be asked at one moment of the clock.
     count: u64,
 }
@@ -60,6 +58,8 @@ struct Known {
 struct Check {
     number: u64,
     revision: i64,
+    /// Whether it has one of the places of those who are about to be repaired.
+    first: bool,
     _task: Task,
 }
 
@@ -92,9 +92,7 @@ impl Checks {
         self.running.retain(|index, check| same(index, check.revision));
         self.known.retain(|index, known| {
             let age = now.saturating_duration_since(known.since);
-            let asked = self.running.contains_key(index) || self.waiting.contains(index);
-            let in_time = age <= interval * FRESH_ROUNDS || (asked && age <= OLDEST_ANSWER);
-            in_time && same(index, known.revision)
+            age <= interval * FRESH_ROUNDS && same(index, known.revision)
         });
     }
 
@@ -117,6 +115,18 @@ impl Checks {
             .collect();
         due.sort_by_key(|index| (asked(index).map(|asked| asked.count), *index));
         due
+    }
+
+    /// The same with those first whose repair waits for the answer alone, as far as they have places: whether each is one of
+    /// them.
+    fn in_turn(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
+        let taken = self.running.values().filter(|check| check.first).count();
+        let first = due.iter().filter(|index| wanted.contains(index));
+        let first: BTreeSet<i64> = first.take(CHECKS_FIRST.saturating_sub(taken)).copied().collect();
+        let mut turns: Vec<(i64, bool)> =
+            due.into_iter().map(|index| (index, first.contains(&index))).collect();
+        turns.sort_by_key(|(_, first)| !first);
+        turns
     }
 
     /// How long until the next round of an entry is due that nothing else will lead to; `None`: nobody's.
@@ -151,7 +161,7 @@ impl Checks {
 
 impl RepairState {
     /// Asks for the health of every unfinished entry whose turn it is.
-    pub(super) fn start_checks(&mut self, state: &ClusterState) {
+    pub(super) fn start_checks(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
         let Some(host) = self.given.host.clone() else { return };
         let commanded = self.running.as_ref().map(|running| running.announced.index);
         let could: Vec<(i64, i64)> = state
@@ -163,15 +173,16 @@ impl RepairState {
             })
             .map(|(index, item)| (*index, item.revision))
             .collect();
-        self.checks.waiting.clear();
-        for index in self.checks.due(&could, self.given.interval) {
+        let unknown = outlooks.iter().filter(|outlook| outlook.obstacle == Some(Obstacle::HealthUnknown));
+        let wanted: BTreeSet<i64> = unknown.map(|outlook| outlook.index).collect();
+        let due = self.checks.due(&could, self.given.interval);
+        for (index, first) in self.checks.in_turn(due, &wanted) {
+            if self.checks.running.len() >= CHECKS_AT_ONCE {
+                break;
+            }
             let Some(revision) = state.repair.entries.get(&index).map(|item| item.revision) else { continue };
             let Some((operation, address)) = self.operation(state, index) else { continue };
             let Some(command) = &operation.health_check else { continue };
-            if self.checks.running.len() >= CHECKS_AT_ONCE {
-                self.checks.waiting.insert(index);
-                continue;
-            }
             let (words, deadline) = (command.for_machine(address), command.timeout);
             let number = self.take_number();
             let actor = self.myself.clone();
@@ -181,7 +192,7 @@ impl RepairState {
                 // The actor is gone: nobody wants the answer.
                 let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
             });
-            self.checks.begin(index, Check { number, revision, _task: task });
+            self.checks.begin(index, Check { number, revision, first, _task: task });
         }
     }
 
@@ -212,7 +223,8 @@ mod tests {
     fn begin(checks: &mut Checks, could: &[(i64, i64)], index: i64) {
         let revision = could.iter().find(|(known, _)| *known == index).unwrap().1;
         let number = checks.count;
-        checks.begin(index, Check { number, revision, _task: Task::start(std::future::pending()) });
+        let _task = Task::start(std::future::pending());
+        checks.begin(index, Check { number, revision, first: false, _task });
     }
 
     fn answer(checks: &mut Checks, index: i64) {
@@ -262,25 +274,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_believed_until_the_next_can_have_come_but_not_for_ever() {
-        let (store, mut checks, could) = scene(3);
-        for index in 0..3 {
+    async fn an_answer_is_believed_for_two_rounds_also_while_the_next_is_awaited() {
+        let (store, mut checks, could) = scene(2);
+        for index in 0..2 {
             begin(&mut checks, &could, index);
             answer(&mut checks, index);
         }
-        // The first is asked again, the second has no place, and the third cannot be asked.
         tokio::time::advance(INTERVAL).await;
         begin(&mut checks, &could, 0);
-        checks.waiting.insert(1);
         tokio::time::advance(INTERVAL).await;
-        assert_eq!(believed(&store, &mut checks), [0, 1, 2], "two rounds");
+        assert_eq!(believed(&store, &mut checks), [0, 1]);
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(believed(&store, &mut checks), [0, 1]);
-        begin(&mut checks, &could, 2);
-        assert_eq!(believed(&store, &mut checks), [0, 1], "what was forgotten does not come back");
-        tokio::time::advance(OLDEST_ANSWER - INTERVAL * 3).await;
-        assert_eq!(believed(&store, &mut checks), [0, 1]);
-        tokio::time::advance(INTERVAL).await;
-        assert_eq!(believed(&store, &mut checks), [0_i64; 0], "that is too long");
+        assert_eq!(believed(&store, &mut checks), [0_i64; 0]);
+        begin(&mut checks, &could, 1);
+        assert_eq!(believed(&store, &mut checks), [0_i64; 0], "what was forgotten does not come back");
+        answer(&mut checks, 0);
+        assert_eq!(believed(&store, &mut checks), [0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_about_to_be_repaired_is_asked_first_on_half_of_the_places() {
+        let (_, checks, could) = scene(20);
+        let due = checks.due(&could, INTERVAL);
+        let firsts = |checks: &Checks, wanted: &[i64]| -> Vec<i64> {
+            let turns = checks.in_turn(due.clone(), &wanted.iter().copied().collect());
+            assert_eq!(turns.len(), 20, "everybody has a turn");
+            turns.into_iter().take_while(|(_, first)| *first).map(|(index, _)| index).collect()
+        };
+        assert_eq!(firsts(&checks, &[17, 3]), [3, 17]);
+        let all: Vec<i64> = (0..20).collect();
+        assert_eq!(firsts(&checks, &all), (0..8).collect::<Vec<_>>());
+        let mut checks = checks;
+        for index in 0..7 {
+            let check =
+                Check { number: 0, revision: 0, first: true, _task: Task::start(std::future::pending()) };
+            checks.begin(100 + index, check);
+        }
+        assert_eq!(firsts(&checks, &[17, 3]), [3]);
     }
 }

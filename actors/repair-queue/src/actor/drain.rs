@@ -2,7 +2,8 @@
 //!
 //! Guarantees: before the cordon nothing is changed, and nothing at all when a job runs or a protected pod may not go; a pod
 //! is judged by its uid, so that one which came back under the same name is another. It ends by itself only when it cannot be
-//! done; how long it may take is the brain's to say.
+//! done; how long it may take is the brain's to say. That a permit ends before an answer came does not end it: what was asked for
+//! is asked for again with another permit of the same epoch, as a node or a pod that it was done to already is left as it is.
 //!
 //! A node that is drained may wait for long until its command's turn comes, and somebody may uncordon it meanwhile, or pods
 //! come that tolerate the cordon. So it is looked at again every [`POLL`] for as long as the entry is being drained. What came
@@ -96,23 +97,24 @@ impl Order {
         }
         let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
         if matches!(found, Found::Uncordoned) {
-            self.dry_run(&protected).await?;
+            self.dry_run(&protected, tell).await?;
         }
-        self.kubernetes.cordon(&self.permits.get().await, &self.node).await?;
+        let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
+        self.permits.effect(cordon, interrupted(tell)).await?;
         let mut asked = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // One may have come between the dry run and the cordon.
         if let Some(job) = running_job(&pods) {
             return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
         }
-        self.evict_all(&pods, &protected, &mut asked).await?;
+        self.evict_all(&pods, &protected, &mut asked, tell).await?;
         loop {
             // That the API does not answer for a while ends nothing: the time-out does.
             match self.kubernetes.pods_on(&self.node).await {
                 Ok(pods) => {
                     let Some(left) = unfinished(&pods) else { return Ok(()) };
                     tell(DrainNews::Waits(left.to_string()));
-                    self.evict_all(&pods, &protected, &mut asked).await?;
+                    self.evict_all(&pods, &protected, &mut asked, tell).await?;
                 }
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
             }
@@ -171,7 +173,11 @@ impl Order {
     }
 
     /// Whether everything could go. Pods that are deleted in the end never refuse.
-    async fn dry_run(&self, protected: &BTreeSet<String>) -> Result<(), Stop> {
+    async fn dry_run(
+        &self,
+        protected: &BTreeSet<String>,
+        tell: &(impl Fn(DrainNews) + Send + Sync),
+    ) -> Result<(), Stop> {
         let pods = self.kubernetes.pods_on(&self.node).await?;
         if let Some(job) = running_job(&pods) {
             return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
@@ -180,8 +186,8 @@ impl Order {
             if treatment(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
                 continue;
             }
-            let permit = self.permits.get().await;
-            if let Eviction::Refused { why } = self.kubernetes.evict(&permit, &pod.id, true).await? {
+            let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };
+            if let Eviction::Refused { why } = self.permits.effect(ask, interrupted(tell)).await? {
                 return Err(refused(&pod.id, &why));
             }
         }
@@ -193,6 +199,7 @@ impl Order {
         pods: &[Pod],
         protected: &BTreeSet<String>,
         asked: &mut BTreeSet<String>,
+        tell: &(impl Fn(DrainNews) + Send + Sync),
     ) -> Result<(), Stop> {
         for pod in pods {
             let treatment = treatment(pod, protected);
@@ -200,22 +207,27 @@ impl Order {
             if !goes || pod.deleted_at.is_some() || asked.contains(&pod.id.uid) {
                 continue;
             }
-            self.evict(&pod.id, treatment).await?;
+            self.evict(&pod.id, treatment, tell).await?;
             asked.insert(pod.id.uid.clone());
         }
         Ok(())
     }
 
-    async fn evict(&self, pod: &PodId, treatment: Treatment) -> Result<(), Stop> {
+    async fn evict(
+        &self,
+        pod: &PodId,
+        treatment: Treatment,
+        tell: &(impl Fn(DrainNews) + Send + Sync),
+    ) -> Result<(), Stop> {
         let mut attempts = self.config.evict_attempts;
         loop {
-            let permit = self.permits.get().await;
-            let Eviction::Refused { why } = self.kubernetes.evict(&permit, pod, false).await? else {
+            let evict = |permit| async move { self.kubernetes.evict(&permit, pod, false).await };
+            let Eviction::Refused { why } = self.permits.effect(evict, interrupted(tell)).await? else {
                 return Ok(());
             };
             if treatment == Treatment::EvictOrDelete {
-                let permit = self.permits.get().await;
-                return Ok(self.kubernetes.delete(&permit, pod).await?);
+                let delete = |permit| async move { self.kubernetes.delete(&permit, pod).await };
+                return Ok(self.permits.effect(delete, interrupted(tell)).await?);
             }
             attempts = attempts.saturating_sub(1);
             if attempts == 0 {
@@ -224,6 +236,11 @@ impl Order {
             tokio::time::sleep(self.config.evict_interval).await;
         }
     }
+}
+
+/// Tells what is asked for again, as its permit ended.
+fn interrupted(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&KubernetesError) + Send + Sync {
+    move |error| tell(DrainNews::Waits(error.to_string()))
 }
 
 fn refused(pod: &PodId, why: &str) -> Stop {

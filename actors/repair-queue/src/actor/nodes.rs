@@ -88,8 +88,11 @@ impl RepairState {
         let (actor, permits, name) = (self.myself.clone(), self.permits(), node.clone());
         let kubernetes = Arc::clone(&kubernetes);
         let task = Task::start(async move {
-            let permit = permits.get().await;
-            let failed = kubernetes.uncordon(&permit, &name).await.err().map(|error| error.to_string());
+            let uncordon = |permit| {
+                let (kubernetes, name) = (Arc::clone(&kubernetes), name.clone());
+                async move { kubernetes.uncordon(&permit, &name).await }
+            };
+            let failed = permits.effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
             // The actor is gone: its successor looks at the nodes again.
             let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
         });

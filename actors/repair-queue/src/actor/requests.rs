@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{FIRST_REPORTS_POLLS, REQUESTS, RepairState, Then, telemetry};
 use crate::hold::times::Times;
 use crate::news::Told;
-use crate::racks::{Racks, held_addresses};
+use crate::racks::{Answers, Racks, held_back};
 use crate::requests;
 use crate::requests::removals::Removals;
 use crate::round::later;
@@ -60,6 +60,7 @@ impl Looked {
             let mut holds = one.holds.iter().zip(&two.holds);
             cluster(one) == cluster(two)
                 && Arc::ptr_eq(&one.repair, &two.repair)
+                && one.unreadable_holds().eq(two.unreadable_holds())
                 && one.holds.len() == two.holds.len()
                 && holds.all(|((rack, hold), (other, kept))| rack == other && hold.revision == kept.revision)
         };
@@ -117,9 +118,8 @@ impl RepairState {
         }
         let reported = self.requests.reported.as_ref().map(|(_, racks)| racks);
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
-        let answers: Vec<&Racks> = reported.into_iter().chain(observed).collect();
-        let (asked, holds) = (requests::asked_about(state), requests::holds(state));
-        self.held = held_addresses(asked, holds, &answers, requests::nodes(state), hold);
+        let (asked, kept) = (requests::asked_about(state), requests::kept_racks(state));
+        self.held = held_back(asked, &kept, Answers { reported, observed }, requests::nodes(state), hold);
         telemetry::racks_held(count);
     }
 

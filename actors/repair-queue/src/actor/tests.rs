@@ -2,5 +2,6 @@
 
 mod commands;
 mod drains;
+mod properties;
 mod requests;
 mod world;

@@ -66,7 +66,10 @@ impl RepairState {
         let Some(item) = state.repair.entries.get(&index).filter(|item| !item.value.deleted) else {
             return Some("the entry was deleted".to_owned());
         };
-        self.held.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
+        if self.held.unplaced.contains(&item.value.address) {
+            return Some("a rack is held, and nobody knows whether the machine stands in it".to_owned());
+        }
+        self.held.racks.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
     }
 
     pub(super) fn operation<'s>(

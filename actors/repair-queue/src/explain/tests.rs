@@ -1,8 +1,11 @@
 use madako_messages::keys;
+use madako_messages::repair::change::RepairChange;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use super::*;
+use crate::racks::HeldBack;
 use crate::testing::{NOW, Store, processing, queued};
+use crate::transition::Transition;
 
 fn explained(
     entries: &[RepairQueueEntry],
@@ -56,7 +59,8 @@ fn health_is_said_to_be_unknown_only_where_it_decides() {
         queued(2, "y", "nowhere"),
         processing(3, "z", 0, RepairStepStatus::Watching, 10),
     ];
-    let beside = Beside { held: [("z".to_owned(), "3".to_owned())].into(), kubernetes: true };
+    let held = HeldBack { racks: [("z".to_owned(), "3".to_owned())].into(), ..HeldBack::default() };
+    let beside = Beside { held, kubernetes: true };
     let expected = [
         (0, None, "nothing", None),
         (1, None, "remove", None),
@@ -67,4 +71,34 @@ fn health_is_said_to_be_unknown_only_where_it_decides() {
     let disabled =
         explained(&[queued(0, "w", "plain")], |store| store.text(keys::REPAIRS_DISABLED, "true"), &beside);
     assert_eq!(lines(&disabled), [(0, Some("unknown"), "execute", Some("disabled"))]);
+}
+
+#[test]
+fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps() {
+    let commanded = |begun: fn(Transition<'_>) -> (RepairChange, i64)| {
+        let mut store = Store::new(&["c"], &["w"]);
+        store.entry(&processing(0, "w", 0, RepairStepStatus::Watching, 10));
+        let state = store.state();
+        let (change, record) = begun(Transition::new(&state, 0, "w", NOW).unwrap());
+        assert!(store.commit(&change));
+        let [explained] = &explain(&store.state(), &Beside::default(), None, NOW)[..] else { panic!() };
+        assert!(explained.why.as_ref().unwrap().contains(&format!("operation {record}")), "{explained:?}");
+        (explained.next, explained.obstacle.unwrap())
+    };
+    assert_eq!(commanded(|transition| transition.finish_with_command()), ("succeed", "success-command-runs"));
+    assert_eq!(commanded(|transition| transition.execute(1)), ("execute", "command-runs"));
+}
+
+#[test]
+fn who_may_stand_in_a_held_rack_waits_and_a_rack_that_nobody_can_read_is_named() {
+    let held = HeldBack {
+        racks: [("w".to_owned(), "3".to_owned())].into(),
+        unreadable: ["3".to_owned()].into(),
+        unplaced: ["x".to_owned()].into(),
+    };
+    let beside = Beside { held, kubernetes: true };
+    let explained = explained(&[queued(0, "w", "plain"), queued(1, "x", "plain")], |_| {}, &beside);
+    let obstacles: Vec<_> = explained.iter().map(|entry| entry.obstacle.unwrap()).collect();
+    assert_eq!(obstacles, ["hold-unreadable", "rack-unknown"]);
+    assert!(explained[0].why.as_ref().unwrap().contains("madako repair-queue release 3"));
 }

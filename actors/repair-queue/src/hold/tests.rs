@@ -127,8 +127,8 @@ fn an_event_grows_and_keeps_its_beginning() {
 fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     let reports = rack(3, 1, &[60.0, 61.0, 62.0, 63.0]);
     let mut holds = at_once(&reports);
-    assert!(holds.get_mut("3").unwrap().release());
-    assert!(!holds.get_mut("3").unwrap().release(), "nothing is left to be released");
+    assert!(Arc::make_mut(holds.get_mut("3").unwrap()).release());
+    assert!(!Arc::make_mut(holds.get_mut("3").unwrap()).release(), "nothing is left to be released");
     let go_on =
         |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
     let after = go_on(&aged(&reports, 3600.0 + 29.0), &holds, 3600.0);
@@ -139,7 +139,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     assert_eq!(held(&go_on(&more, &holds, 0.0)), Vec::<&str>::new());
     more.extend(rack(3, 21, &[2.0]));
     let again = go_on(&more, &holds, 0.0);
-    assert_eq!(again["3"].machines().into_keys().collect::<Vec<_>>(), ["s11", "s12", "s21"]);
+    assert_eq!(again["3"].serials(), ["s11", "s12", "s21"]);
 
     // One whose state changed since is another report; one that is not reported is remembered for a while.
     let mut changed = aged(&reports, 3600.0);
@@ -158,7 +158,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
 fn an_answer_without_released_reports_does_not_let_them_hold_the_rack_again() {
     let reports = rack(3, 1, &[60.0, 61.0, 62.0]);
     let mut holds = at_once(&reports);
-    holds.get_mut("3").unwrap().release();
+    Arc::make_mut(holds.get_mut("3").unwrap()).release();
     let go_on =
         |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
     // The variables are changed, and set back: an answer with nobody, and one with others.
@@ -238,11 +238,50 @@ fn what_is_kept_of_a_rack_is_bounded_and_calm() {
 fn what_is_kept_comes_back_from_json_with_what_a_newer_version_added() {
     let mut holds = at_once(&rack(3, 1, &[0.5, 1.25, 2.0]));
     let mut hold = holds.remove("3").unwrap();
-    hold.rest.insert("later".to_owned(), serde_json::json!([7]));
-    let text = serde_json::to_string(&hold).unwrap();
+    Arc::make_mut(&mut hold).rest.insert("later".to_owned(), serde_json::json!([7]));
+    let text = serde_json::to_string(&*hold).unwrap();
     assert!(
         text.starts_with(r#"{"label":"rack","events":[{"since":"2026-11-21T12:00:00Z","machines":[{"#),
         "{text}"
     );
-    assert_eq!(serde_json::from_str::<Hold>(&text).unwrap(), hold);
+    assert_eq!(serde_json::from_str::<Hold>(&text).unwrap(), *hold);
+}
+
+#[test]
+fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses() {
+    for serial in ["same", ""] {
+        let named = |reports: Vec<Machine>| -> Vec<Machine> {
+            let name = |mut machine: Machine| {
+                machine.spec.serial = serial.to_owned();
+                machine
+            };
+            reports.into_iter().map(name).collect()
+        };
+        let three = named(rack(3, 1, &[0.0, 1.0, 2.0]));
+        let mut holds = at_once(&three);
+        assert_eq!((held(&holds), holds["3"].count()), (vec!["3"], 3), "{serial:?}");
+        let twice = [&three[..2], &three[..2]].concat();
+        assert_eq!(at_once(&twice), Holds::new(), "each counts once: {serial:?}");
+
+        // What is kept is what was kept, by somebody who reads it from the store as well.
+        let go_on = |reports: &[Machine], holds: &Holds, at: f64| {
+            let kept = holds.iter().map(|(rack, hold)| {
+                let text = serde_json::to_string(&**hold).unwrap();
+                (rack.clone(), Arc::new(serde_json::from_str(&text).unwrap()))
+            });
+            holds_at(reports, Some(&settings()), &kept.collect(), later(at))
+        };
+        assert_eq!(go_on(&aged(&three, 60.0), &holds, 60.0), holds);
+        Arc::make_mut(holds.get_mut("3").unwrap()).release();
+        let released = go_on(&aged(&three, 120.0), &holds, 120.0);
+        assert_eq!(held(&released), [""; 0], "they were let go");
+        assert_eq!(released["3"].released.len(), 3);
+        // One that was not among them makes no event with two that were, and three new ones do.
+        let more = [aged(&three, 180.0), named(rack(3, 11, &[1.0]))].concat();
+        assert_eq!(held(&go_on(&more, &released, 180.0)), [""; 0]);
+        let more = [aged(&three, 240.0), named(rack(3, 11, &[1.0, 2.0, 3.0]))].concat();
+        assert_eq!(held(&go_on(&more, &released, 240.0)), ["3"]);
+        let recovered = go_on(&aged(&three[..2], 60.0), &at_once(&three), 60.0);
+        assert_eq!(recovered, Holds::new(), "two of three are left");
+    }
 }

@@ -24,14 +24,16 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::slice::Iter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::machine::Machine;
-use madako_messages::repair::hold::HoldSettings;
+use madako_messages::repair::hold::{HoldSettings, Label};
 use madako_messages::repair::report::Seen;
 use time::OffsetDateTime;
 
 use super::KnownHolds;
+use crate::indexed::{Indexed, Who, who};
 
 /// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
 /// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
@@ -68,10 +70,10 @@ pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
 /// What is remembered of an answer: the time of each machine in it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
-    /// By serial, sorted.
-    machines: Vec<(String, Time)>,
-    /// Where each machine of the answer is among them, so that nobody searches for the ten thousand of a site.
-    places: Vec<usize>,
+    /// By serial and address, sorted.
+    machines: Vec<((String, String), Time)>,
+    /// What is looked up in the answer; `None`: nobody remembers one.
+    indexed: Option<Arc<Indexed>>,
     /// When the answer came; `None`: nobody remembers an answer.
     seen: Option<Seen>,
 }
@@ -95,19 +97,22 @@ impl Times {
         kept: &dyn KnownHolds,
         before: &Self,
     ) -> Self {
-        let Some(settings) = settings else { return Self { seen, ..Self::default() } };
+        let Some(settings) = settings else {
+            let indexed = Indexed::of(machines, None, |place| changed_at(&machines[place], at));
+            return Self { indexed: Some(Arc::new(indexed)), seen, ..Self::default() };
+        };
         let mut remembered = Remembered::new(kept, before);
-        let serial = |place: usize| machines[place].spec.serial.as_str();
+        let reports = machines;
         let mut order: Vec<usize> = (0..machines.len()).collect();
         // Of two reports of one machine the first counts: this keeps their order.
-        order.sort_by(|one, other| serial(*one).cmp(serial(*other)));
+        order.sort_by_key(|place| who(&machines[*place]));
         let mut places = vec![0; machines.len()];
         let mut known: Vec<(&Machine, OffsetDateTime, Option<Time>)> = Vec::with_capacity(machines.len());
         for place in order {
-            let (machine, serial) = (&machines[place], serial(place));
-            if known.last().is_none_or(|(last, ..)| last.spec.serial != serial) {
+            let machine = &machines[place];
+            if known.last().is_none_or(|(last, ..)| who(last) != who(machine)) {
                 let told = changed_at(machine, at);
-                known.push((machine, told, remembered.time(serial, told)));
+                known.push((machine, told, remembered.time(who(machine), told)));
             }
             places[place] = known.len() - 1;
         }
@@ -124,54 +129,66 @@ impl Times {
                     || elapsed.is_some_and(|elapsed| is_older(age(machine), common, elapsed))
             });
             let time = Time { told, changed: same.map_or(told, |before| before.changed) };
-            (machine.spec.serial.clone(), time)
+            let (serial, address) = who(machine);
+            ((serial.to_owned(), address.to_owned()), time)
         });
-        Self { machines: machines.collect(), places, seen }
+        let machines: Vec<_> = machines.collect();
+        let changed = |place: usize| machines[places[place]].1.changed;
+        let indexed = Some(Arc::new(Indexed::of(reports, Some(&settings.label), changed)));
+        Self { machines, indexed, seen }
     }
 
-    /// When a machine's state changed that is in the answer.
-    #[must_use]
-    pub fn changed(&self, serial: &str) -> Option<OffsetDateTime> {
-        let place = self.machines.binary_search_by(|(known, _)| known.as_str().cmp(serial)).ok()?;
-        Some(self.machines[place].1.changed)
-    }
-
-    /// The same for the machine that is at a place of the answer, which is found without a search.
-    pub(super) fn changed_of(&self, place: usize, serial: &str) -> Option<OffsetDateTime> {
-        let there = self.places.get(place).and_then(|place| self.machines.get(*place));
-        match there.filter(|(known, _)| known == serial) {
-            Some((_, time)) => Some(time.changed),
-            None => self.changed(serial),
+    /// What is looked up in the answer that these times are of, and in others made anew.
+    pub(crate) fn indexed(
+        &self,
+        reports: &[Machine],
+        label: Option<&Label>,
+        at: OffsetDateTime,
+    ) -> Arc<Indexed> {
+        match self.indexed.as_ref().filter(|indexed| indexed.is_of(reports, label)) {
+            Some(indexed) => Arc::clone(indexed),
+            None => Arc::new(Indexed::of(reports, label, |place| {
+                self.changed(who(&reports[place])).unwrap_or_else(|| changed_at(&reports[place], at))
+            })),
         }
+    }
+
+    /// When the state of a machine changed that is in the answer: of that serial and address.
+    #[must_use]
+    pub fn changed(&self, (serial, address): (&str, &str)) -> Option<OffsetDateTime> {
+        let of = |known: &(String, String)| (known.0.as_str(), known.1.as_str()).cmp(&(serial, address));
+        let place = self.machines.binary_search_by(|(known, _)| of(known)).ok()?;
+        Some(self.machines[place].1.changed)
     }
 }
 
 /// What is remembered of machines: the last answer, or what the store keeps of them.
 struct Remembered<'a> {
-    before: Peekable<Iter<'a, (String, Time)>>,
-    kept: BTreeMap<&'a str, Vec<OffsetDateTime>>,
+    before: Peekable<Iter<'a, ((String, String), Time)>>,
+    kept: BTreeMap<Who<'a>, Vec<OffsetDateTime>>,
 }
 
 impl<'a> Remembered<'a> {
     fn new(holds: &'a dyn KnownHolds, before: &'a Times) -> Self {
-        let mut kept: BTreeMap<&str, Vec<OffsetDateTime>> = BTreeMap::new();
+        let mut kept: BTreeMap<Who<'_>, Vec<OffsetDateTime>> = BTreeMap::new();
         if before.seen.is_none() {
             for (_, hold) in holds.racks() {
                 let held = hold.events.iter().flat_map(|event| &event.machines);
                 for report in held.chain(&hold.released) {
-                    kept.entry(report.serial.as_str()).or_default().push(report.changed);
+                    kept.entry(report.who()).or_default().push(report.changed);
                 }
             }
         }
         Self { before: before.machines.iter().peekable(), kept }
     }
 
-    /// What is remembered of a machine; who asks does so in the order of serials.
-    fn time(&mut self, serial: &str, told: OffsetDateTime) -> Option<Time> {
-        while self.before.next_if(|(known, _)| known.as_str() < serial).is_some() {}
-        let before = self.before.peek().filter(|(known, _)| known == serial).map(|(_, time)| *time);
+    /// What is remembered of a machine; who asks does so in their order.
+    fn time(&mut self, machine: Who<'_>, told: OffsetDateTime) -> Option<Time> {
+        let who = |known: &'a (String, String)| (known.0.as_str(), known.1.as_str());
+        while self.before.next_if(|(known, _)| who(known) < machine).is_some() {}
+        let before = self.before.peek().filter(|(known, _)| who(known) == machine).map(|(_, time)| *time);
         let kept = || {
-            let times = self.kept.get(serial)?.iter();
+            let times = self.kept.get(&machine)?.iter();
             let nearest = *times.min_by_key(|time| (**time - told).unsigned_abs())?;
             Some(Time { told: nearest, changed: nearest })
         };

@@ -214,12 +214,12 @@ fn what_is_to_be_written_is_what_differs() {
     let changed = decision.changed_holds(&nothing);
     assert_eq!(changed.into_iter().collect::<Vec<_>>(), [("3", decision.holds.get("3"))]);
     assert!(decision.changed_holds(&decision.holds).is_empty());
-    let kept = Holds::from([("9".to_owned(), Hold::default())]);
+    let kept = Holds::from([("9".to_owned(), Arc::new(Hold::default()))]);
     assert_eq!(Decision::default().changed_holds(&kept).into_iter().collect::<Vec<_>>(), [("9", None)]);
 }
 
 #[test]
-fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_does_not_count() {
+fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_alone_counts() {
     let mut given = case((1..=3).map(|id| machine(id, 3, 5.0)).collect());
     given.reports.push(machine(4, 4, 9_000.0));
     given.reports.push(machine(5, 5, 9_000.0));
@@ -228,6 +228,11 @@ fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_does_not_coun
     given.entries = vec![entry("10.0.0.1", false)];
     given.removed = vec!["10.0.0.1".to_owned(), "10.0.0.4".to_owned()];
     given.constraints = allowing(2, 600);
+    // One entry, one report that nothing holds back, and one that waits for the next answer.
+    let decision = given.decide();
+    assert_eq!(decision.add, []);
+    assert_eq!(decision.refused[4].reason, Reason::TooMany { entries: 1, reports: 2, maximum: 2 });
+    given.constraints = allowing(3, 600);
     let decision = given.decide();
     let all: Vec<Vec<&str>> = decision
         .refused

@@ -160,7 +160,7 @@ fn while_it_is_switched_off_a_held_rack_is_followed_to_its_recovery_and_nothing_
     let settings = HoldSettings::default();
     let holds = holds_at(&three, Some(&settings), &Holds::new(), now());
     let held = serde_json::to_string(&holds["3"]).unwrap();
-    let mut released = holds["3"].clone();
+    let mut released = Hold::clone(&holds["3"]);
     released.release();
     let released = serde_json::to_string(&released).unwrap();
     let stored = [URL, OPEN, OFF, ("madako/repair/holds/3", &held), ("madako/repair/holds/9", &released)];

@@ -8,7 +8,7 @@ use crate::testing::{NOW, Store, processing, queued};
 /// What is looked at beside the store.
 struct Beside {
     live: Live,
-    held: BTreeMap<String, String>,
+    held: HeldBack,
 }
 
 /// Machines that are not healthy, with Kubernetes and a host.
@@ -16,7 +16,7 @@ fn beside(store: &Store) -> Beside {
     let state = store.state();
     let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
     let live = Live { health, host: true, kubernetes: true, ..Live::default() };
-    Beside { live, held: BTreeMap::new() }
+    Beside { live, held: HeldBack::default() }
 }
 
 fn look_with(store: &Store, beside: &Beside) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
@@ -197,7 +197,7 @@ fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
     ];
     let store = store(&entries);
     let mut beside = beside(&store);
-    beside.held = ["w", "x", "y"].map(|address| (address.to_owned(), "3".to_owned())).into();
+    beside.held.racks = ["w", "x", "y"].map(|address| (address.to_owned(), "3".to_owned())).into();
     let outlooks = look_with(&store, &beside);
     let held = Some(Obstacle::Held { rack: "3".to_owned() });
     assert_eq!(outlooks[&0].1, held);
@@ -215,7 +215,7 @@ const DRAINS_LATER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures":
 type Stop = (&'static str, fn(&mut Store, &mut Beside));
 
 const STOPS: [Stop; 4] = [
-    ("rack-held", |_, beside| beside.held.extend(["w", "a"].map(|it| (it.to_owned(), "3".to_owned())))),
+    ("rack-held", |_, beside| beside.held.racks.extend(["w", "a"].map(|it| (it.to_owned(), "3".to_owned())))),
     ("no-kubernetes", |_, beside| beside.live.kubernetes = false),
     ("missing", |store, _| {
         let without = DRAINS_LATER.replace("\"unreachable\"", "\"plain\"");
@@ -352,7 +352,7 @@ fn a_step_without_a_command_fails_nobody_in_a_held_rack_or_of_unknown_health() {
         assert_eq!(obstacle, None, "{entry:?}");
         beside.live.health.clear();
         assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::HealthUnknown), "{entry:?}");
-        beside.held.insert("w".to_owned(), "3".to_owned());
+        beside.held.racks.insert("w".to_owned(), "3".to_owned());
         let (next, obstacle) = look_with(&store, &beside)[&0].clone();
         if entry.step_status == Draining {
             assert_eq!(next, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));

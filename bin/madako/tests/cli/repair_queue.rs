@@ -190,6 +190,21 @@ const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-11-21T10:00:00Z",
     {"changed":"2026-11-21T09:58:02Z","serial":"s3","address":""}]}],"released":[],"later":7}"#;
 
 #[tokio::test]
+async fn what_is_kept_of_a_rack_and_cannot_be_read_is_told_as_held_and_removed_by_a_release() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("madako/repair/holds/3", r#"{"label":"rack","events":[{"since"#).await;
+    let explained = etcd.run(&["repair-queue", "explain", "-o", "json"]).await.json();
+    assert_eq!(
+        (&explained["held"][0]["rack"], &explained["held"][0]["unreadable"]),
+        (&json!("3"), &json!(true))
+    );
+    let answer = etcd.run(&["repair-queue", "release", "3", "-o", "json"]).await.json();
+    assert_eq!(answer, json!({"rack": "3", "released": [], "unreadable": true}));
+    assert_eq!(etcd.get("madako/repair/holds/3").await, None);
+    etcd.run(&["repair-queue", "release", "3"]).await.refused(1);
+}
+
+#[tokio::test]
 async fn a_rack_is_released_once_for_the_reports_that_hold_it() {
     let Some(etcd) = Etcd::start().await else { return };
     let message = etcd.run(&["repair-queue", "release", "3"]).await.refused(1);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_messages::keys;
 use madako_messages::kubernetes::{ANNOTATION_REBOOT, KubeNode, KubernetesError};
+use madako_messages::permit::PermitEnded;
 use madako_messages::repair::{RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
@@ -347,4 +348,43 @@ async fn a_drain_goes_on_with_a_new_leader_and_ends_when_the_queue_is_disabled()
         .await;
     uncordoned(&world).await;
     assert_eq!(world.ran(), [""; 0]);
+}
+
+/// What is said of an effect whose permit ended before an answer came, and of one that did not begin.
+fn cuts(count: usize) -> impl Iterator<Item = KubernetesError> {
+    let cut = |what: &str| KubernetesError::Unavailable { what: what.to_owned(), why: "cut off".to_owned() };
+    (0..count).map(
+        move |number| {
+            if number % 2 == 0 { cut("the call") } else { PermitEnded { epoch: 7 }.into() }
+        },
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_permit_ended_is_asked_for_again_with_another_and_gives_no_drain_up() {
+    let mut world = world().await;
+    // The dry run, the cordon and the eviction have 60 s together here, and a permit 10 s.
+    world.kubernetes.0.lock().unwrap().cut.extend(cuts(4));
+    world.begin().await;
+    world.until_status(0, RepairStatus::Succeeded).await;
+    uncordoned(&world).await;
+    let cut = "cut try apps/web";
+    let expected = [&[cut; 4][..], &["try apps/web", "cordon node-w", "evict apps/web", "uncordon node-w"]];
+    assert_eq!(changes(&world), expected.concat());
+    assert_eq!(world.history()[..2], ["repair-drain-start completed", "repair-execute completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_longer_than_any_permit_is_given_up_when_the_drains_time_is_over() {
+    let mut world = world().await;
+    world.kubernetes.0.lock().unwrap().cut.extend(cuts(1_000));
+    world.begin().await;
+    let given_up = |state: &ClusterState| state.repair.entries[&0].value.drain_backoff_count == 1;
+    let begun = Instant::now();
+    world.until("the drain to be given up", given_up).await;
+    let took = begun.elapsed().as_secs();
+    assert!((60..=75).contains(&took), "{took} s");
+    let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout").unwrap();
+    assert!(told.info.starts_with("draining timed out: "), "{}", told.info);
+    assert!(changes(&world).len() <= 8, "each waits for its permit: {:?}", changes(&world));
 }

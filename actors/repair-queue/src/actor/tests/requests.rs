@@ -12,6 +12,7 @@ use madako_messages::observation::{Observation, Query};
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::refusal::Reason;
 use madako_messages::repair::report::Reports;
+use madako_messages::state::ClusterState;
 use madako_messages::store::Write;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::time::Instant;
@@ -165,6 +166,7 @@ async fn a_new_leader_hears_first_which_racks_failed_and_begins_nothing_in_them(
     for (index, address) in [(7, "10.0.0.1"), (8, "10.0.0.4")] {
         world.change(|store| store.entry(&crate::testing::queued(index, address, "plain")));
     }
+    world.change(|store| store.rack("10.0.0.4", "4"));
     world.begin().await;
     // The registry takes its time.
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -260,20 +262,8 @@ async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothin
 async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_of_its_machine() {
     let mut world = world(10).await;
     world.begin().await;
-    let observe = |machines: Vec<Machine>| {
-        let observation = Observation {
-            machines: Arc::new(machines),
-            addresses: Arc::default(),
-            left_out: vec![],
-            at: now(),
-            seen: Instant::now(),
-            query: Query { url: 1, variables: 0 },
-            held: None,
-        };
-        world.observed.publish(Arc::new(observation));
-    };
     // Healthy in the registry's eyes, and no node of the cluster.
-    observe(vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
+    observe(&world, vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
     report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)]);
     world.until("the rack is held", |state| state.holds.contains_key("3")).await;
     world.change(|store| {
@@ -288,12 +278,91 @@ async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
     // The machine is put into another rack.
-    observe(vec![machine(20, 5, 1e6)]);
+    observe(&world, vec![machine(20, 5, 1e6)]);
     world
         .until("it to begin", |state| {
             state.repair.entries.get(&7).is_some_and(|item| item.value.status != RepairStatus::Queued)
         })
         .await;
+}
+
+fn observe(world: &World, machines: Vec<Machine>) {
+    let observation = Observation {
+        machines: Arc::new(machines),
+        addresses: Arc::default(),
+        left_out: vec![],
+        at: now(),
+        seen: Instant::now(),
+        query: Query { url: 1, variables: 0 },
+        held: None,
+    };
+    world.observed.publish(Arc::new(observation));
+}
+
+fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
+    move |state| {
+        state.repair.entries.get(&index).is_some_and(|item| item.value.status != RepairStatus::Queued)
+    }
+}
+
+/// Whether it was told that an entry waits for a reason.
+fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
+    let events = world.events.0.lock().unwrap();
+    let told = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);
+    events.iter().any(told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_of_a_rack_and_cannot_be_read_holds_it_until_it_can_be_or_is_removed() {
+    const RELEASED: &str = r#"{"label":"rack","events":[],"released":[]}"#;
+    for kept in ["", "garbage", r#"{"label":"rack","events":[{"since":"2026-01-0"#] {
+        for mended in [Some(RELEASED), None] {
+            let mut world = world(10).await;
+            observe(&world, vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
+            world.change(|store| {
+                store.text(&keys::repair_hold("3"), kept);
+                store.entry(&crate::testing::queued(7, "10.0.0.20", "plain"));
+                store.entry(&crate::testing::queued(8, "10.0.0.21", "plain"));
+            });
+            world.begin().await;
+            world.until("the other to begin", has_begun(8)).await;
+            tokio::time::sleep(Duration::from_secs(1_000)).await;
+            assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued, "{kept:?}");
+            assert!(told_waiting(&world, 7, "hold-unreadable"));
+            world.change(|store| match mended {
+                Some(text) => store.text(&keys::repair_hold("3"), text),
+                None => store.write(&[Write::Delete { key: keys::repair_hold("3") }]),
+            });
+            world.until("it to begin", has_begun(7)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_rack_is_held_who_stands_nobody_knows_where_waits_for_an_observation_however_long() {
+    const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-01-02T03:00:00Z","machines":[
+        {"changed":"2026-01-02T02:58:00Z","serial":"s1","address":"10.0.0.1"}]}]}"#;
+    const RELEASED: &str = r#"{"label":"rack","released":[
+        {"changed":"2026-01-02T02:58:00Z","serial":"s22","address":"10.0.0.22"}]}"#;
+    let mut world = world(10).await;
+    world.change(|store| {
+        store.text(&keys::repair_hold("3"), HELD);
+        store.text(&keys::repair_hold("9"), RELEASED);
+        store.configure(&["c"], &["10.0.0.21"], crate::testing::REPAIR);
+        store.rack("10.0.0.21", "4");
+        for (index, machine) in [(6, 22), (7, 20), (8, 21)] {
+            store.entry(&crate::testing::queued(index, &format!("10.0.0.{machine}"), "plain"));
+        }
+    });
+    world.begin().await;
+    // The registry stays away.
+    world.until("the node of another rack to begin", has_begun(8)).await;
+    world.until("the machine that was reported in a rack that is not held", has_begun(6)).await;
+    tokio::time::sleep(Duration::from_secs(50_000)).await;
+    assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
+    assert!(told_waiting(&world, 7, "rack-unknown"));
+    observe(&world, vec![machine(20, 5, 1e6)]);
+    world.until("it to begin", has_begun(7)).await;
 }
 
 /// The gauges by name and label, such as `name{reason}`.

@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_messages::invariants::Violation;
+use madako_messages::invariants::repair::check_repair_change;
 use madako_messages::kubernetes::{
     ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase,
 };
@@ -48,6 +50,9 @@ pub(super) enum Does {
     NotBegin,
 }
 
+/// Is told the program of each command.
+type Watch = Box<dyn FnMut(&str) + Send>;
+
 #[derive(Default)]
 pub(super) struct HostState {
     /// Words of everything that was run, checks aside.
@@ -63,6 +68,8 @@ pub(super) struct HostState {
     /// Commands, checks aside, that run now, and how many did so at once at most.
     pub(super) running: usize,
     pub(super) at_once: usize,
+    /// Is told of each command, checks aside, when it starts.
+    pub(super) watch: Option<Watch>,
 }
 
 #[derive(Default)]
@@ -94,6 +101,9 @@ impl Host for FakeHost {
         let does = self.0.lock().unwrap().does.get(&program).cloned().unwrap_or(Does::Exits(0));
         let _runs = (program != "check").then(|| {
             let mut state = self.0.lock().unwrap();
+            if let Some(watch) = &mut state.watch {
+                watch(&program);
+            }
             state.ran.push(command.words.clone());
             state.running += 1;
             state.at_once = state.at_once.max(state.running);
@@ -147,6 +157,8 @@ pub(super) struct KubeState {
     pub(super) down: Option<KubernetesError>,
     /// How long each answer takes.
     pub(super) takes: Duration,
+    /// How the next effects fail, each when its permit has ended.
+    pub(super) cut: VecDeque<KubernetesError>,
     pub(super) calls: Vec<String>,
 }
 
@@ -171,6 +183,24 @@ impl FakeKubernetes {
     }
 }
 
+impl FakeKubernetes {
+    /// As [`Self::ask`], for what needs a permit.
+    async fn act(
+        &self,
+        permit: &Permit,
+        call: String,
+    ) -> Result<std::sync::MutexGuard<'_, KubeState>, KubernetesError> {
+        permit.check(Instant::now())?;
+        let cut = self.0.lock().unwrap().cut.pop_front();
+        if let Some(error) = cut {
+            self.0.lock().unwrap().calls.push(format!("cut {call}"));
+            tokio::time::sleep_until(permit.until()).await;
+            return Err(error);
+        }
+        self.ask(call).await
+    }
+}
+
 #[async_trait]
 impl Kubernetes for FakeKubernetes {
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError> {
@@ -186,8 +216,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        let mut state = self.ask(format!("cordon {node}")).await?;
+        let mut state = self.act(permit, format!("cordon {node}")).await?;
         let known = state.nodes.entry(node.to_owned()).or_default();
         node.clone_into(&mut known.name);
         let node = known;
@@ -197,8 +226,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        let mut state = self.ask(format!("uncordon {node}")).await?;
+        let mut state = self.act(permit, format!("uncordon {node}")).await?;
         let node = state.nodes.entry(node.to_owned()).or_default();
         node.unschedulable = false;
         node.annotations.clear();
@@ -206,9 +234,8 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
-        permit.check(Instant::now())?;
         let what = if dry_run { "try" } else { "evict" };
-        let mut state = self.ask(format!("{what} {pod}")).await?;
+        let mut state = self.act(permit, format!("{what} {pod}")).await?;
         if state.budget.contains(&pod.name) {
             return Ok(Eviction::Refused { why: "disruption budget".to_owned() });
         }
@@ -223,8 +250,7 @@ impl Kubernetes for FakeKubernetes {
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
-        permit.check(Instant::now())?;
-        self.ask(format!("delete {pod}")).await?.end(pod);
+        self.act(permit, format!("delete {pod}")).await?.end(pod);
         Ok(())
     }
 }
@@ -281,11 +307,35 @@ pub(super) struct Gate {
     pub(super) lost: Vec<RepairChange>,
     /// Commits after which the repair queue is killed; `None`: never.
     pub(super) fuse: Option<usize>,
+    /// Each state that was published, until somebody takes them.
+    pub(super) published: Vec<Arc<ClusterState>>,
+    /// Invariants that changes would have broken which were brought here.
+    pub(super) broken: Vec<String>,
 }
 
 impl Gate {
     fn publish(&mut self) {
-        self.state.publish(self.store.state());
+        let state = self.store.state();
+        self.published.push(Arc::clone(&state));
+        self.state.publish(state);
+    }
+
+    /// What failed and was not written is written now, if it may be still.
+    pub(super) fn land(&mut self) {
+        for change in std::mem::take(&mut self.lost) {
+            if self.store.holds(&change.conditions) {
+                let writes = change.stored(&self.store.state().repair).unwrap();
+                self.change(|store| store.write(&writes));
+            }
+        }
+    }
+
+    /// The invariants that a change breaks.
+    fn judge(&self, change: &RepairChange) -> Vec<Violation> {
+        let state = self.store.state();
+        let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
+        let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_repair_queue_entries);
+        check_repair_change(change, &state.repair, cluster, maximum)
     }
 
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Store)) {
@@ -294,6 +344,11 @@ impl Gate {
     }
 
     fn commit(&mut self, change: &RepairChange) -> Result<Committed, CommitError> {
+        let violations = self.judge(change);
+        if self.store.holds(&change.conditions) && !violations.is_empty() {
+            self.broken.extend(violations.iter().map(|broken| format!("{broken:?}: {change:?}")));
+            return Err(CommitError::Invariant { violations });
+        }
         let failure = self.fails.pop_front();
         if let Some((false, error)) = failure {
             self.lost.push(change.clone());
@@ -379,6 +434,8 @@ impl World {
             fails: VecDeque::new(),
             lost: vec![],
             fuse: None,
+            published: vec![],
+            broken: vec![],
         };
         let gate = Arc::new(Mutex::new(gate));
         gate.lock().unwrap().publish();

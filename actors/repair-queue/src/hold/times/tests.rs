@@ -38,7 +38,7 @@ impl Leader {
         leader.asks(60.0, machines);
         assert!(!leader.held().is_empty());
         for hold in leader.kept.values_mut() {
-            hold.release();
+            Arc::make_mut(hold).release();
         }
         leader
     }
@@ -210,9 +210,9 @@ fn a_machine_whose_state_changes_anew_is_another_report() {
     let lone = rack(3, 5_000.0)[..1].to_vec();
     let mut leader = Leader::new();
     leader.asks(60.0, &lone);
-    let first = leader.times.changed("s30").unwrap();
+    let first = leader.times.changed(("s30", "10.0.0.30")).unwrap();
     leader.asks(60.0, &again(&lone, 90.0));
-    assert_eq!(leader.times.changed("s30").unwrap() - first, time::Duration::seconds(5_090));
+    assert_eq!(leader.times.changed(("s30", "10.0.0.30")).unwrap() - first, time::Duration::seconds(5_090));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many
 #[test]
 fn without_settings_no_times_are_kept() {
     let times = Times::of(&rack(3, 1.0), (now(), None), None, &Holds::new(), &Times::default());
-    assert_eq!(times.changed("s30"), None);
+    assert_eq!(times.changed(("s30", "10.0.0.30")), None);
 }
 
 proptest! {

@@ -2,15 +2,12 @@
 
 mod reports;
 
-use std::collections::BTreeMap;
-
 use madako_messages::ports::Clock;
-use madako_messages::repair::hold::Hold;
 use madako_messages::state::ClusterState;
 use madako_messages::store::Store;
 use madako_repair_queue::explain::{Beside, explain};
 use madako_repair_queue::outlook::Explained;
-use madako_repair_queue::racks::{Racks, held_addresses};
+use madako_repair_queue::racks::{Answers, KeptRacks, held_back};
 use madako_repair_queue::requests::{asked_about, nodes};
 use madako_supervisor::config::Config;
 use serde::Serialize;
@@ -54,6 +51,9 @@ struct Held {
     label: String,
     since: Option<String>,
     machines: Vec<String>,
+    /// What is kept of it cannot be read: it counts as held.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unreadable: bool,
 }
 
 /// Runs the command.
@@ -73,26 +73,34 @@ pub(super) async fn run(
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
-    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), hold));
-    let racks: Vec<&Racks> = found.racks.iter().collect();
+    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), &**hold));
+    let kept = KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() };
+    let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
     let beside = Beside {
-        held: held_addresses(asked_about(&state), holds, &racks, nodes(&state), settings.as_ref()),
+        held: held_back(asked_about(&state), &kept, answers, nodes(&state), settings.as_ref()),
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());
-    let explanation = Explanation { reports, held: held(&found.holds), entries };
+    let explanation = Explanation { reports, held: held(&kept), entries };
     show(args.output, &explanation, table)
 }
 
-fn held(holds: &BTreeMap<String, Hold>) -> Vec<Held> {
-    let held = holds.iter().filter(|(_, hold)| hold.is_held());
-    held.map(|(rack, hold)| Held {
-        rack: rack.clone(),
+fn held(kept: &KeptRacks<'_>) -> Vec<Held> {
+    let held = kept.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, hold)| Held {
+        rack: (*rack).to_owned(),
         label: hold.label.to_string(),
         since: hold.since().map(|since| super::moment(Some(since))),
-        machines: hold.machines().into_keys().map(str::to_owned).collect(),
-    })
-    .collect()
+        machines: hold.serials(),
+        unreadable: false,
+    });
+    let unreadable = kept.unreadable.iter().map(|rack| Held {
+        rack: (*rack).to_owned(),
+        label: String::new(),
+        since: None,
+        machines: Vec::new(),
+        unreadable: true,
+    });
+    held.chain(unreadable).collect()
 }
 
 fn table(explanation: &Explanation) -> String {
@@ -101,7 +109,8 @@ fn table(explanation: &Explanation) -> String {
         let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
         for held in &explanation.held {
             let since = held.since.clone().unwrap_or_default();
-            table.row([held.rack.clone(), held.label.clone(), since, held.machines.join(",")]);
+            let machines = if held.unreadable { "not readable".to_owned() } else { held.machines.join(",") };
+            table.row([held.rack.clone(), held.label.clone(), since, machines]);
         }
         parts.push(table.text());
     }

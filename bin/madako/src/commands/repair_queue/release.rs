@@ -5,7 +5,7 @@ use madako_messages::repair::hold::{HeldReport, Hold};
 use madako_messages::store::Store;
 use serde::Serialize;
 
-use crate::access::{decode, get, modify};
+use crate::access::{changed_meanwhile, decode, get, modify, remove_if};
 use crate::failure::Failure;
 use crate::output::{Format, Table, show};
 
@@ -29,28 +29,51 @@ pub(crate) struct Args {
 struct Released {
     rack: String,
     released: Vec<HeldReport>,
+    /// What was kept of it could not be read, and was removed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unreadable: bool,
 }
 
 /// Runs the command.
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::repair_hold(&args.rack);
     let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
-    if get(store, &key).await?.is_none() {
-        return Err(not_held());
-    }
-    let released = modify(store, &key, |entry| {
-        let mut hold: Hold = decode(&key, entry.ok_or_else(not_held)?)?;
+    let kept = get(store, &key).await?.ok_or_else(not_held)?;
+    let released = match decode::<Hold>(&key, &kept) {
+        Ok(_) => Some(let_go(store, &key, not_held).await?),
+        // Nobody knows what held the rack: what is kept of it goes, as it was seen.
+        Err(_) if remove_if(store, &key, &kept).await? => None,
+        Err(_) => return Err(changed_meanwhile(&key)),
+    };
+    let unreadable = released.is_none();
+    let released = Released { rack: args.rack.clone(), released: released.unwrap_or_default(), unreadable };
+    show(args.output, &released, table)
+}
+
+/// What holds the rack does so no longer.
+async fn let_go(
+    store: &dyn Store,
+    key: &str,
+    not_held: impl Fn() -> Failure,
+) -> Result<Vec<HeldReport>, Failure> {
+    modify(store, key, |entry| {
+        let mut hold: Hold = decode(key, entry.ok_or_else(&not_held)?)?;
         let released = hold.machines().into_values().cloned().collect();
         if !hold.release() {
             return Err(not_held());
         }
         Ok((serde_json::to_vec(&hold)?, released))
     })
-    .await?;
-    show(args.output, &Released { rack: args.rack.clone(), released }, table)
+    .await
 }
 
 fn table(released: &Released) -> String {
+    if released.unreadable {
+        return format!(
+            "Rack {} is let go. Which reports held it could not be read: machines that are reported and failed together hold it anew.\n",
+            released.rack
+        );
+    }
     let mut table = Table::new(["SERIAL", "ADDRESS", "FAILED"]);
     for report in &released.released {
         let failed = super::moment(Some(report.changed));

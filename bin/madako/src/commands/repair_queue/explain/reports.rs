@@ -53,8 +53,10 @@ pub(super) struct Found {
     pub(super) reports: Option<Vec<Report>>,
     /// What is kept of racks after it.
     pub(super) holds: Holds,
-    /// Who stands in which rack, by each answer of the registry.
-    pub(super) racks: Vec<Racks>,
+    /// Who stands in which rack, by the registry's answer about machines that should be repaired.
+    pub(super) reported: Option<Racks>,
+    /// The same by its answer about the machines of the cluster's query.
+    pub(super) observed: Option<Racks>,
 }
 
 /// Asks the registry and the limiters. What is not asked or not answered is told.
@@ -63,7 +65,7 @@ pub(super) async fn gather(
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
 ) -> Result<Found, Failure> {
-    let mut found = Found { reports: None, holds: kept(state), racks: Vec::new() };
+    let mut found = Found { reports: None, holds: kept(state), reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
         warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
@@ -82,15 +84,13 @@ pub(super) async fn gather(
             judge(state, &Asked { machines: &machines, at, times: &times, removed: &removed }, hold);
         let prospects = prospects(&machines, &decision, state);
         found.reports = Some(prospects.iter().map(|prospect| report(prospect, at)).collect());
-        found.racks.extend(hold.map(|hold| Racks::of(&machines, &hold.label)));
+        found.reported = hold.map(|hold| Racks::of(&machines, &hold.label));
         found.holds = decision.holds;
     }
     // The leader knows where a machine stands that is neither reported nor a node from what it asks for the cluster.
-    let held = found.holds.values().any(|kept| kept.is_held());
+    let held = found.holds.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
-        found
-            .racks
-            .extend(observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label)));
+        found.observed = observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
     }
     Ok(found)
 }

@@ -1,0 +1,468 @@
+//! Random fleets, reports, users, clocks and faults around the whole actor, which one leader after the other has.
+//!
+//! Judged is each state of the store, each change that is brought to the leader, and each command when it starts.
+//!
+//! Does not: judge what is done to Kubernetes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use madako_messages::actors::CommitError;
+use madako_messages::constraints::Constraints;
+use madako_messages::invariants::repair::{
+    one_api_server, one_api_server_of_cluster, one_repair_a_machine, records,
+};
+use madako_messages::keys;
+use madako_messages::kubernetes::KubernetesError;
+use madako_messages::machine::{Bmc, Machine};
+use madako_messages::reboot::RebootStatus;
+use madako_messages::repair::RepairQueueEntry;
+use madako_messages::repair::hold::Hold;
+use madako_messages::repair::report::Reports;
+use madako_messages::state::ClusterState;
+use proptest::collection::vec;
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
+use proptest::test_runner::TestCaseError;
+use proptest::{prop_assert, prop_assert_eq, proptest};
+use tokio::time::Instant;
+
+use super::world::{Does, Gate, World, pod};
+use crate::machines::machine;
+use crate::testing::{REPAIR, Store, queued};
+
+/// Largest fleet: racks of four.
+const MOST: u8 = 12;
+
+/// How often the registry is asked, in seconds.
+const POLL: u64 = 10;
+
+/// Something that happens. Machines and entries are chosen among what there is.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// Time goes on, and the registry is asked meanwhile.
+    Passes(u64),
+    /// A machine begins to be reported, or is not any more; whether it is broken in truth is another matter.
+    Reported(u8, bool),
+    /// The registry reports a part of the fleet, each of it for another time, whatever is true.
+    Falsely(u16),
+    /// The registry's clock is set.
+    Clock(i32),
+    /// It does not answer, or does again.
+    Away(bool),
+    /// A machine is healthy in truth, or not.
+    Healthy(u8, bool),
+    /// What a machine is to the cluster: nothing, a worker, a control plane node.
+    Role(u8, u8),
+    Maximum(u8),
+    Add(u8, bool),
+    Delete(usize),
+    /// A user writes an entry as it was a while ago.
+    Overwrite(usize, usize),
+    Disable(bool),
+    Release(u8),
+    Reboot(u8, bool),
+    Does(bool, u8),
+    /// The next commit is lost, is refused, or is written without an answer.
+    Fails(u8),
+    /// What was lost is written after all.
+    Lands,
+    /// Another leader takes over, who knows what the store knows.
+    Dies,
+    Kubernetes(u8),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let machine = || 0..MOST;
+    prop_oneof![
+        10 => (1..150_u64).prop_map(Happening::Passes),
+        5 => (machine(), any::<bool>()).prop_map(|(machine, is)| Happening::Reported(machine, is)),
+        1 => any::<u16>().prop_map(Happening::Falsely),
+        1 => (-4_000..4_000_i32).prop_map(Happening::Clock),
+        1 => any::<bool>().prop_map(Happening::Away),
+        3 => (machine(), any::<bool>()).prop_map(|(machine, is)| Happening::Healthy(machine, is)),
+        3 => (machine(), 0..3_u8).prop_map(|(machine, role)| Happening::Role(machine, role)),
+        1 => (0..8_u8).prop_map(Happening::Maximum),
+        4 => (machine(), any::<bool>()).prop_map(|(machine, drains)| Happening::Add(machine, drains)),
+        2 => (0..8_usize).prop_map(Happening::Delete),
+        2 => (0..8_usize, 0..20_usize).prop_map(|(entry, age)| Happening::Overwrite(entry, age)),
+        1 => any::<bool>().prop_map(Happening::Disable),
+        1 => (0..3_u8).prop_map(Happening::Release),
+        1 => (machine(), any::<bool>()).prop_map(|(machine, is)| Happening::Reboot(machine, is)),
+        2 => (any::<bool>(), 0..6_u8).prop_map(|(repairs, how)| Happening::Does(repairs, how)),
+        7 => (0..3_u8).prop_map(Happening::Fails),
+        4 => Just(Happening::Lands),
+        3 => Just(Happening::Dies),
+        1 => (0..3_u8).prop_map(Happening::Kubernetes),
+    ]
+}
+
+fn address(machine: u8) -> String {
+    format!("10.0.0.{}", machine + 1)
+}
+
+/// Which commands started, by what announced them.
+#[derive(Default)]
+struct Commands {
+    /// Entry (its index and its create revision) and step; the success command has none.
+    begun: BTreeSet<(i64, i64, Option<u32>)>,
+    wrong: Vec<String>,
+}
+
+impl Commands {
+    /// A command starts: one record is unfinished, and what is kept of an entry names it.
+    fn start(&mut self, program: &str, state: &ClusterState) {
+        let queue = &state.repair;
+        let Some(record) = queue.records.unfinished.keys().next().copied() else {
+            return self.wrong.push(format!("{program} starts and no record announces it"));
+        };
+        let announced = queue.kept.iter().find_map(|(index, item)| {
+            let kept = &item.value;
+            let started = kept.started.as_ref().filter(|started| started.record == record);
+            let step = started.map(|started| started.step);
+            (step.is_some() || kept.finishing == Some(record)).then_some((*index, kept.entry, step))
+        });
+        let Some((index, created, step)) = announced else {
+            return self.wrong.push(format!("{program} starts and nothing kept names record {record}"));
+        };
+        if step.is_some() && queue.disabled {
+            self.wrong.push(format!("{program} of entry {index} starts in a disabled queue"));
+        }
+        if !self.begun.insert((index, created, step)) {
+            self.wrong.push(format!("{program} of entry {index}, step {step:?}, runs twice"));
+        }
+    }
+}
+
+struct Site {
+    world: World,
+    size: u8,
+    roles: BTreeMap<u8, u8>,
+    /// Since when each machine is reported, in seconds of true time.
+    reported: BTreeMap<u8, f64>,
+    started: Instant,
+    clock: f64,
+    away: bool,
+    commands: Arc<Mutex<Commands>>,
+    /// Everything that each entry ever was.
+    past: BTreeMap<i64, Vec<RepairQueueEntry>>,
+    /// Somebody else wrote an older state: what two entries say together is not ours.
+    spoiled: bool,
+    last: Arc<ClusterState>,
+}
+
+impl Site {
+    async fn new(size: u8, roles: &[u8]) -> Self {
+        let mut store = Store::default();
+        store.text(keys::SABAKAN_URL, "http://registry");
+        set_maximum(&mut store, 5);
+        let roles = (0..size).zip(roles.iter().copied()).collect();
+        configure(&mut store, &roles);
+        let mut world = World::new(store).await;
+        let commands = Arc::<Mutex<Commands>>::default();
+        let (gate, watched) = (Arc::clone(&world.gate), Arc::clone(&commands));
+        world.host.0.lock().unwrap().watch = Some(Box::new(move |program| {
+            let state = gate.lock().unwrap().store.state();
+            watched.lock().unwrap().start(program, &state);
+        }));
+        // Leaders end while one runs.
+        world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(15)));
+        world.begin().await;
+        let last = world.gate.lock().unwrap().store.state();
+        Self {
+            world,
+            size,
+            roles,
+            reported: BTreeMap::new(),
+            started: Instant::now(),
+            clock: 0.0,
+            away: false,
+            commands,
+            past: BTreeMap::new(),
+            spoiled: false,
+            last,
+        }
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// The registry's answer, unless it is away or not asked.
+    fn poll(&self) {
+        let (state, at) = (self.state(), self.world.arguments.clock.now());
+        let Some(query) = state.reports_query().filter(|_| !self.away) else { return };
+        let report = |(number, since): (&u8, &f64)| {
+            let mut machine =
+                machine(*number + 1, i64::from(*number / 4), self.elapsed() - since + self.clock);
+            machine.spec.bmc = Bmc { bmc_type: "t".to_owned() };
+            machine
+        };
+        let machines: Vec<Machine> = self.reported.iter().map(report).collect();
+        let (machines, seen) = (Arc::new(machines), Instant::now());
+        self.world.reported.publish(Arc::new(Reports {
+            machines,
+            at,
+            seen,
+            query,
+            revision: state.revision,
+        }));
+    }
+
+    fn state(&self) -> Arc<ClusterState> {
+        self.world.gate.lock().unwrap().store.state()
+    }
+
+    async fn pass(&self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(POLL) {
+            tokio::time::sleep(Duration::from_secs(seconds.min(POLL))).await;
+            self.poll();
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Store)) {
+        self.world.change(change);
+    }
+
+    /// An entry that is there.
+    fn chosen(&self, number: usize) -> Option<RepairQueueEntry> {
+        let state = self.state();
+        let count = state.repair.entries.len();
+        let item = state.repair.entries.values().nth(number.checked_rem(count)?)?;
+        Some(item.value.clone())
+    }
+
+    async fn happens(&mut self, happening: &Happening) {
+        match *happening {
+            Happening::Passes(seconds) => self.pass(seconds).await,
+            Happening::Reported(machine, true) => {
+                let since = self.elapsed();
+                self.reported.entry(machine % self.size).or_insert(since);
+            }
+            Happening::Reported(machine, false) => {
+                self.reported.remove(&(machine % self.size));
+            }
+            Happening::Falsely(machines) => {
+                let now = self.elapsed();
+                let falsely = (0..self.size).filter(|machine| machines & (1 << machine) != 0);
+                self.reported = falsely.map(|machine| (machine, now - 700.0 * f64::from(machine))).collect();
+            }
+            Happening::Clock(seconds) => self.clock = f64::from(seconds),
+            Happening::Away(is) => self.away = is,
+            Happening::Healthy(machine, is) => {
+                let address = address(machine % self.size);
+                let healthy = &mut self.world.host.0.lock().unwrap().healthy;
+                healthy.remove(&address);
+                healthy.extend(is.then_some(address));
+            }
+            Happening::Role(machine, role) => self.give(machine % self.size, role),
+            Happening::Maximum(maximum) => self.change(|store| set_maximum(store, maximum)),
+            Happening::Add(machine, drains) => {
+                let operation = if drains { "unreachable" } else { "plain" };
+                // Numbers as ckecli gives them.
+                let index = self.state().repair.write_index.unwrap().0;
+                let entry = queued(index, &address(machine % self.size), operation);
+                self.change(|store| {
+                    store.text(keys::REPAIRS_WRITE_INDEX, &(index + 1).to_string());
+                    store.entry(&entry);
+                });
+            }
+            Happening::Delete(number) => {
+                if let Some(entry) = self.chosen(number) {
+                    self.change(|store| store.entry(&RepairQueueEntry { deleted: true, ..entry }));
+                }
+            }
+            Happening::Overwrite(number, age) => {
+                let Some(entry) = self.chosen(number) else { return };
+                let past = self.past.get(&entry.index).map(Vec::as_slice).unwrap_or_default();
+                let Some(older) = past.iter().rev().nth(age).cloned() else { return };
+                self.spoiled = true;
+                self.change(|store| store.entry(&RepairQueueEntry { deleted: entry.deleted, ..older }));
+            }
+            Happening::Disable(is) => {
+                self.change(|store| store.text(keys::REPAIRS_DISABLED, if is { "true" } else { "false" }));
+            }
+            Happening::Release(rack) => {
+                let rack = rack.to_string();
+                if let Some(hold) = self.state().holds.get(&rack) {
+                    let mut hold = Hold::clone(&hold.value);
+                    hold.release();
+                    self.change(|store| store.put(&keys::repair_hold(&rack), &hold));
+                }
+            }
+            Happening::Reboot(machine, is) => {
+                // CKE begins no reboot of an API server beside a repair of another.
+                let free = self.state().repair.under_way().next().is_none();
+                let status = if is && free { RebootStatus::Draining } else { RebootStatus::Queued };
+                self.change(|store| store.reboot(0, &address(machine % self.size), status));
+            }
+            Happening::Does(repairs, how) => {
+                let does = match how {
+                    0 => Does::Exits(0),
+                    1 => Does::Exits(3),
+                    2 => Does::CuresAndExits(0),
+                    3 => Does::GetsLost,
+                    4 => Does::Takes(Duration::from_secs(45)),
+                    _ => Does::NotBegin,
+                };
+                let program = if repairs { "reset" } else { "celebrate" };
+                self.world.host.0.lock().unwrap().does.insert(program.to_owned(), does);
+            }
+            Happening::Fails(how) => {
+                let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
+                let failure = match how {
+                    0 => (false, unanswered),
+                    1 => (false, CommitError::Conflict { keys: vec!["somebody's".to_owned()] }),
+                    _ => (true, unanswered),
+                };
+                self.world.gate.lock().unwrap().fails.push_back(failure);
+            }
+            Happening::Lands => self.world.gate.lock().unwrap().land(),
+            Happening::Dies => {
+                self.world.kill().await;
+                self.world.begin().await;
+            }
+            Happening::Kubernetes(how) => {
+                let mut kubernetes = self.world.kubernetes.0.lock().unwrap();
+                let (what, why) = ("pods".to_owned(), "connection refused".to_owned());
+                kubernetes.down = (how == 0).then_some(KubernetesError::Unavailable { what, why });
+                for machine in (0..self.size).filter(|_| how == 1) {
+                    let node = format!("node-{}", address(machine));
+                    kubernetes.pods.insert(node, vec![pod(&format!("web-{machine}"), "ReplicaSet")]);
+                }
+            }
+        }
+    }
+
+    /// Gives a machine a role in the cluster, unless the leader would not commit that.
+    fn give(&mut self, machine: u8, role: u8) {
+        let mut roles = self.roles.clone();
+        roles.insert(machine, role);
+        let mut after = Store::default();
+        configure(&mut after, &roles);
+        let (state, after) = (self.state(), after.state());
+        let cluster = |state: &ClusterState| state.cluster.as_ref().map(|it| Arc::clone(&it.value));
+        let (before, after) = (cluster(&state), cluster(&after).unwrap());
+        if one_api_server_of_cluster(before.as_deref(), &after, &state.repair).is_none() {
+            self.change(|store| configure(store, &roles));
+            self.roles = roles;
+        }
+    }
+
+    /// Judges what was written and run since the last time.
+    fn judge(&mut self) -> Result<(), TestCaseError> {
+        let published = {
+            let gate: &mut Gate = &mut self.world.gate.lock().unwrap();
+            prop_assert_eq!(&gate.broken, &Vec::<String>::new());
+            std::mem::take(&mut gate.published)
+        };
+        prop_assert_eq!(&self.commands.lock().unwrap().wrong, &Vec::<String>::new());
+        prop_assert!(self.world.host.0.lock().unwrap().at_once <= 1, "commands run side by side");
+        for state in published {
+            let queue = &state.repair;
+            if !self.spoiled {
+                prop_assert_eq!(one_repair_a_machine(queue), []);
+                let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
+                prop_assert_eq!(one_api_server(queue, cluster), None);
+            }
+            prop_assert_eq!(records(queue), []);
+            for (index, was) in &self.last.repair.entries {
+                // I9: an entry goes only when somebody asked for it.
+                let there = queue.entries.contains_key(index);
+                prop_assert!(there || was.value.deleted, "entry {} is lost", index);
+            }
+            for (index, item) in &queue.entries {
+                let past = self.past.entry(*index).or_default();
+                if past.last() != Some(&item.value) {
+                    past.push(item.value.clone());
+                }
+            }
+            self.last = state;
+        }
+        Ok(())
+    }
+
+    /// All is well again: every entry comes to its end, and then nothing is written.
+    async fn recover(&mut self) -> Result<(), TestCaseError> {
+        self.away = false;
+        self.reported.clear();
+        {
+            let mut gate = self.world.gate.lock().unwrap();
+            gate.fails.clear();
+            gate.lost.clear();
+        }
+        self.world.kubernetes.0.lock().unwrap().down = None;
+        self.world.host.0.lock().unwrap().does.clear();
+        self.change(|store| {
+            store.text(keys::REPAIRS_DISABLED, "false");
+            store.reboot(0, "", RebootStatus::Queued);
+        });
+        let is_over =
+            |state: &ClusterState| state.repair.entries.values().all(|item| item.value.is_finished());
+        // Ten drains that were given up make a back-off of nearly an hour.
+        for _ in 0..200 {
+            self.pass(60).await;
+            self.judge()?;
+            if is_over(&self.state()) {
+                break;
+            }
+        }
+        let state = self.state();
+        let unfinished = state.repair.entries.values().filter(|item| !item.value.is_finished());
+        prop_assert_eq!(unfinished.collect::<Vec<_>>(), Vec::<&Arc<_>>::new());
+        // A rack fails, and a machine elsewhere: that is written once.
+        self.change(|store| set_maximum(store, 0));
+        let now = self.elapsed();
+        self.reported = (0..self.size.min(5)).map(|machine| (machine, now)).collect();
+        self.pass(300).await;
+        let revision = self.state().revision;
+        self.pass(600).await;
+        self.judge()?;
+        prop_assert_eq!(self.state().revision, revision, "I12");
+        Ok(())
+    }
+}
+
+fn configure(store: &mut Store, roles: &BTreeMap<u8, u8>) {
+    let of = |wanted: u8| -> Vec<String> {
+        roles.iter().filter(|(_, role)| **role == wanted).map(|(machine, _)| address(*machine)).collect()
+    };
+    let (workers, control_plane) = (of(1), of(2));
+    let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
+    let control_plane: Vec<&str> = control_plane.iter().map(String::as_str).collect();
+    store.configure(&control_plane, &workers, REPAIR);
+    for machine in roles.keys() {
+        store.rack(&address(*machine), &(machine / 4).to_string());
+    }
+}
+
+fn set_maximum(store: &mut Store, maximum: u8) {
+    let constraints = Constraints {
+        maximum_repair_queue_entries: i64::from(maximum),
+        wait_seconds_to_repair_rebooting: 30,
+        ..Constraints::default()
+    };
+    store.put(keys::CONSTRAINTS, &constraints);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, max_shrink_time: 60_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whoever_leads_and_whatever_fails_the_invariants_hold_and_no_command_runs_twice(
+        size in 3..=MOST,
+        roles in vec(0..3_u8, usize::from(MOST)),
+        happenings in vec(happening(), 1..70),
+    ) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut site = Site::new(size, &roles).await;
+            for happening in &happenings {
+                site.happens(happening).await;
+                site.judge()?;
+            }
+            site.recover().await
+        })?;
+    }
+}

@@ -1,0 +1,44 @@
+//! Which node of the cluster a machine is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_messages::cluster::{Cluster, Node};
+use madako_messages::repair::queue::RepairQueue;
+
+/// A node of the cluster, as far as repairs need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Name of its Kubernetes node.
+    pub name: &'a str,
+    /// Whether it is a control plane node.
+    pub control_plane: bool,
+}
+
+/// The nodes of the cluster by address.
+pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
+
+/// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
+#[must_use]
+pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
+    places_among(cluster.into_iter().flat_map(|cluster| &cluster.nodes))
+}
+
+fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
+    let mut places = Places::new();
+    for node in nodes {
+        let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
+        let place = Place { name, control_plane: node.control_plane };
+        let known = places.entry(&node.address).or_insert(place);
+        known.control_plane |= node.control_plane;
+    }
+    places
+}
+
+/// The same of those nodes alone that the queue or a reboot speaks of: of a large cluster few.
+#[must_use]
+pub fn places_of<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> Places<'a> {
+    let entries = queue.entries.values().map(|item| item.value.address.as_str());
+    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting().map(|(node, _)| node)).collect();
+    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
+    places_among(nodes.filter(|node| wanted.contains(node.address.as_str())))
+}
