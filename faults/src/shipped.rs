@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 20] = files![
+pub const SHIPPED: [Shipped; 21] = files![
     "calm-day",
     "short-storm",
     "rack-power-loss",
@@ -41,6 +41,7 @@ pub const SHIPPED: [Shipped; 20] = files![
     "lying-providers",
     "panics-of-each-actor",
     "everything-fails-at-times",
+    "default",
 ];
 
 /// The scenario of that name.

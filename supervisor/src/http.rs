@@ -90,7 +90,8 @@ pub struct Served {
 }
 
 /// The pages of an instance, before the API if that is on the same port.
-pub(crate) fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
+#[must_use]
+pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
     let health_deadline = settings.timeout;
     let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
     match api {

@@ -5,16 +5,19 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::scenarios::ScenariosArgs;
+use crate::simulate::SimulateArgs;
 
 /// The exit codes of every command, as the help tells them.
-const EXIT_CODES: [(u8, &str); 3] = [
-    (0, "done"),
-    (FAILED, "standard output cannot be written"),
+const EXIT_CODES: [(u8, &str); 4] = [
+    (0, "done; a run passed"),
+    (FAILED, "a run is no pass, or standard output cannot be written"),
     (BAD_INPUT, "bad input: the command line, or a file"),
+    (SKIPPED, "a fault could not be injected"),
 ];
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
+const SKIPPED: u8 = 3;
 
 /// Scenarios of faults: what fails in a world of Madako, when, and what is expected of it.
 ///
@@ -38,6 +41,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Scenarios(ScenariosArgs),
+    Simulate(SimulateArgs),
 }
 
 impl Cli {
@@ -59,6 +63,10 @@ pub(crate) enum Failure {
     Output(std::io::Error),
     /// What was typed or handed over is wrong.
     BadInput(anyhow::Error),
+    /// A run is no pass.
+    NoPass(anyhow::Error),
+    /// A run is no pass only because faults could not be injected.
+    Skipped(anyhow::Error),
 }
 
 impl Failure {
@@ -67,6 +75,8 @@ impl Failure {
         match self {
             Self::Output(error) => (FAILED, error.into()),
             Self::BadInput(error) => (BAD_INPUT, error),
+            Self::NoPass(error) => (FAILED, error),
+            Self::Skipped(error) => (SKIPPED, error),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod scenarios;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     };
     let done = match command {
         Command::Scenarios(args) => scenarios::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

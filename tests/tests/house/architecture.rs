@@ -14,6 +14,7 @@ enum Layer {
     Adapter,
     Actor,
     Supervisor,
+    Simulation,
     Console,
     Binary,
     Tests,
@@ -26,6 +27,7 @@ fn layer(directory: &str) -> Option<Layer> {
             "messages" => Some(Layer::Messages),
             "faults" => Some(Layer::Faults),
             "supervisor" => Some(Layer::Supervisor),
+            "simulation" => Some(Layer::Simulation),
             "tests" => Some(Layer::Tests),
             _ => None,
         },
@@ -42,7 +44,7 @@ fn layer(directory: &str) -> Option<Layer> {
 
 /// Whether a crate of `from` may depend on one of `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
-    use Layer::{Actor, Adapter, Binary, Console, Faults, Messages, Supervisor, Tests};
+    use Layer::{Actor, Adapter, Binary, Console, Faults, Messages, Simulation, Supervisor, Tests};
     match from {
         Messages => false,
         // An actor reaches the outside through ports alone, in its tests too.
@@ -50,7 +52,8 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         // An adapter's tests may run it against another one: the store against the embedded etcd.
         Adapter => to == Messages || (kind == Kind::Dev && to == Adapter),
         Supervisor => matches!(to, Messages | Actor | Adapter),
-        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Console),
+        Simulation => matches!(to, Messages | Faults | Actor | Adapter | Supervisor),
+        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Simulation | Console),
         Tests => to != Tests,
     }
 }
@@ -112,7 +115,11 @@ fn valid() -> Vec<Member> {
         member("adapters/embedded-etcd", &[]),
         member("adapters/store", &[("messages", Normal), ("adapters/embedded-etcd", Dev)]),
         member("supervisor", &[("messages", Normal), ("actors/leader", Normal), ("adapters/store", Normal)]),
-        member("bin/madako", &[("supervisor", Normal), ("actors/cluster-planner", Normal)]),
+        member("simulation", &[("supervisor", Normal), ("faults", Normal), ("adapters/store", Normal)]),
+        member(
+            "bin/madako",
+            &[("supervisor", Normal), ("actors/cluster-planner", Normal), ("simulation", Normal)],
+        ),
         member("tests", &[("supervisor", Dev), ("bin/madako", Dev)]),
     ]
 }
@@ -139,6 +146,12 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("adapters/store", "supervisor", Normal),
         ("supervisor", "bin/madako", Normal),
         ("supervisor", "faults", Normal),
+        ("supervisor", "simulation", Normal),
+        ("adapters/store", "simulation", Dev),
+        ("faults", "simulation", Dev),
+        ("simulation", "bin/madako", Normal),
+        ("simulation", "bin/console", Normal),
+        ("simulation", "tests", Dev),
         ("supervisor", "bin/console", Normal),
         ("actors/leader", "faults", Normal),
         ("messages", "faults", Dev),

@@ -9,9 +9,9 @@ use madako_messages::placement::ownership;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use crate::history::History;
-use crate::placement::{Event, PlacementChecker, WIPED};
-use crate::world::PREFIX;
+use madako_simulation::history::History;
+use madako_simulation::placement::{Event, PlacementChecker, WIPED};
+use madako_simulation::world::PREFIX;
 
 /// Lease of the leader, who owns placement.
 const LEASE: i64 = 7;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
-use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::feed::Task;
 use madako_messages::invariants::{Id, Violation};
 use madako_messages::machine::MachineState;
@@ -21,19 +20,21 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use time::macros::datetime;
 
-use crate::checker::Checker;
-use crate::clock::SimulatedClock;
-use crate::drains::Drains;
-use crate::history::History;
-use crate::link::Mode;
-use crate::operator::Operator;
-use crate::placement::{PlacementChecker, Seen};
-use crate::queue_user::QueueUser;
-use crate::repair::RepairJudge;
-use crate::user::{Done, User};
-use crate::world::{Halves, Hosts, INTERVAL, Running, SESSION_TTL, Trigger, World};
+use madako_simulation::checker::Checker;
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::drains::Drains;
+use madako_simulation::history::{History, Trace};
+use madako_simulation::link::Mode;
+use madako_simulation::operator::Operator;
+use madako_simulation::placement::{PlacementChecker, Seen};
+use madako_simulation::queue_user::QueueUser;
+use madako_simulation::repair::RepairJudge;
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::user::{Done, User};
+use madako_simulation::world::{Hosts, INTERVAL, NAMES, Running, SESSION_TTL, Trigger, World};
 
-const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+/// Instances of the service.
+const INSTANCES: usize = 3;
 
 /// Mean time between two faults.
 const BETWEEN_FAULTS: Duration = Duration::from_secs(120);
@@ -57,6 +58,17 @@ const PLACED: Duration = Duration::from_secs(5 * 60);
 /// Time for which a calm world must write nothing.
 const CALM: Duration = Duration::from_secs(60 * 60);
 
+/// Which halves of the service run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halves {
+    /// That which keeps a cluster of machines.
+    Machines,
+    /// Placement as well.
+    Both,
+    /// Machines that are repaired: commands on hosts, and users of the repair queue.
+    Repairs,
+}
+
 /// What a run came to.
 pub struct Report {
     pub violations: Vec<Violation>,
@@ -73,7 +85,7 @@ pub struct Report {
     pub user: Done,
     pub metrics: (u64, u64),
     /// What was seen of repairs, and how often users of their queue did something.
-    pub repairs: crate::repair::Seen,
+    pub repairs: madako_simulation::repair::Seen,
     pub queue_acts: u64,
     pub troubles: Troubles,
 }
@@ -113,10 +125,10 @@ impl fmt::Display for Report {
 }
 
 /// Runs the simulation of a seed for so long, and then until it must be calm.
-pub fn simulate(seed: u64, length: Duration, halves: Halves) -> Report {
+pub fn simulate(of: (u64, Duration), halves: Halves, trace: Option<Trace>) -> Report {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(seed, length, halves))
+    runtime.block_on(run(of, halves, trace))
 }
 
 /// Each kind of chance has a generator of its own, so that one change does not reshuffle the others.
@@ -126,20 +138,20 @@ fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     generator
 }
 
-async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
+async fn run((seed, length): (u64, Duration), halves: Halves, trace: Option<Trace>) -> Report {
     let began = datetime!(2026-01-01 00:00:00 UTC);
     let clock = Arc::new(SimulatedClock::new(began));
     let config = DatacenterConfig { rates: rates(), ..DatacenterConfig::demo(seed, began) };
     let registry =
         SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock) as Arc<dyn Clock>);
-    let store = Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).unwrap());
-    let history = History::new();
+    let store = StoreProcess::in_memory(seed);
+    let history = History::traced(trace);
     let checker = Checker::new(history.clone());
-    let watching = Task::start(checker.clone().watch(store.client().await.unwrap()));
+    let watching = Task::start(checker.clone().watch(store.clone()));
     let placement = PlacementChecker::new(history.clone(), began);
-    let watching_root = Task::start(placement.clone().watch(store.client().await.unwrap()));
-    let people = store.client().await.unwrap();
-    let mut operator = Operator::new(store.client().await.unwrap(), generator(seed, 1));
+    let watching_root = Task::start(placement.clone().watch(store.clone()));
+    let people = store.clone();
+    let mut operator = Operator::new(store.clone(), generator(seed, 1));
     let drains = Drains::new(seed, Arc::clone(&clock) as Arc<dyn Clock>);
     let repairs = RepairJudge::new(history.clone(), drains.clone());
     let mut of_drains = generator(seed, 5);
@@ -151,13 +163,12 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
             judge: repairs.clone(),
         }
     });
-    let watching_repairs = Task::start(repairs.clone().watch(store.client().await.unwrap()));
-    let mut queue_user =
-        QueueUser::new(store.client().await.unwrap(), registry.clone(), repairs.clone(), generator(seed, 4));
-    operator.install().await;
+    let watching_repairs = Task::start(repairs.clone().watch(store.clone()));
+    let mut queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
+    operator.install().await.unwrap();
 
     let world = World::new(
-        (seed, halves),
+        (seed, halves == Halves::Both),
         store,
         registry,
         Arc::clone(&clock) as Arc<dyn Clock>,
@@ -172,7 +183,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
         faults: 0,
         troubles: Arc::default(),
     };
-    for name in NAMES {
+    for name in NAMES.into_iter().take(INSTANCES) {
         run.start(name).await;
     }
     let user = User::new(
@@ -195,7 +206,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
                 history.note("driver", &what);
             }
             for _ in 0..run.chance.random_range(0..3_u32) {
-                let what = queue_user.act().await;
+                let what = queue_user.act().await.unwrap();
                 history.note("user", &what);
             }
         }
@@ -211,7 +222,7 @@ async fn run(seed: u64, length: Duration, halves: Halves) -> Report {
     run.heal(&mut operator, user.as_mut()).await;
     let mut restless = placed(&placement, &history).await;
     if halves == Halves::Repairs {
-        queue_user.settle().await;
+        queue_user.settle().await.unwrap();
         tokio::time::sleep(TO_REPAIR).await;
     }
     clock.stop();
@@ -333,7 +344,7 @@ impl Run {
             .iter()
             .find(|(_, running)| running.instance.view().reign.borrow().is_some())
             .map(|(name, _)| *name);
-        let anybody = self.chance.random_range(0..NAMES.len());
+        let anybody = self.chance.random_range(0..INSTANCES);
         if self.chance.random_range(0..10) < 7 && leader.is_some() {
             return leader;
         }
@@ -356,7 +367,7 @@ impl Run {
             }
             (5, Some(name)) => self.kill_actor(name).await,
             (6..=8, _) => self.registry_fault(seconds * 2),
-            _ => operator.act().await,
+            _ => operator.act().await.unwrap(),
         };
         self.world.history.note("driver", &what);
     }
@@ -563,7 +574,7 @@ impl Run {
             running.http.link().clear_all();
             running.bomb.disarm();
         }
-        operator.settle().await;
+        operator.settle().await.unwrap();
         for name in std::mem::take(&mut self.away).into_keys() {
             self.start(name).await;
         }

@@ -25,34 +25,18 @@
     reason = "a test fails where it cannot go on, and prints its report"
 )]
 
-mod api;
 mod canary;
-mod checker;
-mod clock;
 mod drain_canary;
-mod drains;
 mod driver;
-mod history;
-mod holding;
 mod holding_canary;
-mod link;
-mod operator;
-mod placement;
-mod prometheus;
-mod queue_user;
-mod repair;
 mod repair_canary;
-mod requests;
-mod revisions;
 mod taints;
-mod user;
-mod world;
 
 use std::process::Command;
 use std::time::Duration;
 
-use driver::{Report, simulate};
-use world::Halves;
+use driver::{Halves, Report, simulate};
+use madako_simulation::history::Trace;
 
 /// Simulated time of the run that every change goes through.
 const THOUSAND_MINUTES: Duration = Duration::from_secs(1000 * 60);
@@ -64,11 +48,9 @@ const TWO_HUNDRED_MINUTES: Duration = Duration::from_secs(200 * 60);
 const THREE_HUNDRED_MINUTES: Duration = Duration::from_secs(300 * 60);
 
 fn run(seed: u64, length: Duration, halves: Halves) -> Report {
-    let report = simulate(seed, length, halves);
-    if let Ok(file) = std::env::var("MADAKO_SIMULATE_HISTORY") {
-        std::fs::write(file, report.history.last(usize::MAX)).unwrap();
-    }
-    report
+    let file = std::env::var("MADAKO_SIMULATE_HISTORY").ok();
+    let trace = file.map(|file| Box::new(std::fs::File::create(file).unwrap()) as Trace);
+    simulate((seed, length), halves, trace)
 }
 
 fn passes(seed: u64, length: Duration, halves: Halves) -> Report {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::host::{RESET, SUCCESS};
-use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::invariants::Id;
 use madako_messages::keys;
 use madako_messages::permit::Permit;
@@ -14,11 +13,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use crate::clock::SimulatedClock;
-use crate::drains::Drains;
-use crate::history::History;
-use crate::repair::{ATTEMPTS, Acting, RepairJudge, entry_of};
-use crate::world::PREFIX;
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::drains::Drains;
+use madako_simulation::history::History;
+use madako_simulation::repair::{ATTEMPTS, Acting, RepairJudge, entry_of};
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::world::PREFIX;
 
 /// The machine that is repaired.
 pub const MACHINE: &str = "10.0.0.1";
@@ -30,7 +30,7 @@ pub struct World {
     client: Client,
     /// Of the leader.
     pub epoch: i64,
-    _etcd: Arc<EmbeddedEtcd>,
+    store: StoreProcess,
 }
 
 fn value(of: &impl Serialize) -> Option<Value> {
@@ -57,17 +57,12 @@ fn record(id: i64, address: &str) -> Record {
 
 impl World {
     pub async fn new() -> Self {
-        let etcd = Arc::new(EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap());
-        let client = etcd.client().await.unwrap();
+        let store = StoreProcess::in_memory(1);
+        let client = store.client().await.unwrap();
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let drains = Drains::new(1, clock);
-        let mut world = Self {
-            judge: RepairJudge::new(History::new(), drains.clone()),
-            drains,
-            client,
-            epoch: 0,
-            _etcd: etcd,
-        };
+        let mut world =
+            Self { judge: RepairJudge::new(History::new(), drains.clone()), drains, client, epoch: 0, store };
         world.lead().await;
         world.write(&[(keys::REPAIRS_WRITE_INDEX.to_owned(), Some(json!(9)))]).await;
         world.constrain(9).await;
@@ -145,7 +140,7 @@ impl World {
     pub async fn run_for(&mut self, epoch: i64, program: &str, address: &str) -> Acting {
         let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         let permit = Permit::give(epoch, until);
-        self.judge.begins(&mut self.client, &permit, program, address).await
+        self.judge.begins(&self.store, &permit, program, address).await
     }
 
     /// What was found, but for repairs that have not ended.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use etcd_client::Client;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
-use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_messages::cluster::Taint;
 use madako_messages::event::{Event, EventSink};
 use madako_messages::keys;
@@ -20,9 +19,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use time::macros::datetime;
 
-use crate::clock::SimulatedClock;
-use crate::operator::Operator;
-use crate::world::{INTERVAL, PREFIX, RETIRE_WAIT, SESSION_TTL};
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::operator::Operator;
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::world::{INTERVAL, PREFIX, RETIRE_WAIT, SESSION_TTL};
 
 /// What was told of taints, and how often something was committed.
 #[derive(Default)]
@@ -69,9 +69,9 @@ async fn a_taint_that_is_not_tolerated_moves_the_control_plane_once() {
     let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(began));
     let config = DatacenterConfig { rates: Rates::still(), ..DatacenterConfig::demo(1, began) };
     let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
-    let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).unwrap();
+    let etcd = StoreProcess::in_memory(1);
     let mut people = etcd.client().await.unwrap();
-    Operator::new(etcd.client().await.unwrap(), ChaCha8Rng::seed_from_u64(1)).install().await;
+    Operator::new(etcd.clone(), ChaCha8Rng::seed_from_u64(1)).install().await.unwrap();
     let settings = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
     let kubernetes = SimulatedKubernetes::new(1, Arc::clone(&clock));
     let told = Arc::new(Mutex::new(Told::default()));
@@ -136,5 +136,4 @@ async fn a_taint_that_is_not_tolerated_moves_the_control_plane_once() {
     let seen = nodes(&mut people).await.1;
     assert_eq!((told.lock().unwrap().commits, seen), (commits, replaced));
     instance.stop().await;
-    etcd.shutdown().await;
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Client, EventType};
+use etcd_client::EventType;
 use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::placement::core::MetricsProviderKind;
@@ -33,6 +33,7 @@ use time::OffsetDateTime;
 
 use crate::history::History;
 use crate::revisions::every_revision;
+use crate::store_process::StoreProcess;
 use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
 
 /// Written by the user together with the deletion of everything.
@@ -45,10 +46,13 @@ const VALUES_COUNT: Duration =
 
 /// One write of the store's history.
 pub struct Event {
+    /// The key, as etcd has it.
     pub key: String,
     /// `None`: deleted.
     pub value: Option<Vec<u8>>,
+    /// Its create revision.
     pub created: i64,
+    /// Its lease; 0 is none.
     pub lease: i64,
 }
 
@@ -63,12 +67,19 @@ struct Other {
 /// How often things were seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
+    /// Applications that were bound.
     pub bindings: u64,
+    /// Of these, those that left another cluster.
     pub moves: u64,
+    /// Times that everything was deleted.
     pub wipes: u64,
+    /// Resources that are gone.
     pub collected: u64,
+    /// Clusters whose metrics failed.
     pub failing: u64,
+    /// Versions of applications that fitted nowhere.
     pub degraded: u64,
+    /// Claims of placement.
     pub owners: u64,
 }
 
@@ -95,6 +106,8 @@ struct Judged {
     most_applications: u64,
     seen: Seen,
     violations: Vec<Violation>,
+    /// Every write, and when it was seen.
+    writes: Vec<(Duration, String)>,
 }
 
 /// Clones are the same checker.
@@ -106,12 +119,13 @@ pub struct PlacementChecker {
 }
 
 impl PlacementChecker {
+    /// Has seen nothing yet.
     pub fn new(history: History, began: OffsetDateTime) -> Self {
         Self { judged: Arc::default(), history, began }
     }
 
-    /// Watches the whole store over a client of its own, until the store ends.
-    pub async fn watch(self, client: Client) {
+    /// Watches the whole store over a client of its own.
+    pub async fn watch(self, store: StoreProcess) {
         let read = |event: &etcd_client::Event| {
             let kv = event.kv().unwrap();
             Event {
@@ -121,12 +135,18 @@ impl PlacementChecker {
                 lease: kv.lease(),
             }
         };
-        every_revision(client, "", read, |revision, events| self.judge(revision, &events)).await;
+        every_revision(store, "", read, |revision, events| self.judge(revision, &events)).await;
     }
 
     /// Judges a revision.
     pub fn judge(&self, revision: i64, events: &[Event]) {
-        let violations = self.judged.lock().unwrap().judge(revision, events, self);
+        let (bindings, violations) = {
+            let mut judged = self.judged.lock().unwrap();
+            let before = judged.seen.bindings;
+            let violations = judged.judge(revision, events, self);
+            (judged.seen.bindings - before, violations)
+        };
+        (0..bindings).for_each(|_| self.history.judged(Id::I11));
         for violation in violations {
             self.history.note("placement", &violation);
         }
@@ -150,11 +170,13 @@ impl PlacementChecker {
     /// The user was told that a resource was written.
     pub fn acknowledged(&self, key: &ObjectKey, revision: i64) {
         self.judged.lock().unwrap().acknowledged.push((key.etcd_key(), revision));
+        self.history.judged(Id::I9);
     }
 
     /// An instance was told that its commit is durable.
     pub fn committed(&self, revision: i64) {
         self.judged.lock().unwrap().committed.insert(revision);
+        self.history.judged(Id::I9);
     }
 
     /// What was seen in the store so far: resources with the revisions of their creation.
@@ -169,6 +191,7 @@ impl PlacementChecker {
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
+    /// How often things were seen.
     pub fn seen(&self) -> Seen {
         self.judged.lock().unwrap().seen
     }
@@ -182,6 +205,14 @@ impl PlacementChecker {
     pub fn written_after(&self, revision: i64) -> Vec<String> {
         let judged = self.judged.lock().unwrap();
         judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
+    }
+
+    /// Keys that were written since a time, lease keep-alives aside, which write nothing.
+    #[must_use]
+    pub fn writes_since(&self, since: Duration) -> Vec<(Duration, String)> {
+        let judged = self.judged.lock().unwrap();
+        let first = judged.writes.partition_point(|(at, _)| *at < since);
+        judged.writes[first..].to_vec()
     }
 
     /// Applications that fit somewhere and are bound nowhere, or where they do not fit though they could move; and how
@@ -304,6 +335,7 @@ impl Judged {
         let mut after = Vec::new();
         for event in events {
             self.history.entry(revision).or_default().insert(event.key.clone());
+            self.writes.push((now, event.key.clone()));
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
                     let stored = event.value.as_ref().map(|value| read(&key, event, value, revision));

@@ -32,25 +32,42 @@ const LATENCY: Duration = Duration::from_millis(20);
 /// What may be wrong with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
+    /// No connection is made.
     Refuses,
+    /// No answer comes.
     Hangs,
     /// Close to the deadline of a fetch.
     Slow,
+    /// Each answer is 503.
     Status,
+    /// The connection ends in the middle of each answer.
     CutOff,
+    /// Each answer is a web page.
     NotJson,
+    /// Each answer is a number where a list should be.
     WrongTypes,
+    /// Nothing is found.
     Empty,
 }
+
+/// What a wrong answer is: cut short, no JSON, of the wrong types, empty, or an error.
+const WRONG: [Trouble; 5] =
+    [Trouble::CutOff, Trouble::NotJson, Trouble::WrongTypes, Trouble::Empty, Trouble::Status];
 
 /// What may be wrong with a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
+    /// It is not there.
     Missing,
+    /// NaN.
     NotANumber,
+    /// Infinite.
     Infinite,
+    /// Far outside its range.
     OutOfRange,
+    /// A word.
     Text,
+    /// There are two that differ.
     Twice,
 }
 
@@ -61,6 +78,8 @@ struct Inside {
     troubles: BTreeMap<&'static str, Trouble>,
     asked: u64,
     failed: u64,
+    /// Each answer is wrong in another way, drawn from here.
+    corrupt: Option<ChaCha8Rng>,
 }
 
 /// All servers. Clones are the same.
@@ -71,6 +90,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
+    /// All is well.
     pub fn new(checker: PlacementChecker) -> Self {
         let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
         let inside = Inside { values: values.collect(), ..Inside::default() };
@@ -81,6 +101,13 @@ impl Prometheus {
     pub fn wander(&self, chance: &mut ChaCha8Rng) {
         for value in self.inside.lock().unwrap().values.values_mut() {
             *value = (*value + chance.random_range(-12.0..12.0_f64)).round().clamp(RANGE.0, RANGE.1);
+        }
+    }
+
+    /// Now and then a step of every value: one in twelve times.
+    pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
+        if chance.random_range(0..12_u32) == 0 {
+            self.wander(chance);
         }
     }
 
@@ -107,6 +134,11 @@ impl Prometheus {
         format!("{name}: {lie:?}")
     }
 
+    /// From now on each answer is wrong, in a way that is drawn; or right again.
+    pub fn corrupt(&self, chance: Option<ChaCha8Rng>) {
+        self.inside.lock().unwrap().corrupt = chance;
+    }
+
     /// Everything is right.
     pub fn heal(&self) {
         let mut inside = self.inside.lock().unwrap();
@@ -124,7 +156,9 @@ impl Prometheus {
     fn answer(&self, url: &str) -> (Option<Trouble>, String) {
         let mut inside = self.inside.lock().unwrap();
         inside.asked += 1;
+        let drawn = inside.corrupt.as_mut().map(|chance| WRONG[chance.random_range(0..WRONG.len())]);
         let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
+        let trouble = drawn.or(trouble);
         inside.failed += u64::from(trouble.is_some_and(|trouble| trouble != Trouble::Slow));
         let mut all = String::new();
         for (server, name) in SERIES {

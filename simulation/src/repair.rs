@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Event, EventType, GetOptions, KeyValue};
+use etcd_client::{Event, EventType, GetOptions, KeyValue};
 use madako_datacenter_sim::Fault;
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
 use madako_messages::cluster::Cluster;
@@ -27,6 +27,7 @@ use crate::history::History;
 use crate::holding::{Holding, Unheld};
 use crate::requests;
 use crate::revisions::every_revision;
+use crate::store_process::StoreProcess;
 use crate::world::{PREFIX, SESSION_TTL};
 
 /// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
@@ -60,6 +61,8 @@ struct Judged {
     steps: BTreeMap<(i64, i64, u32), i64>,
     /// Addresses of commands that run.
     running: Vec<String>,
+    /// The last revision that was judged.
+    revision: i64,
     /// When somebody deleted the leader's keys: until its lease would have ended the leader cannot know.
     deposed: Option<Duration>,
 }
@@ -67,19 +70,29 @@ struct Judged {
 /// How often things were seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
+    /// Commands that began and act.
     pub commands: u64,
+    /// Of these, retries.
     pub retried: u64,
+    /// Commands that were cut off.
     pub cut_off: u64,
+    /// Commands whose outcome is not known.
     pub unknown: u64,
+    /// Repairs that succeeded.
     pub succeeded: u64,
+    /// Repairs that failed.
     pub failed: u64,
     /// Entries that the service added, and racks that it held.
     pub requested: u64,
+    /// Racks that were held.
     pub held: u64,
     /// Answers that were false or by a clock that was set, and racks that answers asked to be held.
     pub false_answers: u64,
+    /// Answers by a clock that was set.
     pub shifted_answers: u64,
+    /// Racks that answers asked to be held.
     pub to_be_held: u64,
+    /// What became of drains.
     pub drains: DrainsSeen,
 }
 
@@ -95,6 +108,7 @@ fn violation(invariant: Id, what: String) -> Violation {
     Violation { invariant, what }
 }
 
+/// What a key holds, as the service reads it.
 pub fn entry_of(kv: &KeyValue) -> Entry {
     Entry {
         value: kv.value().to_vec().into(),
@@ -108,18 +122,27 @@ fn key_of(kv: &KeyValue) -> String {
     kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned()
 }
 
+/// What is stored now, and at which revision; `None`: nobody can tell.
+async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
+    let mut client = store.client().await?;
+    let answer = client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.ok()?;
+    let entries = answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
+    Some((entries, answer.header()?.revision()))
+}
+
 impl RepairJudge {
+    /// Has seen nothing yet.
     pub fn new(history: History, drains: Drains) -> Self {
         Self { judged: Arc::default(), history, drains }
     }
 
-    /// Watches the store over a client of its own, until the store ends.
-    pub async fn watch(self, client: Client) {
+    /// Watches the store over a client of its own.
+    pub async fn watch(self, store: StoreProcess) {
         let read = |event: &Event| {
             let kv = event.kv().unwrap();
             (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
         };
-        every_revision(client, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
     }
 
     /// Judges a revision.
@@ -129,15 +152,18 @@ impl RepairJudge {
         let now = self.history.now();
         let Judged { holding, entries, unheld, .. } = &mut *judged;
         for began in holding.judge(revision, entries, &changes, now) {
-            self.history.note("repairs", &format!("revision {revision}: {}", began.what));
+            self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
             unheld.push((revision, began));
+        }
+        for invariant in judged.subjects(&changes) {
+            self.history.judged(invariant);
         }
         let found = judged.judge(revision, changes);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
         }
         for violation in found {
-            self.history.note("repairs", &format!("revision {revision}: {violation}"));
+            self.history.note("repairs", format_args!("revision {revision}: {violation}"));
             judged.found.push((revision, violation));
         }
     }
@@ -173,6 +199,7 @@ impl RepairJudge {
         judged.holding.answered(name, machines);
     }
 
+    /// Somebody deletes every leader key now.
     pub fn leader_keys_deleted(&self) {
         self.judged.lock().unwrap().deposed = Some(self.history.now());
     }
@@ -184,11 +211,19 @@ impl RepairJudge {
         judged.queue.entries.values().any(|item| is(&item.value))
     }
 
+    /// How many entries are not finished.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        let judged = self.judged.lock().unwrap();
+        judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
+    }
+
     /// Whether a command runs.
     pub fn is_running(&self) -> bool {
         !self.judged.lock().unwrap().running.is_empty()
     }
 
+    /// How often things were seen.
     pub fn seen(&self) -> Seen {
         let judged = self.judged.lock().unwrap();
         // Only now all that users wrote is known.
@@ -227,21 +262,32 @@ impl RepairJudge {
     }
 
     /// A command is about to act. Gives its place among those that run.
-    pub async fn begins(&self, client: &mut Client, permit: &Permit, program: &str, address: &str) -> Acting {
-        let options = GetOptions::new().with_prefix();
-        let answer = client.get(PREFIX, Some(options)).await.unwrap();
-        let entries: BTreeMap<String, Entry> =
-            answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
+    pub async fn begins(
+        &self,
+        store: &StoreProcess,
+        permit: &Permit,
+        program: &str,
+        address: &str,
+    ) -> Acting {
+        let (entries, revision) = match standing(store).await {
+            Some(standing) => standing,
+            // A store that is gone or full still has what it showed last.
+            None => {
+                let judged = self.judged.lock().unwrap();
+                (judged.entries.clone(), judged.revision)
+            }
+        };
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let leader = entries
             .iter()
             .filter(|(key, _)| key.starts_with(keys::LEADER))
             .map(|(_, entry)| entry.create_revision)
             .min();
-        let revision = answer.header().unwrap().revision();
         let mut judged = self.judged.lock().unwrap();
         let mut found = Vec::new();
         judged.seen.commands += 1;
+        self.history.judged(Id::I1);
+        self.history.judged(Id::I10);
         let epoch = permit.epoch();
         let excused = judged.deposed.is_some_and(|at| self.history.now() < at + SESSION_TTL);
         if leader != Some(epoch) && !excused {
@@ -265,7 +311,30 @@ impl RepairJudge {
 }
 
 impl Judged {
+    /// Which invariants these changes give something to judge.
+    fn subjects(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
+        let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));
+        let mut subjects = Vec::new();
+        if touches(keys::REPAIRS) {
+            subjects.push(Id::I7);
+            let is_control_plane = |entry: &RepairQueueEntry| {
+                self.cluster
+                    .as_ref()
+                    .is_some_and(|cluster| cluster.control_plane().any(|node| node.address == entry.address))
+            };
+            let entries = changes.iter().filter_map(|(_, entry)| entry.as_ref());
+            if entries.filter_map(requests::read).any(|entry| is_control_plane(&entry)) {
+                subjects.push(Id::I8);
+            }
+        }
+        if touches(keys::RECORDS) {
+            subjects.push(Id::I10);
+        }
+        subjects
+    }
+
     fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
+        self.revision = revision;
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
         // A transition may write a part of what it is about as it was; all of it is a write for nothing.
@@ -438,9 +507,12 @@ impl Drop for Acting {
 
 /// A host of an instance whose every command that acts is judged.
 pub struct JudgedHost {
+    /// The host itself.
     pub host: SimulatedHost,
+    /// Who judges.
     pub judge: RepairJudge,
-    pub client: Client,
+    /// How the judge reads the store.
+    pub store: StoreProcess,
 }
 
 #[async_trait]
@@ -452,7 +524,7 @@ impl Host for JudgedHost {
         }
         permit.check(tokio::time::Instant::now())?;
         let (program, address) = (command.words[0].clone(), command.words.last().cloned().unwrap());
-        let mut acting = self.judge.begins(&mut self.client.clone(), permit, &program, &address).await;
+        let mut acting = self.judge.begins(&self.store, permit, &program, &address).await;
         let result = self.host.run(permit, command).await;
         acting.ended = true;
         result

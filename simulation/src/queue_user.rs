@@ -1,6 +1,6 @@
 //! Users of the repair queue, who write as ckecli does: whole entries, sometimes older ones than are there.
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_messages::cluster::Cluster;
 use madako_messages::keys;
@@ -11,60 +11,76 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
 use crate::repair::RepairJudge;
+use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
 /// Entries above which users delete instead of adding.
 const FULL: usize = 12;
 
+/// A user of the queue. See the module.
 pub struct QueueUser {
-    client: Client,
+    store: StoreProcess,
     registry: SimulatedRegistry,
     judge: RepairJudge,
     chance: ChaCha8Rng,
     /// Values of entries that were read some time ago.
     read: Vec<(String, Vec<u8>)>,
+    /// How often it did something.
     pub acts: u64,
 }
 
 impl QueueUser {
-    pub fn new(client: Client, registry: SimulatedRegistry, judge: RepairJudge, chance: ChaCha8Rng) -> Self {
-        Self { client, registry, judge, chance, read: Vec::new(), acts: 0 }
+    /// Has read nothing yet.
+    #[must_use]
+    pub fn new(
+        store: StoreProcess,
+        registry: SimulatedRegistry,
+        judge: RepairJudge,
+        chance: ChaCha8Rng,
+    ) -> Self {
+        Self { store, registry, judge, chance, read: Vec::new(), acts: 0 }
     }
 
     /// Does something that a user does. Says what.
-    pub async fn act(&mut self) -> String {
+    ///
+    /// # Errors
+    /// The store does not answer; what became of it is not known.
+    pub async fn act(&mut self) -> Result<String, Error> {
         self.acts += 1;
-        let entries = self.entries().await;
+        let entries = self.entries().await?;
         if entries.len() > FULL {
             return self.delete(&entries).await;
         }
-        match self.chance.random_range(0..14_u32) {
-            0..=4 => self.add_broken().await,
-            5 => self.add_control_plane().await,
-            6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await,
-            7 => self.add_unknown().await,
-            8 => self.overwrite().await,
-            9 | 10 => self.delete(&entries).await,
-            11 => self.release().await,
+        Ok(match self.chance.random_range(0..14_u32) {
+            0..=4 => self.add_broken().await?,
+            5 => self.add_control_plane().await?,
+            6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await?,
+            7 => self.add_unknown().await?,
+            8 => self.overwrite().await?,
+            9 | 10 => self.delete(&entries).await?,
+            11 => self.release().await?,
             12 => {
                 let disabled = self.chance.random_range(0..3_u32) == 0;
-                self.put(keys::AUTO_REPAIR_DISABLED, disabled.to_string().into_bytes()).await;
+                self.put(keys::AUTO_REPAIR_DISABLED, disabled.to_string().into_bytes()).await?;
                 format!("disables requests of the registry: {disabled}")
             }
             _ => {
                 let disabled = self.chance.random_range(0..3_u32) == 0;
-                self.put(keys::REPAIRS_DISABLED, disabled.to_string().into_bytes()).await;
+                self.put(keys::REPAIRS_DISABLED, disabled.to_string().into_bytes()).await?;
                 format!("disables repairs: {disabled}")
             }
-        }
+        })
     }
 
     /// Leaves the queue so that every entry can end, and none is added.
-    pub async fn settle(&mut self) {
-        self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await;
-        self.release().await;
-        self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await;
-        for (key, value) in self.entries().await {
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn settle(&mut self) -> Result<(), Error> {
+        self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await?;
+        self.release().await?;
+        self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
+        for (key, value) in self.entries().await? {
             let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
             entry.deleted |= entry.operation == UNKNOWN;
             // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
@@ -72,14 +88,16 @@ impl QueueUser {
             entry.drain_backoff_expire = None;
             let settled = serde_json::to_vec(&entry).unwrap();
             if settled != value {
-                self.put(&key, settled).await;
+                self.put(&key, settled).await?;
             }
         }
+        Ok(())
     }
 
-    async fn entries(&mut self) -> Vec<(String, Vec<u8>)> {
+    async fn entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let options = GetOptions::new().with_prefix();
-        let answer = self.client.get(format!("{PREFIX}{}", keys::REPAIRS), Some(options)).await.unwrap();
+        let answer =
+            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIRS), Some(options)).await?;
         let entry = |kv: &etcd_client::KeyValue| {
             (kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned(), kv.value().to_vec())
         };
@@ -87,13 +105,14 @@ impl QueueUser {
         if self.read.is_empty() {
             self.read.clone_from(&entries);
         }
-        entries
+        Ok(entries)
     }
 
     /// Releases every rack, as `madako repair-queue release` does one.
-    async fn release(&mut self) -> String {
+    async fn release(&mut self) -> Result<String, Error> {
         let options = GetOptions::new().with_prefix();
-        let answer = self.client.get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options)).await.unwrap();
+        let answer =
+            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options)).await?;
         let mut released = 0;
         for kv in answer.kvs() {
             let mut hold: Hold = serde_json::from_slice(kv.value()).unwrap();
@@ -102,21 +121,34 @@ impl QueueUser {
             }
             let unchanged = Compare::mod_revision(kv.key().to_vec(), CompareOp::Equal, kv.mod_revision());
             let put = TxnOp::put(kv.key().to_vec(), serde_json::to_vec(&hold).unwrap(), None);
-            let done = self.client.txn(Txn::new().when([unchanged]).and_then([put])).await.unwrap();
+            let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
             if done.succeeded() {
                 self.judge.user_wrote(done.header().unwrap().revision(), None);
                 released += 1;
             }
         }
-        format!("releases {released} racks")
+        Ok(format!("releases {released} racks"))
     }
 
-    async fn put(&mut self, key: &str, value: Vec<u8>) {
-        let put = self.client.put(format!("{PREFIX}{key}"), value, None).await.unwrap();
+    async fn put(&mut self, key: &str, value: Vec<u8>) -> Result<(), Error> {
+        let put = self.store.people().await?.put(format!("{PREFIX}{key}"), value, None).await?;
         self.judge.user_wrote(put.header().unwrap().revision(), None);
+        Ok(())
     }
 
-    async fn add_broken(&mut self) -> String {
+    /// As `ckecli repair-queue add`: one machine, whatever its state.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn add_one(&mut self) -> Result<String, Error> {
+        let machines = self.registry.machines();
+        let machine = &machines[self.chance.random_range(0..machines.len())];
+        let address = machine.address().unwrap_or_default().to_owned();
+        let machine_type = machine.spec.bmc.bmc_type.clone();
+        self.add(&address, &machine_type, "unreachable").await
+    }
+
+    async fn add_broken(&mut self) -> Result<String, Error> {
         let broken: Vec<_> = self
             .registry
             .machines()
@@ -126,7 +158,7 @@ impl QueueUser {
             })
             .collect();
         if broken.is_empty() {
-            return "finds nothing to repair".to_owned();
+            return Ok("finds nothing to repair".to_owned());
         }
         let machine = &broken[self.chance.random_range(0..broken.len())];
         let operation = machine.status.state.name().to_ascii_lowercase();
@@ -136,9 +168,9 @@ impl QueueUser {
     }
 
     /// Several nodes of the control plane at once, broken or not.
-    async fn add_control_plane(&mut self) -> String {
-        let answer = self.client.get(format!("{PREFIX}{}", keys::CLUSTER), None).await.unwrap();
-        let Some(kv) = answer.kvs().first() else { return "finds no cluster".to_owned() };
+    async fn add_control_plane(&mut self) -> Result<String, Error> {
+        let answer = self.store.people().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
+        let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
         let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
         let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         let mut told = Vec::new();
@@ -149,19 +181,19 @@ impl QueueUser {
                 // Refused for a machine that is being set up: then the repair finds it as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
             }
-            told.push(self.add(node, "iDRAC-9", "unhealthy").await);
+            told.push(self.add(node, "iDRAC-9", "unhealthy").await?);
         }
-        told.join("; ")
+        Ok(told.join("; "))
     }
 
-    async fn add_unknown(&mut self) -> String {
+    async fn add_unknown(&mut self) -> Result<String, Error> {
         self.add("10.255.0.2", "iDRAC-9", UNKNOWN).await
     }
 
     /// As ckecli: the index and the entry in one transaction.
-    async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> String {
+    async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> Result<String, Error> {
         let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
-        let answer = self.client.get(counter.clone(), None).await.unwrap();
+        let answer = self.store.people().await?.get(counter.clone(), None).await?;
         let (index, revision): (i64, i64) = answer
             .kvs()
             .first()
@@ -172,44 +204,44 @@ impl QueueUser {
             TxnOp::put(counter, (index + 1).to_string(), None),
             TxnOp::put(format!("{PREFIX}{}", keys::repair(index)), serde_json::to_vec(&entry).unwrap(), None),
         ];
-        let done = self.client.txn(Txn::new().when([unchanged]).and_then(puts)).await.unwrap();
+        let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
         if done.succeeded() {
             self.judge.user_wrote(done.header().unwrap().revision(), Some(index));
         }
-        format!("adds entry {index} for {address}, {operation}: {}", done.succeeded())
+        Ok(format!("adds entry {index} for {address}, {operation}: {}", done.succeeded()))
     }
 
-    async fn delete(&mut self, entries: &[(String, Vec<u8>)]) -> String {
+    async fn delete(&mut self, entries: &[(String, Vec<u8>)]) -> Result<String, Error> {
         if entries.is_empty() {
-            return "finds nothing to delete".to_owned();
+            return Ok("finds nothing to delete".to_owned());
         }
         let (key, value) = &entries[self.chance.random_range(0..entries.len())];
         let mut entry: RepairQueueEntry = serde_json::from_slice(value).unwrap();
         entry.deleted = true;
-        self.put_existing(key, serde_json::to_vec(&entry).unwrap()).await;
-        format!("deletes entry {}", entry.index)
+        self.put_existing(key, serde_json::to_vec(&entry).unwrap()).await?;
+        Ok(format!("deletes entry {}", entry.index))
     }
 
     /// Writes what was read a while ago, as `ckecli repair-queue reset-backoff` may.
-    async fn overwrite(&mut self) -> String {
+    async fn overwrite(&mut self) -> Result<String, Error> {
         if self.read.is_empty() {
-            return "has read nothing yet".to_owned();
+            return Ok("has read nothing yet".to_owned());
         }
         let at = self.chance.random_range(0..self.read.len());
         let (key, value) = self.read.swap_remove(at);
-        let done = self.put_existing(&key, value).await;
-        format!("writes an older state over {key}: {done}")
+        let done = self.put_existing(&key, value).await?;
+        Ok(format!("writes an older state over {key}: {done}"))
     }
 
-    async fn put_existing(&mut self, key: &str, value: Vec<u8>) -> bool {
+    async fn put_existing(&mut self, key: &str, value: Vec<u8>) -> Result<bool, Error> {
         let key = format!("{PREFIX}{key}");
         let is_there = Compare::create_revision(key.clone(), CompareOp::Greater, 0);
         let put = TxnOp::put(key, value, None);
-        let done = self.client.txn(Txn::new().when([is_there]).and_then([put])).await.unwrap();
+        let done = self.store.people().await?.txn(Txn::new().when([is_there]).and_then([put])).await?;
         if done.succeeded() {
             self.judge.user_wrote(done.header().unwrap().revision(), None);
         }
-        done.succeeded()
+        Ok(done.succeeded())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What people do meanwhile: they write template, constraints and switches over a connection of their own.
 
-use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};
 use madako_messages::guard::GuardState;
 use madako_messages::keys;
@@ -10,13 +10,15 @@ use serde_json::json;
 
 use crate::drains::{EVICTION_TIMEOUT, PROTECTED};
 use crate::repair::{ATTEMPTS, RepairJudge};
+use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
 /// What the queue may come to by reports: less than users make of it, and more than a rack has machines.
 const AUTOMATIC: [u32; 4] = [6, 12, 16, 24];
 
+/// An operator. See the module.
 pub struct Operator {
-    client: Client,
+    store: StoreProcess,
     chance: ChaCha8Rng,
     version: u64,
     /// What stands in the way of planning until the operator's next act.
@@ -26,6 +28,27 @@ pub struct Operator {
     repairs: Option<RepairJudge>,
     /// Entries of the repair queue up to which the registry's reports become some.
     automatic: u32,
+    wanted: Wanted,
+}
+
+/// What a calm cluster of this world has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Control plane nodes.
+    pub control_plane: u32,
+    /// Workers at least.
+    pub workers: u32,
+}
+
+impl Wanted {
+    /// What the project's own world of sixty machines has.
+    const USUAL: Self = Self { control_plane: 3, workers: 12 };
+
+    /// What so many machines allow even when a few of them are broken.
+    #[must_use]
+    pub fn of(machines: u32) -> Self {
+        Self { control_plane: if machines < 10 { 1 } else { 3 }, workers: machines / 5 }
+    }
 }
 
 enum Obstacle {
@@ -34,8 +57,19 @@ enum Obstacle {
 }
 
 impl Operator {
-    pub fn new(client: Client, chance: ChaCha8Rng) -> Self {
-        Self { client, chance, version: 0, obstacle: None, repair: None, repairs: None, automatic: 0 }
+    /// Has written nothing yet.
+    #[must_use]
+    pub fn new(store: StoreProcess, chance: ChaCha8Rng) -> Self {
+        Self {
+            store,
+            chance,
+            version: 0,
+            obstacle: None,
+            repair: None,
+            repairs: None,
+            automatic: 0,
+            wanted: Wanted::USUAL,
+        }
     }
 
     /// From now on machines are repaired.
@@ -69,21 +103,38 @@ impl Operator {
         self.automatic = AUTOMATIC[1];
     }
 
-    async fn put(&mut self, key: &str, value: String) {
-        self.client.put(format!("{PREFIX}{key}"), value, None).await.unwrap();
+    async fn put(&mut self, key: &str, value: String) -> Result<(), Error> {
+        self.store.people().await?.put(format!("{PREFIX}{key}"), value, None).await?;
+        Ok(())
+    }
+
+    /// What a new installation of so many machines needs. Later acts are of that size too.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn install_for(&mut self, machines: u32) -> Result<(), Error> {
+        self.wanted = Wanted::of(machines);
+        self.install().await
     }
 
     /// What a new installation needs.
-    pub async fn install(&mut self) {
-        self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await;
-        self.constraints(3, 12, 0).await;
-        self.template(&[6, 3, 1]).await;
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn install(&mut self) -> Result<(), Error> {
+        self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await?;
+        self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
+        self.template(&[6, 3, 1]).await?;
         // Retiring and retired machines are to be seen.
         self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned())
-            .await;
+            .await
     }
 
-    pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) {
+    /// Writes constraints.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) -> Result<(), Error> {
         let mut constraints = json!({
             "control-plane-count": control_plane,
             "minimum-workers": minimum,
@@ -93,10 +144,10 @@ impl Operator {
             constraints["maximum-repair-queue-entries"] = json!(self.automatic);
             constraints["wait-seconds-to-repair-rebooting"] = json!(120);
         }
-        self.put(keys::CONSTRAINTS, constraints.to_string()).await;
+        self.put(keys::CONSTRAINTS, constraints.to_string()).await
     }
 
-    async fn template(&mut self, weights: &[u32; 3]) {
+    async fn template(&mut self, weights: &[u32; 3]) -> Result<(), Error> {
         self.version += 1;
         let worker = |role: &str, weight: u32| {
             json!({
@@ -118,88 +169,101 @@ impl Operator {
         if let Some(repair) = &self.repair {
             template["repair"] = repair.clone();
         }
-        self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await;
+        self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
     }
 
     /// Does something that an operator does. Says what.
-    pub async fn act(&mut self) -> String {
-        match self.obstacle.take() {
+    ///
+    /// # Errors
+    /// The store does not answer; what became of it is not known.
+    pub async fn act(&mut self) -> Result<String, Error> {
+        // What cannot be written now is tried again.
+        match self.obstacle {
             Some(Obstacle::Disabled) => {
-                self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await;
-                return "enables the integration".to_owned();
+                self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
+                self.obstacle = None;
+                return Ok("enables the integration".to_owned());
             }
             Some(Obstacle::BrokenTemplate) => {
-                self.template(&[6, 3, 1]).await;
-                return "mends the template".to_owned();
+                self.template(&[6, 3, 1]).await?;
+                self.obstacle = None;
+                return Ok("mends the template".to_owned());
             }
             None => {}
         }
-        match self.chance.random_range(0..9_u32) {
+        Ok(match self.chance.random_range(0..9_u32) {
             0 | 1 => {
-                let control_plane = [1, 3, 3, 5][self.chance.random_range(0..4_usize)];
-                let minimum = self.chance.random_range(5..25);
-                let maximum = [0, 0, 0, 30][self.chance.random_range(0..4_usize)];
+                let control_plane =
+                    [1, 3, 3, 5][self.chance.random_range(0..4_usize)].min(self.wanted.control_plane + 2);
+                // Of twelve in the usual world: five to twenty-four.
+                let minimum = self.chance.random_range(5..25) * self.wanted.workers / Wanted::USUAL.workers;
+                let maximum = [0, 0, 0, 30][self.chance.random_range(0..4_usize)] * self.wanted.workers
+                    / Wanted::USUAL.workers;
                 if self.repair.is_some() {
                     self.automatic = AUTOMATIC[self.chance.random_range(0..AUTOMATIC.len())];
                 }
-                self.constraints(control_plane, minimum, maximum).await;
+                self.constraints(control_plane, minimum, maximum).await?;
                 format!("sets constraints {control_plane} {minimum} {maximum}")
             }
             2 => {
                 let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
-                self.template(&weights).await;
+                self.template(&weights).await?;
                 format!("sets a template with weights {weights:?}")
             }
             3 => {
-                self.put(keys::SABAKAN_DISABLED, "true".to_owned()).await;
+                self.put(keys::SABAKAN_DISABLED, "true".to_owned()).await?;
                 self.obstacle = Some(Obstacle::Disabled);
                 "disables the integration".to_owned()
             }
             4 => {
-                self.put(keys::SABAKAN_TEMPLATE, "{\"name\":\"broken\"".to_owned()).await;
+                self.put(keys::SABAKAN_TEMPLATE, "{\"name\":\"broken\"".to_owned()).await?;
                 self.obstacle = Some(Obstacle::BrokenTemplate);
                 "stores a broken template".to_owned()
             }
             5 => {
-                self.client.delete(format!("{PREFIX}{}", keys::STATUS), None).await.unwrap();
+                self.store.people().await?.delete(format!("{PREFIX}{}", keys::STATUS), None).await?;
                 "deletes the status".to_owned()
             }
             6 => {
                 let options = etcd_client::DeleteOptions::new().with_prefix();
                 let key = format!("{PREFIX}{}", keys::LEADER);
-                self.client.delete(key, Some(options)).await.unwrap();
+                self.store.people().await?.delete(key, Some(options)).await?;
                 if let Some(judge) = &self.repairs {
                     judge.leader_keys_deleted();
                 }
                 "deletes every leader key".to_owned()
             }
-            7 => self.confirm_removal().await,
+            7 => self.confirm_removal().await?,
             _ => {
-                let revision = self.client.get("none", None).await.unwrap().header().unwrap().revision();
+                let revision =
+                    self.store.people().await?.get("none", None).await?.header().unwrap().revision();
                 // Refused where nothing was written since the last one.
-                let compacted = self.client.compact(revision, None).await.is_ok();
+                let compacted = self.store.people().await?.compact(revision, None).await.is_ok();
                 format!("compacts at {revision}: {compacted}")
             }
-        }
+        })
     }
 
     /// Accepts what the removal guard holds, as `madako sabakan confirm-removal` does.
-    async fn confirm_removal(&mut self) -> String {
+    async fn confirm_removal(&mut self) -> Result<String, Error> {
         let key = format!("{PREFIX}{}", keys::REMOVAL_GUARD);
-        let answer = self.client.get(key.clone(), None).await.unwrap();
-        let Some(kv) = answer.kvs().first() else { return "finds nothing to confirm".to_owned() };
+        let answer = self.store.people().await?.get(key.clone(), None).await?;
+        let Some(kv) = answer.kvs().first() else { return Ok("finds nothing to confirm".to_owned()) };
         let mut guard: GuardState = serde_json::from_slice(kv.value()).unwrap();
         guard.confirmed = true;
         let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
         let put = TxnOp::put(key, serde_json::to_vec(&guard).unwrap(), None);
-        let done = self.client.txn(Txn::new().when([unchanged]).and_then([put])).await.unwrap();
-        format!("confirms a removal: {}", done.succeeded())
+        let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+        Ok(format!("confirms a removal: {}", done.succeeded()))
     }
 
     /// Leaves the inputs so that a cluster can be planned.
-    pub async fn settle(&mut self) {
-        self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await;
-        self.constraints(3, 12, 0).await;
-        self.template(&[6, 3, 1]).await;
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn settle(&mut self) -> Result<(), Error> {
+        self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
+        self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
+        self.template(&[6, 3, 1]).await
     }
 }

@@ -72,6 +72,7 @@ pub struct Holding {
 /// An entry that began though its rack is not held, if the service wrote one of these revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unheld {
+    /// What began, and why it should not have.
     pub what: String,
     /// `None`: whoever wrote, the answer was handled.
     pub if_ours: Option<Vec<i64>>,

@@ -15,6 +15,7 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
+    /// Begins to run now.
     pub fn new(began: OffsetDateTime) -> Self {
         Self { began, since: Instant::now(), stopped: Mutex::new(None) }
     }

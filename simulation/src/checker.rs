@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Event, EventType};
+use etcd_client::{Event, EventType};
 use madako_datacenter_sim::FaultSwitch;
 use madako_messages::cluster::Cluster;
 use madako_messages::constraints::Constraints;
@@ -23,6 +23,7 @@ use madako_messages::store::Entry;
 use crate::history::History;
 use crate::repair::RepairJudge;
 use crate::revisions::every_revision;
+use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
 /// An observation may be planned on for three poll intervals, and a late commit may be on its way longer.
@@ -51,18 +52,19 @@ pub struct Checker {
 }
 
 impl Checker {
+    /// Has seen nothing yet.
     pub fn new(history: History) -> Self {
         Self { judged: Arc::default(), history }
     }
 
-    /// Watches the store over a client of its own, until the store ends.
-    pub async fn watch(self, client: Client) {
+    /// Watches the store over a client of its own.
+    pub async fn watch(self, store: StoreProcess) {
         let read = |event: &Event| {
             let kv = event.kv().unwrap();
             let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
             (key, (event.event_type() == EventType::Put).then(|| kv.value().to_vec()))
         };
-        every_revision(client, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
     }
 
     fn judge(&self, revision: i64, changes: Changes) {
@@ -97,6 +99,12 @@ impl Checker {
         }
         if changes.iter().any(|(key, _)| key == keys::CLUSTER) {
             judged.cluster(revision, &before, self.history.now());
+            for invariant in [Id::I1, Id::I3, Id::I4, Id::I6, Id::I12] {
+                self.history.judged(invariant);
+            }
+            if before.contains_key(keys::CLUSTER) {
+                self.history.judged(Id::I5);
+            }
         }
         for violation in &judged.violations {
             self.history.note("checker", &violation.to_string());
@@ -114,6 +122,8 @@ impl Checker {
         };
         judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
         judged.acknowledged_writes.push(Written { revision, epoch });
+        self.history.judged(Id::I1);
+        self.history.judged(Id::I9);
     }
 
     fn observed(&self, addresses: BTreeSet<String>) {
@@ -135,10 +145,12 @@ impl Checker {
         violations
     }
 
+    /// How many clusters were committed.
     pub fn commits(&self) -> u64 {
         self.judged.lock().unwrap().commits
     }
 
+    /// How many leaders there were.
     pub fn terms(&self) -> u64 {
         self.judged.lock().unwrap().terms.len() as u64
     }
@@ -154,6 +166,7 @@ impl Checker {
         judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
     }
 
+    /// The newest cluster.
     pub fn cluster(&self) -> Option<Cluster> {
         let judged = self.judged.lock().unwrap();
         judged.values.get(keys::CLUSTER).map(|(value, _)| serde_json::from_slice(value).unwrap())
@@ -228,7 +241,9 @@ fn repairs(values: &BTreeMap<String, (Vec<u8>, i64)>) -> RepairQueue {
 
 /// A registry that tells the checker what it answered.
 pub struct Overheard<R> {
+    /// The registry itself.
     pub registry: R,
+    /// Who is told.
     pub checker: Checker,
     /// The judge of repairs, who knows the instance by a name, and what is wrong with the registry.
     pub repairs: Option<(&'static str, RepairJudge, FaultSwitch)>,

@@ -2,11 +2,9 @@
 //! and sometimes through the store they delete everything and begin anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Client, DeleteOptions, Txn, TxnOp};
-use madako_http::memory::Dialer;
+use etcd_client::{DeleteOptions, Txn, TxnOp};
 use madako_messages::invariants::Id;
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::ownership;
@@ -19,6 +17,8 @@ use crate::api::{Answer, Request, ask};
 use crate::history::History;
 use crate::placement::{PlacementChecker, WIPED};
 use crate::prometheus::{Prometheus, RANGE, SERIES};
+use crate::serving::Doors;
+use crate::store_process::StoreProcess;
 
 /// Mean time between two acts.
 const BETWEEN_ACTS: Duration = Duration::from_secs(25);
@@ -29,15 +29,22 @@ const TABLED: &str = "cost";
 /// Where everything of this world is.
 const NAMESPACE: &str = "testing";
 
-/// Applications and clusters at most.
-const MOST: (usize, usize) = (26, 7);
+/// Applications and clusters at most, and in the beginning, where nobody says otherwise.
+const SIZE: Size = Size { applications: (8, 26), clusters: (4, 7) };
 
-/// The ways to the APIs of the instances that run.
-pub type Doors = Arc<Mutex<BTreeMap<&'static str, Dialer>>>;
+/// How many applications and clusters there are in the beginning, and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Applications.
+    pub applications: (usize, usize),
+    /// Clusters.
+    pub clusters: (usize, usize),
+}
 
 /// How often things were done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
+    /// Requests of every kind.
     pub requests: u64,
     /// 2xx to what writes.
     pub acknowledged: u64,
@@ -47,30 +54,34 @@ pub struct Done {
     pub failed: u64,
 }
 
+/// A user. See the module.
 pub struct User {
+    /// How often things were done.
     pub done: Done,
-    client: Client,
+    store: StoreProcess,
     doors: Doors,
     checker: PlacementChecker,
     history: History,
     prometheus: Prometheus,
     chance: ChaCha8Rng,
     named: u64,
+    size: Size,
     /// The last version that was told of each path.
     told: BTreeMap<String, i64>,
 }
 
 impl User {
+    /// Has done nothing yet.
     pub fn new(
-        client: Client,
+        store: StoreProcess,
         doors: Doors,
         checker: PlacementChecker,
         prometheus: Prometheus,
         history: History,
         chance: ChaCha8Rng,
     ) -> Self {
-        let (done, named, told) = (Done::default(), 0, BTreeMap::new());
-        Self { done, client, doors, checker, history, prometheus, chance, named, told }
+        let (done, named, told, size) = (Done::default(), 0, BTreeMap::new(), SIZE);
+        Self { done, store, doors, checker, history, prometheus, chance, named, size, told }
     }
 
     /// Fills the store, and acts until it is told to stop.
@@ -103,12 +114,89 @@ impl User {
 
     async fn fill(&mut self) {
         self.define().await;
-        for _ in 0..4 {
+        for _ in 0..self.size.clusters.0 {
             self.make_cluster().await;
         }
-        for _ in 0..8 {
+        for _ in 0..self.size.applications.0 {
             self.make_application().await;
         }
+    }
+
+    /// The same user of a place of another size.
+    #[must_use]
+    pub fn sized(self, size: Size) -> Self {
+        Self { size, ..self }
+    }
+
+    /// Fills the store, and goes on with that until it is full or until it is told to stop.
+    pub async fn move_in(&mut self, stop: &watch::Receiver<bool>) {
+        let wanted = [(Kind::Cluster, self.size.clusters.0), (Kind::Application, self.size.applications.0)];
+        for (kind, count) in wanted {
+            while !*stop.borrow() {
+                self.define().await;
+                let there = self.count(kind).await;
+                if there >= count {
+                    break;
+                }
+                for _ in there..count {
+                    match kind {
+                        Kind::Cluster => self.make_cluster().await,
+                        _ => self.make_application().await,
+                    };
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    /// Moves in, and works through the API, so many requests a second, until it is told to stop.
+    pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
+        self.move_in(&stop).await;
+        let Some(rate) = rate else { return self };
+        while !*stop.borrow() {
+            let before = self.done.requests;
+            let what = self.act_through_the_api().await;
+            self.history.note("user", what);
+            let requests = u32::try_from(self.done.requests - before).unwrap_or(u32::MAX).max(1);
+            let pause = Duration::from_secs_f64(f64::from(requests) / rate)
+                .mul_f64(self.chance.random_range(0.5..1.5));
+            // Woken by the end, or not: in both cases it looks.
+            let _ = tokio::time::timeout(pause, stop.changed()).await;
+        }
+        self
+    }
+
+    async fn act_through_the_api(&mut self) -> String {
+        match self.chance.random_range(0..60_u32) {
+            0..10 => self.make_application().await,
+            10..18 => self.change_application().await,
+            18..22 => self.delete(Kind::Application).await,
+            22..25 => self.make_cluster().await,
+            25..31 => self.set_state().await,
+            31..35 => self.change_cluster().await,
+            35 => self.delete(Kind::Cluster).await,
+            36..38 => self.table().await,
+            38..40 => self.define_anew().await,
+            40..42 => self.look_at(Kind::Application).await,
+            42..50 => format!("lists {} clusters", self.list(Kind::Cluster).await.len()),
+            _ => format!("lists {} applications", self.list(Kind::Application).await.len()),
+        }
+    }
+
+    /// Leaves things so that they can become calm: everything is defined, and all clusters are online.
+    pub async fn leave(&mut self) {
+        self.define().await;
+        for key in self.list(Kind::Cluster).await {
+            self.change(&key, "/status", |cluster| {
+                let state = &mut cluster["status"]["state"];
+                // What the service found out about metrics stays.
+                if *state != json!("FAILING_METRICS") {
+                    *state = json!("ONLINE");
+                }
+            })
+            .await;
+        }
+        self.history.note("user", "rests");
     }
 
     async fn act(&mut self) -> String {
@@ -188,8 +276,15 @@ impl User {
 
     /// Waits until the checker has seen all that is stored.
     async fn caught_up(&mut self) {
-        let revision = self.client.get("none", None).await.unwrap().header().unwrap().revision();
-        while self.checker.revision() < revision {
+        loop {
+            // A store that does not answer is caught up with later.
+            let mut client = self.store.next_client().await;
+            if let Ok(answer) = client.get("none", None).await {
+                let revision = answer.header().unwrap().revision();
+                if self.checker.revision() >= revision {
+                    return;
+                }
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -315,7 +410,7 @@ impl User {
     }
 
     async fn make_cluster(&mut self) -> String {
-        if self.count(Kind::Cluster).await >= MOST.1 {
+        if self.count(Kind::Cluster).await >= self.size.clusters.1 {
             return "has enough clusters".to_owned();
         }
         self.named += 1;
@@ -343,7 +438,7 @@ impl User {
     }
 
     async fn make_application(&mut self) -> String {
-        if self.count(Kind::Application).await >= MOST.0 {
+        if self.count(Kind::Application).await >= self.size.applications.1 {
             return "has enough applications".to_owned();
         }
         self.named += 1;
@@ -458,7 +553,7 @@ impl User {
             writes.push(TxnOp::delete(ownership::KEY, None));
         }
         writes.push(TxnOp::put(WIPED, "", None));
-        let wiped = self.client.txn(Txn::new().and_then(writes)).await.unwrap();
+        let wiped = self.store.next_client().await.txn(Txn::new().and_then(writes)).await.unwrap();
         self.told.clear();
         self.history.note("user", &format!("deletes everything at {}", wiped.header().unwrap().revision()));
         self.fill().await;

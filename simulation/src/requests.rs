@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 /// A key that a revision wrote, or deleted.
 pub type Change = (String, Option<Entry>);
 
+/// What an entry holds, if it can be read.
 pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }

@@ -24,6 +24,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// The namespace whose pods may be deleted, and the one whose pods are only ever evicted.
 const OPEN: &str = "web";
+/// The namespace whose pods are only ever evicted, never deleted.
 pub const PROTECTED: &str = "kept";
 
 /// The deployment whose budget allows a few evictions, and the one that has a budget now and then that allows none.
@@ -43,6 +44,7 @@ const BACK_OFF: i64 = 300;
 /// Clones are the same Kubernetes.
 #[derive(Clone)]
 pub struct Drains {
+    /// The Kubernetes itself.
     pub kubernetes: SimulatedKubernetes,
 }
 
@@ -71,6 +73,7 @@ fn name_of(node: &madako_messages::cluster::Node) -> &str {
 }
 
 impl Drains {
+    /// With pods of every kind and no nodes.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let kubernetes = SimulatedKubernetes::new(seed, clock);
         kubernetes.with(|cluster| {
@@ -222,8 +225,11 @@ fn broken(what: String) -> Violation {
 /// How often drains came to what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DrainsSeen {
+    /// Drains that were begun.
     pub begun: u64,
+    /// Nodes that were drained.
     pub done: u64,
+    /// Drains that were given up.
     pub given_up: u64,
 }
 

@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use madako_http::memory::Dialer;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::serving::Door;
 
 /// How long a person waits: longer than the store's own deadline, so that refusals are heard.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -16,29 +17,34 @@ const MOST_BYTES: u64 = 16 * 1024 * 1024;
 /// A whole answer.
 #[derive(Debug)]
 pub struct Answer {
+    /// HTTP status.
     pub status: u16,
     /// The revision that the answer names as its version.
     pub tag: Option<i64>,
+    /// The JSON of its body; null when there is none.
     pub body: Value,
 }
 
 /// A request.
 pub struct Request<'a> {
+    /// HTTP method.
     pub method: &'a str,
+    /// Path with its query.
     pub path: &'a str,
     /// The version that is changed; `None`: any.
     pub version: Option<i64>,
+    /// What is sent.
     pub body: Option<&'a Value>,
 }
 
 /// Asks; an error leaves open what became of the request.
-pub async fn ask(dialer: &Dialer, request: &Request<'_>) -> io::Result<Answer> {
-    tokio::time::timeout(PATIENCE, exchange(dialer, request))
+pub async fn ask(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
+    tokio::time::timeout(PATIENCE, exchange(door, request))
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn exchange(dialer: &Dialer, request: &Request<'_>) -> io::Result<Answer> {
+async fn exchange(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
     let Request { method, path, version, body } = request;
     let body = body.map(Value::to_string).unwrap_or_default();
     let version = version.map(|revision| format!("If-Match: \"{revision}\"\r\n")).unwrap_or_default();
@@ -47,7 +53,7 @@ async fn exchange(dialer: &Dialer, request: &Request<'_>) -> io::Result<Answer> 
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let mut stream = dialer.connect().await?;
+    let mut stream = door.connect().await?;
     stream.write_all(text.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).await?;

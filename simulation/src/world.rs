@@ -1,4 +1,4 @@
-//! The world of a run: one store, one data center, three instances, and the ways between them.
+//! The world of a run: one store, one data center, its instances, and the ways between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,54 +8,92 @@ use madako_app_scheduler::{MaxMoves, SchedulerConfig};
 use madako_datacenter_sim::host::SimulatedHost;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
-use madako_embedded_etcd::EmbeddedEtcd;
+use madako_http::Limits;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
-use madako_http::{Limits, memory, nobody, serve};
 use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::Task;
 use madako_messages::host::Host;
 use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::objects::Objects;
 use madako_messages::ports::Clock;
+use madako_messages::store::Store;
 use madako_metrics_providers::Providers;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::config::Metrics;
-use madako_supervisor::instance::{Instance, InstanceOptions, PlacementPorts, Ports};
+use madako_supervisor::http::{HTTP, HttpSettings, PLACEMENT_API, pages};
+use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 
 use crate::checker::{Checker, Overheard};
+use crate::corruption::Corruption;
 use crate::history::{History, line};
 use crate::link::Link;
+use crate::network::{Network, Place};
 use crate::placement::PlacementChecker;
+use crate::planted::{Handling, InstanceClock};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
-use crate::user::Doors;
+use crate::routed::Routed;
+use crate::serving::{Doors, Served, child};
+use crate::store_process::StoreProcess;
 
+/// What the keys of the service begin with.
 pub const PREFIX: &str = "/cke/";
+/// Time between polls of the registry.
 pub const INTERVAL: Duration = Duration::from_secs(60);
+/// Time to live of a leader's lease.
 pub const SESSION_TTL: Duration = Duration::from_secs(60);
+/// How long a worker must have been retired before it is removed.
 pub const RETIRE_WAIT: Duration = Duration::from_secs(300);
+/// Time between rounds of metrics.
 pub const METRICS_INTERVAL: Duration = Duration::from_secs(15);
+/// How long a cluster may be offline before applications leave it.
 pub const RESCHEDULE_AFTER: Duration = Duration::from_secs(60);
 /// So few that what waits is seen.
 pub const MAX_MOVES: MaxMoves = MaxMoves { percent: 10, at_least: 2 };
+
+/// Names of instances, in the order of their numbers.
+pub const NAMES: [&str; 9] = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"];
+/// How long a look at the store may take before an instance is called unhealthy (the configuration's default).
+const PAGES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Actors' names are one namespace a process, and tests run beside each other.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// What a run is made of.
 pub struct World {
-    pub store: Arc<EmbeddedEtcd>,
+    /// The store.
+    pub store: StoreProcess,
+    /// The registry of machines.
     pub registry: SimulatedRegistry,
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
+    /// What happened.
     pub history: History,
+    /// Who judges clusters and leaders.
     pub checker: Checker,
+    /// Who judges placement.
     pub placement: PlacementChecker,
+    /// Where repair commands run, if machines are repaired.
     pub hosts: Option<Hosts>,
+    /// The providers of metrics.
     pub prometheus: Prometheus,
+    /// The ways to the APIs of the instances.
     pub doors: Doors,
+    /// The ways to their pages.
+    pub pages: Doors,
+    /// How often things happened.
     pub counts: Arc<Mutex<Counts>>,
-    halves: Halves,
+    /// Who talks to whom.
+    pub network: Network,
+    /// Who handles messages.
+    pub handling: Handling,
+    /// Whether the registry's answers are wrong.
+    pub corruption: Corruption,
+    /// Requests that reached the registry and the providers.
+    pub requests: Requests,
+    /// Who led last.
+    last_leader: Arc<Mutex<Option<String>>>,
+    places: bool,
     run: u64,
     seed: u64,
     started: u64,
@@ -64,39 +102,56 @@ pub struct World {
 /// The hosts that instances run repair commands on, the API server of the nodes that they drain, and who judges this.
 #[derive(Clone)]
 pub struct Hosts {
+    /// Runs commands.
     pub host: SimulatedHost,
+    /// Its nodes are drained.
     pub kubernetes: SimulatedKubernetes,
+    /// Who judges repairs.
     pub judge: RepairJudge,
 }
 
-/// Which halves of the service run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Halves {
-    /// That which keeps a cluster of machines.
-    Machines,
-    /// Placement as well.
-    Both,
-    /// Machines that are repaired: commands on hosts, and users of the repair queue.
-    Repairs,
+/// How many requests went over HTTP, by what they reached.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    /// The registry's GraphQL.
+    pub registry: Arc<AtomicU64>,
+    /// The providers of metrics.
+    pub providers: Arc<AtomicU64>,
 }
 
 /// How often things happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Actors that failed.
     pub actor_failures: u64,
+    /// Polls that failed anew.
     pub failed_polls: u64,
+    /// Reigns that failed too often.
     pub meltdowns: u64,
+    /// Commits that failed.
     pub refused_commits: u64,
+    /// Observations that were held.
     pub held: u64,
+    /// Elections of an instance that did not lead before.
+    pub leader_changes: u64,
+    /// Writes of leaders that were acknowledged.
+    pub commits: u64,
+    /// Commits that were refused because they break an invariant.
+    pub violations: u64,
 }
 
 /// A running instance and its links.
 pub struct Running {
+    /// The instance.
     pub instance: Instance,
+    /// Its way to the store.
     pub link: Link,
+    /// Its way to the registry.
     pub http: Arc<InMemoryHttp>,
+    /// What makes its actors panic.
     pub bomb: Bomb,
-    _api: Option<Task>,
+    /// Its clock.
+    pub clock: InstanceClock,
 }
 
 /// Makes the actor that emits a certain event panic, once.
@@ -106,18 +161,25 @@ pub struct Bomb(Arc<Mutex<Option<Trigger>>>);
 /// The actor that is to panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
+    /// The leader, when it was elected or has committed.
     Leader,
+    /// The poller, when it observed or failed to.
     Poller,
+    /// The planner, when it planned or did not.
     Planner,
+    /// The scheduler, when it was refused a commit.
     Scheduler,
+    /// The repair queue, when it did something or waits.
     Repair,
 }
 
 impl Bomb {
+    /// The next such event is the end of the actor.
     pub fn arm(&self, trigger: Trigger) {
         *self.0.lock().unwrap() = Some(trigger);
     }
 
+    /// Nothing will happen.
     pub fn disarm(&self) {
         *self.0.lock().unwrap() = None;
     }
@@ -147,6 +209,7 @@ struct Sink {
     placement: PlacementChecker,
     repairs: Option<RepairJudge>,
     counts: Arc<Mutex<Counts>>,
+    last_leader: Arc<Mutex<Option<String>>>,
     bomb: Bomb,
 }
 
@@ -164,6 +227,15 @@ impl EventSink for Sink {
                 Event::Meltdown { .. } => counts.meltdowns += 1,
                 Event::CommitFailed { .. } => counts.refused_commits += 1,
                 Event::Held(_) => counts.held += 1,
+                Event::Committed { .. } => counts.commits += 1,
+                Event::Violated(_) => counts.violations += 1,
+                Event::Elected { .. } => {
+                    let mut last = self.last_leader.lock().unwrap();
+                    if last.as_ref() != Some(&self.name) {
+                        counts.leader_changes += 1;
+                        *last = Some(self.name.clone());
+                    }
+                }
                 _ => {}
             }
         }
@@ -178,18 +250,20 @@ impl EventSink for Sink {
 }
 
 impl World {
+    /// Nobody runs yet.
     pub fn new(
-        (seed, halves): (u64, Halves),
-        store: Arc<EmbeddedEtcd>,
+        (seed, places): (u64, bool),
+        store: StoreProcess,
         registry: SimulatedRegistry,
         clock: Arc<dyn Clock>,
         (history, checker, placement): (History, Checker, PlacementChecker),
         hosts: Option<Hosts>,
     ) -> Self {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let prometheus = Prometheus::new(placement.clone());
-        let (doors, counts, started) = (Doors::default(), Arc::default(), 0);
         Self {
+            prometheus: Prometheus::new(placement.clone()),
+            corruption: Corruption::new(registry.faults().clone(), seed),
+            network: Network::new(seed),
             store,
             registry,
             clock,
@@ -197,22 +271,28 @@ impl World {
             checker,
             placement,
             hosts,
-            prometheus,
-            doors,
-            counts,
-            halves,
+            doors: Doors::default(),
+            pages: Doors::default(),
+            counts: Arc::default(),
+            handling: Handling::default(),
+            requests: Requests::default(),
+            last_leader: Arc::default(),
+            places,
             run,
             seed,
-            started,
+            started: 0,
         }
     }
 
-    fn placement(&self, store: &EtcdStore, objects: &Arc<dyn Objects>) -> PlacementPorts {
+    /// Over a link of an instance's own.
+    fn placement(&self, store: &EtcdStore, objects: &Arc<dyn Objects>, place: Place) -> PlacementPorts {
+        let link = self.network.link(place, Place::Provider);
+        let transport = Routed::new(self.prometheus.clone(), link, Arc::clone(&self.requests.providers));
         PlacementPorts {
             root: Arc::new(store.at_root()),
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
-            providers: Arc::new(Providers::new(Arc::new(self.prometheus.clone()))),
+            providers: Arc::new(Providers::new(Arc::new(transport))),
             metrics: Metrics::every(METRICS_INTERVAL),
             scheduler: Arc::new(SchedulerConfig {
                 reschedule_after: RESCHEDULE_AFTER,
@@ -223,56 +303,61 @@ impl World {
     }
 
     /// Serves placement's API at a door of the instance's name.
-    fn api(&self, name: &'static str, objects: Arc<dyn Objects>, seed: u64) -> Task {
+    fn api(&self, name: &'static str, objects: Arc<dyn Objects>, clock: &InstanceClock, seed: u64) -> Served {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let router = router(PlacementApi {
             objects,
-            clock: Arc::clone(&self.clock),
+            clock: Arc::new(clock.clone()),
             uids: Uids::seeded(bytes),
             explainer: None,
             authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
         });
-        let (dialer, listener) = memory::listener();
-        self.doors.lock().unwrap().insert(name, dialer);
-        Task::start(async move {
-            serve(listener, router, Limits::PLACEMENT, nobody, std::future::pending()).await;
-        })
+        let link = self.network.link(Place::People, Place::Instance(number(name)));
+        Served { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
     }
 
-    async fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
+    fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
         let hosts = self.hosts.as_ref()?;
         Some(Arc::new(JudgedHost {
             host: hosts.host.named(name),
             judge: hosts.judge.clone(),
-            client: self.store.client().await.unwrap(),
+            store: self.store.clone(),
         }))
     }
 
-    /// Starts an instance under a name.
+    /// Starts an instance under one of [`NAMES`].
+    ///
+    /// # Panics
+    /// The name is none of them.
     pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
-        let link = Link::new();
+        let place = Place::Instance(number(name));
+        let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
+        let link = self.network.link(place, Place::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let store = EtcdStore::over(link.connector(Arc::clone(&self.store)), &config, seed).unwrap();
-        let objects =
-            (self.halves == Halves::Both).then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
-        let placement = objects.as_ref().map(|objects| self.placement(&store, objects));
+        let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
+        let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
+        let placement = objects.as_ref().map(|objects| self.placement(&store, objects, place));
         let kubernetes = self.hosts.as_ref().map(|hosts| hosts.kubernetes.clone());
         let kubernetes = kubernetes.map(|kubernetes| Arc::new(kubernetes) as Arc<dyn Kubernetes>);
         let http = Arc::new(self.registry.in_memory());
+        let asked = Arc::clone(&self.requests.registry);
+        let transport = self.corruption.spoiling(Arc::clone(&http));
+        let transport = Routed::new(transport, self.network.link(place, Place::Registry), asked);
         let bomb = Bomb::default();
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
+        let store: Arc<dyn Store> = Arc::new(store);
         let ports = Ports {
-            store: Arc::new(store),
+            store: Arc::clone(&store),
             registry: Arc::new(Overheard {
-                registry: SabakanRegistry::new(Arc::clone(&http)),
+                registry: SabakanRegistry::new(Arc::new(transport)),
                 checker: self.checker.clone(),
                 repairs: judge.clone().map(|judge| (name, judge, self.registry.faults().clone())),
             }),
-            clock: Arc::clone(&self.clock),
+            clock: Arc::new(clock.clone()),
             events: Arc::new(Sink {
                 name: name.to_owned(),
                 history: self.history.clone(),
@@ -280,11 +365,12 @@ impl World {
                 placement: self.placement.clone(),
                 repairs: judge,
                 counts: Arc::clone(&self.counts),
+                last_leader: Arc::clone(&self.last_leader),
                 bomb: bomb.clone(),
             }),
             placement,
             kubernetes,
-            host: self.host(name).await,
+            host: self.host(name),
         };
         let options = InstanceOptions {
             // A former instance of this name may still be ending.
@@ -297,8 +383,28 @@ impl World {
             seed,
         };
         self.history.note(name, "starts");
-        let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
-        let api = objects.map(|objects| self.api(name, objects, seed));
-        Running { instance, link, http, bomb, _api: api }
+        let id = options.id.clone();
+        let served = |view: &InstanceView| {
+            let metrics = Arc::new(String::new);
+            let settings = HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated" };
+            let router = pages(settings, view, None);
+            let link = self.network.link(Place::People, place);
+            let doors = Arc::clone(&self.pages);
+            let pages = Served { name, router, limits: Limits::DEFAULT, doors, link };
+            let api = objects.map(|objects| self.api(name, objects, &clock, seed));
+            let api = api.map(|api| child(&id, PLACEMENT_API, api));
+            std::iter::once(child(&id, HTTP, pages)).chain(api).collect()
+        };
+        let instance = Instance::start(options, ports, served).await.unwrap();
+        Running { instance, link, http, bomb, clock }
     }
+}
+
+/// The number of an instance, counted from 1.
+///
+/// # Panics
+/// The name is none of [`NAMES`].
+#[must_use]
+pub fn number(name: &str) -> u32 {
+    (1..).zip(NAMES).find(|(_, other)| *other == name).expect("an instance has one of these names").0
 }

@@ -1,0 +1,389 @@
+//! `madako-chaos simulate`: the whole service in this process, on simulated time, with the faults of a scenario.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use madako_console::{Format, Table, note, read_text, show, shown};
+use madako_faults::{Count, Fault, MAX_BYTES, Scenario, Span, shipped};
+use madako_simulation::planted::PLANTED;
+use madako_simulation::run::{Options, Outcome, Progress, Report, simulate};
+use serde_json::{Value, json};
+
+use crate::PROGRAM;
+use crate::cli::Failure;
+
+/// The scenario that is run when nobody says which.
+const DEFAULT: &str = "default";
+
+/// How often progress is told, in time of the real clock.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Violations of one invariant that are shown; the report file has all.
+const SHOWN: usize = 5;
+
+/// Runs a scenario in a simulation: the whole service, its store, its registry and its clients in one process, on simulated
+/// time.
+///
+/// One seed decides everything. A run that is no pass is told with the command that repeats it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako-chaos simulate --seed 7 --for 2h\n  \
+                        madako-chaos simulate --scenario short-storm --seed 1 --for 10m --trace trace.txt\n  \
+                        madako-chaos simulate --seeds 1-100 -o json")]
+pub(crate) struct SimulateArgs {
+    /// Name of a scenario that ships, or a file; - is standard input
+    #[arg(long, value_name = "FILE|NAME", default_value = DEFAULT)]
+    scenario: String,
+    /// What decides everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs one seed after the other, such as 1-100, with a line for each
+    #[arg(long, value_name = "FIRST-LAST", value_parser = seeds, conflicts_with_all = ["seed", "trace"])]
+    seeds: Option<(u64, u64)>,
+    /// How long faults happen, in simulated time
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = span)]
+    length: Span,
+    /// One more fault, such as 'kill rack=3 at 2h for 30m'
+    #[arg(long, value_name = "FAULT")]
+    fault: Vec<String>,
+    /// Only these beginnings of faults happen, by their numbers in the schedule
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', conflicts_with = "seeds")]
+    only: Option<Vec<usize>>,
+    /// Writes everything that happens to a file, a line each
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Writes the report into a directory, which is made
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    Span::parse(text).ok_or_else(|| "expected a duration, such as 30s, 2h or 1d12h".to_owned())
+}
+
+fn seeds(text: &str) -> Result<(u64, u64), String> {
+    let parsed =
+        text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    parsed
+        .filter(|(first, last)| first <= last)
+        .ok_or_else(|| "expected FIRST-LAST, such as 1-100".to_owned())
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
+    let scenario = scenario(args)?;
+    keep_planted_panics_quiet();
+    match args.seeds {
+        Some((first, last)) => many(args, &scenario, first..=last),
+        None => one(args, &scenario),
+    }
+}
+
+fn scenario(args: &SimulateArgs) -> Result<Scenario, Failure> {
+    let bad = |error: anyhow::Error| Failure::BadInput(error);
+    let mut scenario = match shipped(&args.scenario) {
+        Some(shipped) => shipped.scenario().map_err(|error| bad(error.into()))?,
+        None => {
+            let text = read_text(&args.scenario, MAX_BYTES).map_err(bad)?;
+            Scenario::parse(&text)
+                .map_err(|error| bad(anyhow::Error::new(error).context(shown(&args.scenario).to_owned())))?
+        }
+    };
+    for line in &args.fault {
+        let fault = Fault::parse(line).map_err(|error| bad(error.into()))?;
+        scenario.add(fault).map_err(|error| bad(error.into()))?;
+    }
+    Ok(scenario)
+}
+
+fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
+    let trace = args.trace.as_deref().map(created).transpose().map_err(Failure::BadInput)?;
+    let only: Option<BTreeSet<usize>> = args.only.as_ref().map(|only| only.iter().copied().collect());
+    let began = now();
+    let options = Options {
+        trace: trace.map(|file| Box::new(BufWriter::new(file)) as madako_simulation::history::Trace),
+        only,
+        progress: Some(progress(args.length)),
+    };
+    let report = simulate(scenario, args.seed, args.length, options)
+        .map_err(|error| Failure::BadInput(error.into()))?;
+    let seen = Seen { report: &report, args, took: began.elapsed() };
+    if let Some(directory) = &args.report {
+        seen.write(directory).map_err(Failure::BadInput)?;
+    }
+    show(args.output, &seen.value(), |_| seen.text())?;
+    seen.end()
+}
+
+fn many(
+    args: &SimulateArgs,
+    scenario: &Scenario,
+    seeds: std::ops::RangeInclusive<u64>,
+) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
+    for seed in seeds {
+        let began = now();
+        let report = simulate(scenario, seed, args.length, Options::default())
+            .map_err(|error| Failure::BadInput(error.into()))?;
+        let seen = Seen { report: &report, args, took: began.elapsed() };
+        match report.outcome() {
+            Outcome::Passed => {}
+            Outcome::Skipped => skipped.push(seed),
+            Outcome::Failed => failed.push(seed),
+        }
+        note(PROGRAM, seen.line());
+        lines.push(seen.value());
+    }
+    let count = lines.len();
+    show(args.output, &lines, |_| {
+        format!("{} of {count} seeds passed\n", count - failed.len() - skipped.len())
+    })?;
+    if !failed.is_empty() {
+        return Err(Failure::NoPass(anyhow::anyhow!("seeds that are no pass: {failed:?}")));
+    }
+    if !skipped.is_empty() {
+        return Err(Failure::Skipped(anyhow::anyhow!(
+            "seeds whose faults could not all be injected: {skipped:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// Panics that are faults of the scenario are told by the run; any other is told as ever.
+fn keep_planted_panics_quiet() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str() != Some(PLANTED) {
+            told(panic);
+        }
+    }));
+}
+
+fn created(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| format!("making {}", path.display()))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a run takes is measured by the real clock, and decides nothing"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn progress(length: Span) -> Progress {
+    let began = now();
+    let mut told = began;
+    Box::new(move |simulated| {
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = now();
+            let rate = simulated.as_secs_f64() / began.elapsed().as_secs_f64();
+            let simulated = simulated.as_secs();
+            note(PROGRAM, format!("{simulated} s of {} simulated, {rate:.0} a second", length));
+        }
+    })
+}
+
+/// A report, and how it came about.
+struct Seen<'a> {
+    report: &'a Report,
+    args: &'a SimulateArgs,
+    took: Duration,
+}
+
+impl Seen<'_> {
+    fn rate(&self) -> f64 {
+        self.report.simulated.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self.report.outcome() {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "no pass",
+            Outcome::Skipped => "no pass: faults could not be injected",
+        }
+    }
+
+    /// The command that repeats it.
+    fn command(&self) -> String {
+        let mut command = "madako-chaos simulate".to_owned();
+        if self.args.scenario != DEFAULT {
+            command += &format!(" --scenario {}", quoted(&self.args.scenario));
+        }
+        command += &format!(" --seed {} --for {}", self.report.seed, self.args.length);
+        for fault in &self.args.fault {
+            command += &format!(" --fault {}", quoted(fault));
+        }
+        if let Some(only) = &self.args.only {
+            let numbers: Vec<String> = only.iter().map(ToString::to_string).collect();
+            command += &format!(" --only {}", numbers.join(","));
+        }
+        command
+    }
+
+    /// A seed on one line.
+    fn line(&self) -> String {
+        let Report { seed, counts, calm, history, .. } = self.report;
+        let calm = calm.after.map_or_else(|| "never calm".to_owned(), |after| format!("calm after {after}"));
+        let mut line = format!(
+            "seed {seed}: {}, {} faults, {} leader changes, {} commits, {calm}, history {:016x}, {:.0} simulated seconds a second",
+            self.outcome(),
+            counts.faults,
+            counts.leader_changes,
+            counts.commits,
+            history.0,
+            self.rate()
+        );
+        for why in self.why().into_iter().take(SHOWN) {
+            line += &format!("\n  {why}");
+        }
+        line
+    }
+
+    /// Everything that keeps it from being a pass.
+    fn why(&self) -> Vec<String> {
+        let report = self.report;
+        let mut why = Vec::new();
+        for (id, verdict) in &report.invariants {
+            why.extend(verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
+        }
+        why.extend(report.not_exercised.iter().map(|id| format!("{}: not exercised", id.name())));
+        why.extend(report.calm.found.iter().map(|found| format!("at the end: {found}")));
+        why.extend(report.shortfalls.iter().map(ToString::to_string));
+        why.extend(
+            report.skipped.iter().map(|skipped| format!("not injected: {}: {}", skipped.fault, skipped.why)),
+        );
+        why
+    }
+
+    fn value(&self) -> Value {
+        let report = self.report;
+        let invariants: serde_json::Map<String, Value> = report
+            .invariants
+            .iter()
+            .map(|(id, verdict)| {
+                let value = json!({"judged": verdict.judged, "violations": verdict.violations});
+                (id.name().to_owned(), value)
+            })
+            .collect();
+        let counts: serde_json::Map<String, Value> =
+            Count::ALL.iter().map(|count| (count.to_string(), json!(report.counts.of(*count)))).collect();
+        let draws: Vec<Value> = report
+            .schedule
+            .draws
+            .iter()
+            .map(|draw| json!({"fault": draw.fault, "pause": draw.pause, "begins": draw.begins}))
+            .collect();
+        json!({
+            "scenario": report.scenario,
+            "seed": report.seed,
+            "for": report.length,
+            "passed": report.outcome() == Outcome::Passed,
+            "why_not": self.why(),
+            "invariants": invariants,
+            "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
+            "calm": {"after": report.calm.after, "within": report.calm.within},
+            "counts": counts,
+            "calls": report.calls,
+            "traffic": report.traffic,
+            "draws": draws,
+            "history": {"hash": format!("{:016x}", report.history.0), "lines": report.history.1},
+            "simulated_seconds": report.simulated.as_secs_f64(),
+            "simulated_seconds_a_second": self.rate(),
+            "command": self.command(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let report = self.report;
+        let mut text = format!(
+            "{}: {} of scenario {}, seed {}\n\n",
+            self.outcome(),
+            report.length,
+            report.scenario,
+            report.seed
+        );
+        let mut table = Table::new(["INVARIANT", "VERDICT", "JUDGED"]);
+        for (id, verdict) in &report.invariants {
+            let said = match (verdict.violations.len(), verdict.judged) {
+                (0, 0) => "not exercised".to_owned(),
+                (0, _) => "held".to_owned(),
+                (count, _) => format!("violated, {count} times"),
+            };
+            table.row([id.name().to_owned(), said, verdict.judged.to_string()]);
+        }
+        let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
+        table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
+        text += &table.text();
+        text += "I2 has no subject yet: operations are not there.\n\n";
+        let mut table = Table::new(["COUNT", "IS"]);
+        for count in Count::ALL {
+            table.row([count.to_string(), report.counts.of(*count).to_string()]);
+        }
+        for (kind, (made, failed)) in &report.calls {
+            table.row([format!("calls of {kind}"), format!("{made}, {failed} in vain")]);
+        }
+        for (what, count) in &report.traffic {
+            table.row([what.clone(), count.to_string()]);
+        }
+        text += &table.text();
+        text += "\n";
+        for draw in &report.schedule.draws {
+            text += &format!(
+                "drawn: faults[{}] pauses for {} and begins at {}\n",
+                draw.fault, draw.pause, draw.begins
+            );
+        }
+        let why = self.why();
+        if !why.is_empty() {
+            text += "\nIt is no pass:\n";
+            for why in why {
+                text += &format!("  {why}\n");
+            }
+            text += &format!("Again with: {}\n", self.command());
+        }
+        text += &format!(
+            "\n{:.0} s simulated in {:.1} s: {:.0} simulated seconds a second. History {:016x}, {} lines.\n",
+            report.simulated.as_secs_f64(),
+            self.took.as_secs_f64(),
+            self.rate(),
+            report.history.0,
+            report.history.1
+        );
+        text
+    }
+
+    fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        let put = |name: &str, text: String| {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+        };
+        put("report.json", format!("{:#}\n", self.value()))?;
+        put("report.txt", self.text())?;
+        put("schedule.txt", self.report.schedule.to_string())?;
+        put("last.txt", self.report.last.clone())
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        let told = || anyhow::anyhow!("seed {} is no pass; again with: {}", self.report.seed, self.command());
+        match self.report.outcome() {
+            Outcome::Passed => Ok(()),
+            Outcome::Failed => Err(Failure::NoPass(told())),
+            Outcome::Skipped => Err(Failure::Skipped(told())),
+        }
+    }
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}

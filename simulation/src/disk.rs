@@ -1,0 +1,271 @@
+//! A disk in memory that forgets what was not synced, and can be full.
+//!
+//! Guarantees: what a sync has answered survives every crash. Of what was written after it, a crash keeps a part that is
+//! drawn from the seed, sector by sector and in any order, so that writes are dropped, torn and reordered. Once it crashed,
+//! whoever had it open reaches it no more.
+//!
+//! Does not: damage what it keeps, or lie about a sync.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use madako_embedded_etcd::StorageBackend;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+
+/// What a disk writes whole or not at all: the smallest sector there is.
+const SECTOR: usize = 512;
+
+/// A write, or a change of the length, that no sync has covered yet.
+#[derive(Debug)]
+enum Unsynced {
+    Written { at: usize, data: Vec<u8> },
+    Length(usize),
+}
+
+#[derive(Debug)]
+struct Inside {
+    /// What would be read now.
+    present: Vec<u8>,
+    /// What is there after a crash, whatever else is.
+    synced: Vec<u8>,
+    unsynced: Vec<Unsynced>,
+    full: bool,
+    /// Who has it open; grows with each crash.
+    generation: u64,
+    chance: ChaCha8Rng,
+    syncs: u64,
+}
+
+/// The disk. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct ForgetfulDisk(Arc<Mutex<Inside>>);
+
+/// What a crash did to what was not synced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Sectors that were written and not synced.
+    pub unsynced: u64,
+    /// Of these, those that are lost.
+    pub lost: u64,
+}
+
+impl ForgetfulDisk {
+    /// An empty disk; what a crash keeps is drawn from `chance`.
+    #[must_use]
+    pub fn new(chance: ChaCha8Rng) -> Self {
+        Self(Arc::new(Mutex::new(Inside {
+            present: Vec::new(),
+            synced: Vec::new(),
+            unsynced: Vec::new(),
+            full: false,
+            generation: 0,
+            chance,
+            syncs: 0,
+        })))
+    }
+
+    /// Opens it, until the next crash.
+    #[must_use]
+    pub fn open(&self) -> Arc<dyn StorageBackend> {
+        let generation = self.0.lock().unwrap().generation;
+        Arc::new(Opened { disk: self.clone(), generation })
+    }
+
+    /// From now on it takes nothing more, or something again.
+    pub fn set_full(&self, full: bool) {
+        self.0.lock().unwrap().full = full;
+    }
+
+    /// How often something was synced.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.0.lock().unwrap().syncs
+    }
+
+    /// The power goes: what was not synced is lost, in part.
+    pub fn crash(&self) -> Forgotten {
+        let mut inside = self.0.lock().unwrap();
+        inside.generation += 1;
+        let mut forgotten = Forgotten::default();
+        let mut left = std::mem::take(&mut inside.synced);
+        for write in std::mem::take(&mut inside.unsynced) {
+            match write {
+                Unsynced::Length(length) => {
+                    forgotten.unsynced += 1;
+                    if inside.chance.random_range(0..2_u32) == 0 {
+                        left.resize(length, 0);
+                    } else {
+                        forgotten.lost += 1;
+                    }
+                }
+                Unsynced::Written { at, data } => {
+                    for (sector, part) in data.chunks(SECTOR).enumerate() {
+                        forgotten.unsynced += 1;
+                        if inside.chance.random_range(0..2_u32) == 0 {
+                            put(&mut left, at + sector * SECTOR, part);
+                        } else {
+                            forgotten.lost += 1;
+                        }
+                    }
+                }
+            }
+        }
+        inside.present.clone_from(&left);
+        inside.synced = left;
+        forgotten
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+    if bytes.len() < at + data.len() {
+        bytes.resize(at + data.len(), 0);
+    }
+    bytes[at..at + data.len()].copy_from_slice(data);
+}
+
+/// The disk as one process has it open.
+#[derive(Debug)]
+struct Opened {
+    disk: ForgetfulDisk,
+    generation: u64,
+}
+
+impl Opened {
+    fn with<T>(&self, act: impl FnOnce(&mut Inside) -> io::Result<T>) -> io::Result<T> {
+        let mut inside = self.disk.0.lock().unwrap();
+        if inside.generation != self.generation {
+            return Err(io::Error::other("the process that had this disk open is gone"));
+        }
+        act(&mut inside)
+    }
+}
+
+fn place(offset: u64) -> usize {
+    usize::try_from(offset).expect("a simulated disk is far smaller than memory")
+}
+
+impl StorageBackend for Opened {
+    fn len(&self) -> io::Result<u64> {
+        self.with(|inside| Ok(inside.present.len() as u64))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let at = place(offset);
+        self.with(|inside| match inside.present.get(at..at + out.len()) {
+            Some(there) => {
+                out.copy_from_slice(there);
+                Ok(())
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let length = place(len);
+        self.with(|inside| {
+            if inside.full && length > inside.present.len() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            inside.present.resize(length, 0);
+            inside.unsynced.push(Unsynced::Length(length));
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.with(|inside| {
+            inside.syncs += 1;
+            for write in std::mem::take(&mut inside.unsynced) {
+                match write {
+                    Unsynced::Length(length) => inside.synced.resize(length, 0),
+                    Unsynced::Written { at, data } => put(&mut inside.synced, at, &data),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let at = place(offset);
+        self.with(|inside| {
+            if inside.full {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            put(&mut inside.present, at, data);
+            inside.unsynced.push(Unsynced::Written { at, data: data.to_vec() });
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::rand_core::SeedableRng as _;
+
+    use super::*;
+
+    fn disk(seed: u64) -> ForgetfulDisk {
+        ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    fn contents(disk: &ForgetfulDisk) -> Vec<u8> {
+        let opened = disk.open();
+        let mut all = vec![0; place(opened.len().unwrap())];
+        opened.read(0, &mut all).unwrap();
+        all
+    }
+
+    #[test]
+    fn what_was_synced_is_there_after_a_crash_and_the_rest_is_there_in_part() {
+        let (mut kept, mut lost) = (false, false);
+        for seed in 0..20 {
+            let disk = disk(seed);
+            let opened = disk.open();
+            opened.set_len(4 * SECTOR as u64).unwrap();
+            opened.write(0, &[1; 2 * SECTOR]).unwrap();
+            opened.sync_data().unwrap();
+            opened.write(SECTOR as u64, &[2; 3 * SECTOR]).unwrap();
+            let forgotten = disk.crash();
+            assert_eq!(forgotten.unsynced, 3);
+            let after = contents(&disk);
+            assert_eq!(after[..SECTOR], [1; SECTOR], "seed {seed}");
+            for sector in after[SECTOR..].chunks(SECTOR) {
+                assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is whole");
+                kept |= sector[0] == 2;
+                lost |= sector[0] != 2;
+            }
+            let found = after[SECTOR..].chunks(SECTOR).filter(|sector| sector[0] != 2).count() as u64;
+            assert_eq!(found, forgotten.lost, "seed {seed}");
+        }
+        assert!(kept && lost);
+    }
+
+    #[test]
+    fn a_crash_depends_on_the_seed_alone_and_ends_who_had_it_open() {
+        let after = |seed| {
+            let disk = disk(seed);
+            let opened = disk.open();
+            opened.write(0, &[3; 64 * SECTOR]).unwrap();
+            disk.crash();
+            assert!(opened.len().is_err() && opened.write(0, &[4]).is_err() && opened.sync_data().is_err());
+            contents(&disk)
+        };
+        assert_eq!(after(1), after(1));
+        assert_ne!(after(1), after(2));
+    }
+
+    #[test]
+    fn a_full_disk_refuses_writes_and_keeps_what_it_has() {
+        let disk = disk(1);
+        let opened = disk.open();
+        opened.write(0, &[5; SECTOR]).unwrap();
+        opened.sync_data().unwrap();
+        disk.set_full(true);
+        assert_eq!(opened.write(0, &[6]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(opened.set_len(9999).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(contents(&disk), [5; SECTOR]);
+        disk.set_full(false);
+        opened.write(0, &[6]).unwrap();
+    }
+}

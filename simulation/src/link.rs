@@ -1,0 +1,481 @@
+//! A way between two that talk: open, stalled (bytes wait) or cut (connections break, none is made); as fast as nothing, or
+//! slow and lossy.
+//!
+//! Loss is what TCP makes of it: a segment that is lost is sent again after a time-out that doubles, and everything behind it
+//! waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use madako_store::BoxedStream;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::store_process::StoreProcess;
+
+/// Least time after which what was lost is sent again (Linux' least time-out of TCP).
+const RETRANSMIT: Duration = Duration::from_millis(200);
+
+/// Times that one segment is lost at most; then a connection would be given up.
+const MOST_LOSSES: u32 = 8;
+
+/// Bytes that are under way on a slow connection in one direction: what a socket holds.
+const UNDER_WAY: usize = 64 * 1024;
+
+/// What is read or written at once: two segments of a local network.
+const CHUNK: usize = 16 * 1024;
+
+/// What a link does with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Bytes pass.
+    Open,
+    /// Bytes wait.
+    Stalled,
+    /// Connections break, and none is made.
+    Cut,
+}
+
+struct Inner {
+    mode: Mode,
+    delay: Duration,
+    loss_percent: u32,
+    chance: ChaCha8Rng,
+    /// Grows with each cut: a connection of an older generation stays broken.
+    generation: u64,
+    /// Who waits for a change, by connection and by what it does.
+    waiting: BTreeMap<(u64, u8), Waker>,
+    /// Who waits and is no connection gets numbers from the other end.
+    passers: u64,
+    used: Used,
+}
+
+/// What went over a link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Connections that were made.
+    pub connections: u64,
+    /// Bytes there.
+    pub sent: u64,
+    /// Bytes back.
+    pub received: u64,
+}
+
+/// Clones are the same link.
+#[derive(Clone)]
+pub struct Link(Arc<Mutex<Inner>>);
+
+impl Default for Link {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Link {
+    /// Open.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::seeded(0)
+    }
+
+    /// Open; what it loses when it is lossy is drawn from the seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            mode: Mode::Open,
+            delay: Duration::ZERO,
+            loss_percent: 0,
+            chance: ChaCha8Rng::seed_from_u64(seed),
+            generation: 0,
+            waiting: BTreeMap::new(),
+            passers: u64::MAX,
+            used: Used::default(),
+        })))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        let waiting = {
+            let mut inner = self.0.lock().unwrap();
+            change(&mut inner);
+            std::mem::take(&mut inner.waiting)
+        };
+        waiting.into_values().for_each(Waker::wake);
+    }
+
+    /// From now on it does this.
+    pub fn set(&self, mode: Mode) {
+        self.change(|inner| {
+            if mode == Mode::Cut {
+                inner.generation += 1;
+            }
+            inner.mode = mode;
+        });
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.lock().unwrap().mode
+    }
+
+    /// From now on bytes take so much longer, each way, and so many of a hundred segments are lost.
+    pub fn slow_down(&self, delay: Duration, loss_percent: u32) {
+        self.change(|inner| (inner.delay, inner.loss_percent) = (delay, loss_percent));
+    }
+
+    /// Each connection breaks; new ones can be made.
+    pub fn reset(&self) {
+        self.change(|inner| inner.generation += 1);
+    }
+
+    /// What went over it.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        self.0.lock().unwrap().used
+    }
+
+    /// How long a segment takes now.
+    #[must_use]
+    pub fn latency(&self) -> Duration {
+        let mut inner = self.0.lock().unwrap();
+        let mut latency = inner.delay;
+        let mut again = RETRANSMIT;
+        for _ in 0..MOST_LOSSES {
+            if inner.loss_percent == 0 || inner.chance.random_range(0..100) >= inner.loss_percent {
+                break;
+            }
+            latency += again;
+            again *= 2;
+        }
+        latency
+    }
+
+    fn is_slow(&self) -> bool {
+        let inner = self.0.lock().unwrap();
+        !inner.delay.is_zero() || inner.loss_percent > 0
+    }
+
+    /// Makes connections to the store over this link.
+    pub fn connector(
+        &self,
+        store: StoreProcess,
+    ) -> impl Fn() -> Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>> + Send + Sync + use<>
+    {
+        let link = self.clone();
+        move || {
+            let (link, store) = (link.clone(), store.clone());
+            Box::pin(async move {
+                let stream: BoxedStream = Box::new(link.connect(async { store.connect() }).await?);
+                Ok(stream)
+            })
+        }
+    }
+
+    /// Makes a connection over this link: three segments, as TCP does.
+    ///
+    /// # Errors
+    /// It is cut, or nobody listens.
+    pub async fn connect<S>(&self, connecting: impl Future<Output = io::Result<S>>) -> io::Result<Gate<S>> {
+        let generation = self.passed().await?;
+        for _ in 0..2 {
+            let latency = self.latency();
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
+            }
+        }
+        self.still_passes(generation).await?;
+        let stream = connecting.await?;
+        let id = {
+            let mut inner = self.0.lock().unwrap();
+            inner.used.connections += 1;
+            inner.used.connections
+        };
+        let (inward, outward) = (Late::default(), Late::default());
+        Ok(Gate { stream, link: self.clone(), id, generation, inward, outward, ended: false })
+    }
+
+    /// Waits until something passes. Gives the generation of connections.
+    ///
+    /// # Errors
+    /// It is cut.
+    pub async fn passed(&self) -> io::Result<u64> {
+        let passer = self.passer();
+        std::future::poll_fn(|context| self.passes((passer.id, READS), None, context)).await
+    }
+
+    /// Waits until something passes on a connection of that generation.
+    ///
+    /// # Errors
+    /// The connection broke meanwhile.
+    pub async fn still_passes(&self, generation: u64) -> io::Result<()> {
+        let passer = self.passer();
+        std::future::poll_fn(|context| self.passes((passer.id, READS), Some(generation), context)).await?;
+        Ok(())
+    }
+
+    /// Returns when connections of that generation are broken.
+    pub async fn broken(&self, generation: u64) {
+        let passer = self.passer();
+        std::future::poll_fn(|context| {
+            let mut inner = self.0.lock().unwrap();
+            if inner.generation != generation || inner.mode == Mode::Cut {
+                return Poll::Ready(());
+            }
+            inner.waiting.insert((passer.id, READS), context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Ready when bytes may pass; waits while stalled; fails when cut or cut since `generation`.
+    fn passes(
+        &self,
+        who: (u64, u8),
+        generation: Option<u64>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<u64>> {
+        let mut inner = self.0.lock().unwrap();
+        if generation.is_some_and(|generation| generation != inner.generation) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        match inner.mode {
+            Mode::Open => Poll::Ready(Ok(inner.generation)),
+            Mode::Cut => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
+            Mode::Stalled => {
+                inner.waiting.insert(who, context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn passer(&self) -> Passer<'_> {
+        let mut inner = self.0.lock().unwrap();
+        inner.passers -= 1;
+        Passer { link: self, id: inner.passers }
+    }
+
+    fn wait(&self, who: (u64, u8), context: &Context<'_>) {
+        let mut inner = self.0.lock().unwrap();
+        match inner.waiting.get_mut(&who) {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => drop(inner.waiting.insert(who, context.waker().clone())),
+        }
+    }
+}
+
+/// Somebody who waits for a link, until it is dropped.
+struct Passer<'a> {
+    link: &'a Link,
+    id: u64,
+}
+
+impl Drop for Passer<'_> {
+    fn drop(&mut self) {
+        self.link.0.lock().unwrap().waiting.remove(&(self.id, READS));
+    }
+}
+
+/// What a connection waits with.
+const READS: u8 = 0;
+const WRITES: u8 = 1;
+
+/// Bytes that are under way, and when they arrive.
+#[derive(Default)]
+struct Late {
+    queue: VecDeque<(Instant, Bytes)>,
+    bytes: usize,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Late {
+    fn push(&mut self, data: Bytes, latency: Duration) {
+        let due = Instant::now() + latency;
+        // Nothing overtakes what was sent before.
+        let due = self.queue.back().map_or(due, |(before, _)| due.max(*before));
+        self.bytes += data.len();
+        self.queue.push_back((due, data));
+    }
+
+    /// Ready when the first bytes have arrived; pending for ever when there are none.
+    fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some((due, _)) = self.queue.front() else { return Poll::Pending };
+        if *due <= Instant::now() {
+            return Poll::Ready(());
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(*due)));
+        if timer.deadline() != *due {
+            timer.as_mut().reset(*due);
+        }
+        timer.as_mut().poll(context)
+    }
+
+    fn take(&mut self, count: usize) {
+        if let Some((_, data)) = self.queue.front_mut() {
+            data.advance(count);
+            self.bytes -= count;
+            if data.is_empty() {
+                self.queue.pop_front();
+            }
+        }
+    }
+}
+
+/// A connection over a link.
+pub struct Gate<S> {
+    stream: S,
+    link: Link,
+    id: u64,
+    generation: u64,
+    inward: Late,
+    outward: Late,
+    /// Nothing more comes in.
+    ended: bool,
+}
+
+impl<S> Gate<S> {
+    fn passes(&self, what: u8, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.passes((self.id, what), Some(self.generation), context).map_ok(|_| ())
+    }
+}
+
+impl<S> Drop for Gate<S> {
+    fn drop(&mut self) {
+        let mut inner = self.link.0.lock().unwrap();
+        inner.waiting.remove(&(self.id, READS));
+        inner.waiting.remove(&(self.id, WRITES));
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Gate<S> {
+    /// Hands over what has arrived at the other end.
+    fn deliver(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.outward.poll_due(context).is_ready() {
+            let Some((_, data)) = self.outward.queue.front() else { break };
+            match Pin::new(&mut self.stream).poll_write(context, data) {
+                Poll::Ready(Ok(count)) => self.outward.take(count),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> Gate<S> {
+    /// Takes in what the other end sent.
+    fn take_in(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let mut chunk = [0; CHUNK];
+        while !self.ended && self.inward.bytes < UNDER_WAY {
+            let mut buffer = ReadBuf::new(&mut chunk);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => self.ended = true,
+                Poll::Ready(Ok(())) => {
+                    let data = Bytes::copy_from_slice(buffer.filled());
+                    self.inward.push(data, self.link.latency());
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gate<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::task::ready!(self.passes(READS, context))?;
+        let before = buffer.filled().len();
+        self.deliver(context)?;
+        let polled = if self.link.is_slow() || !self.inward.queue.is_empty() || self.ended {
+            self.take_in(context)?;
+            if self.inward.queue.is_empty() && self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            let polled = self.inward.poll_due(context);
+            if polled.is_ready()
+                && let Some((_, data)) = self.inward.queue.front()
+            {
+                let count = data.len().min(buffer.remaining());
+                buffer.put_slice(&data[..count]);
+                self.inward.take(count);
+            }
+            polled.map(Ok)
+        } else {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        };
+        if polled.is_pending() {
+            // A cut must also end what waits for bytes.
+            self.link.wait((self.id, READS), context);
+        }
+        self.link.0.lock().unwrap().used.received += (buffer.filled().len() - before) as u64;
+        polled
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.passes(WRITES, context))?;
+        self.deliver(context)?;
+        let polled = if self.link.is_slow() || !self.outward.queue.is_empty() {
+            if self.outward.bytes >= UNDER_WAY {
+                Poll::Pending
+            } else {
+                let count = bytes.len().min(CHUNK);
+                let latency = self.link.latency();
+                self.outward.push(Bytes::copy_from_slice(&bytes[..count]), latency);
+                // So that it is woken when they arrive.
+                self.deliver(context)?;
+                Poll::Ready(Ok(count))
+            }
+        } else {
+            Pin::new(&mut self.stream).poll_write(context, bytes)
+        };
+        match &polled {
+            Poll::Ready(Ok(count)) => self.link.0.lock().unwrap().used.sent += *count as u64,
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.link.wait((self.id, WRITES), context),
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.passes(WRITES, context))?;
+        self.deliver(context)?;
+        if !self.outward.queue.is_empty() {
+            // They are under way; whoever reads delivers them.
+            return Poll::Ready(Ok(()));
+        }
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        if polled.is_pending() {
+            self.link.wait((self.id, WRITES), context);
+        }
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.outward.queue.is_empty() && self.passes(WRITES, context).is_ready() {
+            self.deliver(context)?;
+            if !self.outward.queue.is_empty() {
+                self.link.wait((self.id, WRITES), context);
+                return Poll::Pending;
+            }
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,146 @@
+//! Panics of any actor in the middle of a message, and counts of what actors handle: by the metrics that the service measures
+//! itself with, so that nothing of it is changed.
+//!
+//! Flow: whoever handles a message first counts it, which tells which kind of actor it is, and then asks its instance's clock
+//! since when it does so. That clock belongs to the instance, so both together name the actor; and there it panics, if
+//! that was asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use madako_messages::ports::Clock;
+use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use time::OffsetDateTime;
+
+/// What a planted panic says.
+pub const PLANTED: &str = "a planted panic";
+
+/// The metric that each actor counts its messages with.
+const MESSAGES: &str = "madako_actor_messages_total";
+
+#[derive(Default)]
+struct Inside {
+    /// The actor that just began to handle a message, until a clock was asked.
+    began: Option<Arc<str>>,
+    handled: BTreeMap<Arc<str>, u64>,
+    /// Actors that are to panic, by the instance.
+    planted: BTreeMap<u32, Arc<str>>,
+    panicked: u64,
+}
+
+/// Who handles messages. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Handling(Arc<Mutex<Inside>>);
+
+impl Handling {
+    /// The next message that this actor of this instance handles is its end.
+    pub fn plant(&self, instance: u32, actor: &str) {
+        self.0.lock().unwrap().planted.insert(instance, Arc::from(actor));
+    }
+
+    /// Nothing is planted in the instance any more. Whether something was.
+    #[must_use]
+    pub fn clear(&self, instance: u32) -> bool {
+        self.0.lock().unwrap().planted.remove(&instance).is_some()
+    }
+
+    /// Whether something is planted in the instance and has not happened.
+    #[must_use]
+    pub fn is_planted(&self, instance: u32) -> bool {
+        self.0.lock().unwrap().planted.contains_key(&instance)
+    }
+
+    /// How many messages actors of each name began to handle.
+    #[must_use]
+    pub fn handled(&self) -> BTreeMap<String, u64> {
+        let inside = self.0.lock().unwrap();
+        inside.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
+    }
+
+    /// How many panics happened.
+    #[must_use]
+    pub fn panicked(&self) -> u64 {
+        self.0.lock().unwrap().panicked
+    }
+
+    fn asked(&self, instance: u32) {
+        let mut inside = self.0.lock().unwrap();
+        let Some(began) = inside.began.take() else { return };
+        if inside.planted.get(&instance) == Some(&began) {
+            inside.planted.remove(&instance);
+            inside.panicked += 1;
+            drop(inside);
+            panic!("{PLANTED}");
+        }
+    }
+}
+
+/// Counts the messages of actors of one name.
+struct Messages {
+    actor: Arc<str>,
+    handling: Handling,
+}
+
+impl CounterFn for Messages {
+    fn increment(&self, value: u64) {
+        let mut inside = self.handling.0.lock().unwrap();
+        *inside.handled.entry(Arc::clone(&self.actor)).or_default() += value;
+        inside.began = Some(Arc::clone(&self.actor));
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+/// Every other metric goes nowhere.
+impl Recorder for Handling {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let actor = key.labels().find(|label| label.key() == "actor").map(|label| Arc::from(label.value()));
+        match actor.filter(|_| key.name() == MESSAGES) {
+            Some(actor) => Counter::from_arc(Arc::new(Messages { actor, handling: self.clone() })),
+            None => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// The clock of one instance: that of the world, and what it is ahead of it.
+#[derive(Clone)]
+pub struct InstanceClock {
+    instance: u32,
+    world: Arc<dyn Clock>,
+    ahead: Arc<Mutex<time::Duration>>,
+    handling: Handling,
+}
+
+impl InstanceClock {
+    /// Shows the time of the world.
+    #[must_use]
+    pub fn new(instance: u32, world: Arc<dyn Clock>, handling: Handling) -> Self {
+        Self { instance, world, ahead: Arc::default(), handling }
+    }
+
+    /// From now on it is so far ahead.
+    pub fn jump(&self, ahead: time::Duration) {
+        *self.ahead.lock().unwrap() = ahead;
+    }
+}
+
+impl Clock for InstanceClock {
+    fn now(&self) -> OffsetDateTime {
+        self.handling.asked(self.instance);
+        self.world.now() + *self.ahead.lock().unwrap()
+    }
+}

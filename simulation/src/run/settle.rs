@@ -1,0 +1,204 @@
+//! After the last fault: everything must become calm in its time, and be as it should be then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_messages::invariants::{Id, Violation};
+use madako_messages::keys;
+use madako_messages::placement::kind::ObjectKey;
+
+use super::inject::Injector;
+use super::people::Done;
+use super::report::{Calm, Report, verdicts};
+use crate::drains::Drains;
+use crate::network::Place;
+use crate::operator::Wanted;
+use crate::repair::RepairJudge;
+use crate::world::{INTERVAL, MAX_MOVES, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
+
+/// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
+const QUIET: Duration = Duration::from_secs(15 * 60);
+
+/// How often somebody looks.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The longest back-off of the service: a drain that is given up waits so long for the next, as the users leave the queue
+/// (five minutes, and up to as much again).
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
+
+/// What machines that were without power take to start, at most.
+const START: Duration = Duration::from_secs(5 * 60);
+
+/// What one repair takes at most by the procedure of this world: two steps, each with a drain, two attempts of a command of a
+/// minute and a watch of two and of five minutes. Three go on at a time.
+const REPAIR: (Duration, usize) = (Duration::from_secs(2 * (120 + 125) + 120 + 300), 3);
+
+/// Invariants whose subject each world of a simulation has; I11 where something is placed.
+const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::I9, Id::I11, Id::I12];
+
+/// What the settings of the run allow, with so many applications and repairs that are not finished.
+fn allowed(applications: u64, repairs: usize) -> Duration {
+    let moves = MAX_MOVES.at_least.max(applications * MAX_MOVES.percent / 100).max(1);
+    let moving = RESCHEDULE_AFTER * u32::try_from(applications.div_ceil(moves)).unwrap_or(u32::MAX);
+    let repairing = REPAIR.0 * u32::try_from(repairs.div_ceil(REPAIR.1)).unwrap_or(u32::MAX);
+    SESSION_TTL + INTERVAL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF + START + moving + repairing
+}
+
+fn span(duration: Duration) -> Span {
+    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+pub(super) async fn settle(
+    scenario: &Scenario,
+    (seed, length): (u64, Span),
+    mut injector: Injector,
+    done: Done,
+    (drains, repairs): (&Drains, &RepairJudge),
+) -> Report {
+    let history = injector.world.history.clone();
+    let placement = injector.world.placement.clone();
+    drains.heal();
+    let began = history.now();
+    let settings_allow = allowed(u64::from(scenario.world.applications), repairs.unfinished());
+    let within = scenario.expect.calm_within.map_or(settings_allow, |span| span.duration());
+    let last = loop {
+        tokio::time::sleep(LOOK).await;
+        injector.restart_those_that_ended().await;
+        let last = last_write(&injector, began);
+        let quiet = history.now().saturating_sub(last.max(began));
+        if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
+            break Some(last);
+        }
+        if history.now() > began + within + 2 * QUIET {
+            break None;
+        }
+    };
+    history.judged(Id::I12);
+    let calm_after = last.map(|last| span(last.saturating_sub(began)));
+    let mut found = Vec::new();
+    if calm_after.is_none() {
+        let written = placement.writes_since(history.now().saturating_sub(QUIET));
+        let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
+        found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
+    }
+    found.extend(as_it_should_be(scenario, &injector));
+    let counts = *injector.world.counts.lock().unwrap();
+    let observed = Observed {
+        counts: Counts {
+            leader_changes: counts.leader_changes,
+            commits: counts.commits,
+            refused_writes: counts.refused_commits,
+            failed_client_calls: done.failed(),
+            faults: injector.injected,
+        },
+        skipped: injector.skipped.len() as u64,
+        calm_after,
+        settings_allow: span(settings_allow),
+    };
+    let mut violations = injector.world.checker.finish();
+    violations.extend(placement.finish());
+    violations.extend(repairs.finish());
+    let traffic = traffic(&injector);
+    for (_, running) in std::mem::take(&mut injector.running) {
+        running.instance.stop().await;
+    }
+    let judged = history.judgements();
+    let places = scenario.world.places();
+    let not_exercised = EXERCISED
+        .into_iter()
+        .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
+        .collect();
+    let wrong = |short: &Shortfall| !matches!(short, Shortfall::Skipped { .. });
+    let short = shortfalls(&scenario.expect, &observed);
+    let failed = !violations.is_empty() || !found.is_empty() || short.iter().any(wrong);
+    Report {
+        scenario: scenario.name.clone(),
+        seed,
+        length,
+        schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
+        skipped: std::mem::take(&mut injector.skipped),
+        invariants: verdicts(&judged, violations),
+        not_exercised,
+        calm: Calm { after: calm_after, within: span(within), found },
+        shortfalls: short,
+        counts: observed.counts,
+        calls: done.calls.iter().map(|(kind, calls)| (*kind, (calls.made, calls.failed))).collect(),
+        traffic,
+        simulated: Duration::ZERO,
+        history: (history.hash(), history.len()),
+        last: if failed { history.last(60) } else { String::new() },
+    }
+}
+
+/// When something was written last that was not merely tried again: applications that fit nowhere are.
+fn last_write(injector: &Injector, since: Duration) -> Duration {
+    let placement = &injector.world.placement;
+    let (_, homeless) = placement.misplaced();
+    let retried = |key: &str| {
+        let of = |key: &ObjectKey| {
+            let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
+            format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS)
+        };
+        homeless.iter().any(|homeless| homeless.etcd_key() == key || of(homeless) == key)
+    };
+    let mut written = placement.writes_since(since);
+    written.retain(|(_, key)| !retried(key));
+    written.last().map_or(since, |(at, _)| *at)
+}
+
+/// One leads, nobody has given up, the cluster has its size, and whoever fits somewhere is placed there.
+fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+    let mut found = Vec::new();
+    let leaders: Vec<&str> = injector
+        .running
+        .iter()
+        .filter(|(_, running)| running.instance.view().reign.borrow().is_some())
+        .map(|(name, _)| *name)
+        .collect();
+    if leaders.len() != 1 {
+        found.push(format!("one instance should lead, and {leaders:?} do"));
+    }
+    let there = injector.running.len();
+    if there != scenario.world.instances as usize {
+        found.push(format!("{} instances should run, and {there} do", scenario.world.instances));
+    }
+    for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
+        found.push(format!("{name} has given up"));
+    }
+    let wanted = Wanted::of(scenario.world.machines);
+    match injector.world.checker.cluster() {
+        None => found.push("no cluster was committed".to_owned()),
+        Some(cluster) => {
+            let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
+            if control_plane != wanted.control_plane as usize || workers < wanted.workers as usize {
+                found.push(format!(
+                    "the cluster has {control_plane} control plane nodes and {workers} workers, of {wanted:?}"
+                ));
+            }
+        }
+    }
+    let (misplaced, _) = injector.world.placement.misplaced();
+    found.extend(misplaced.into_iter().map(|Violation { what, .. }| what));
+    found
+}
+
+fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
+    let world = &injector.world;
+    let mut traffic: BTreeMap<String, u64> = world
+        .handling
+        .handled()
+        .into_iter()
+        .map(|(actor, count)| (format!("messages of {actor}"), count))
+        .collect();
+    let to_store = world.network.used(|_, to| to == Place::Store);
+    traffic.insert("connections to the store".to_owned(), to_store.connections);
+    traffic.insert("bytes to the store".to_owned(), to_store.sent);
+    traffic.insert("bytes from the store".to_owned(), to_store.received);
+    let to_api = world.network.used(|from, to| from == Place::People && matches!(to, Place::Instance(_)));
+    traffic.insert("connections to instances".to_owned(), to_api.connections);
+    let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+    traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
+    traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));
+    traffic
+}
