@@ -4,17 +4,24 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
+use crate::datacenter::DatacenterArgs;
+use crate::run::RunArgs;
 use crate::scenarios::ScenariosArgs;
 
 /// The exit codes of every command, as the help tells them.
-const EXIT_CODES: [(u8, &str); 3] = [
-    (0, "done"),
-    (FAILED, "standard output cannot be written"),
+const EXIT_CODES: [(u8, &str); 4] = [
+    (0, "done; a run passed"),
+    (
+        FAILED,
+        "an invariant was violated, or a run did not calm down or begin; standard output cannot be written",
+    ),
     (BAD_INPUT, "bad input: the command line, or a file"),
+    (NOT_INJECTED, "a fault could not be injected, or what a run needs is not installed"),
 ];
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
+const NOT_INJECTED: u8 = 3;
 
 /// Scenarios of faults: what fails in a world of Madako, when, and what is expected of it.
 ///
@@ -38,6 +45,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Scenarios(ScenariosArgs),
+    Run(RunArgs),
+    Datacenter(DatacenterArgs),
 }
 
 impl Cli {
@@ -59,6 +68,10 @@ pub(crate) enum Failure {
     Output(std::io::Error),
     /// What was typed or handed over is wrong.
     BadInput(anyhow::Error),
+    /// A run is no pass, or did not begin.
+    Run(anyhow::Error),
+    /// A fault could not be injected.
+    NotInjected(anyhow::Error),
 }
 
 impl Failure {
@@ -67,6 +80,8 @@ impl Failure {
         match self {
             Self::Output(error) => (FAILED, error.into()),
             Self::BadInput(error) => (BAD_INPUT, error),
+            Self::Run(error) => (FAILED, error),
+            Self::NotInjected(error) => (NOT_INJECTED, error),
         }
     }
 }

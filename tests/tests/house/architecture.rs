@@ -6,7 +6,7 @@ use crate::repository::{Kind, Member, members, text};
 use crate::{nothing, one};
 
 /// Where a crate stands. Dependencies point from the later to the earlier, and never sideways; faults and the console
-/// stand beside the others, on messages alone.
+/// stand beside the others, on messages alone; chaos judges the service from outside, and knows neither actors nor tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Messages,
@@ -14,6 +14,7 @@ enum Layer {
     Adapter,
     Actor,
     Supervisor,
+    Chaos,
     Console,
     Binary,
     Tests,
@@ -26,6 +27,7 @@ fn layer(directory: &str) -> Option<Layer> {
             "messages" => Some(Layer::Messages),
             "faults" => Some(Layer::Faults),
             "supervisor" => Some(Layer::Supervisor),
+            "chaos" => Some(Layer::Chaos),
             "tests" => Some(Layer::Tests),
             _ => None,
         },
@@ -42,7 +44,7 @@ fn layer(directory: &str) -> Option<Layer> {
 
 /// Whether a crate of `from` may depend on one of `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
-    use Layer::{Actor, Adapter, Binary, Console, Faults, Messages, Supervisor, Tests};
+    use Layer::{Actor, Adapter, Binary, Chaos, Console, Faults, Messages, Supervisor, Tests};
     match from {
         Messages => false,
         // An actor reaches the outside through ports alone, in its tests too.
@@ -50,7 +52,8 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         // An adapter's tests may run it against another one: the store against the embedded etcd.
         Adapter => to == Messages || (kind == Kind::Dev && to == Adapter),
         Supervisor => matches!(to, Messages | Actor | Adapter),
-        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Console),
+        Chaos => matches!(to, Messages | Faults | Adapter),
+        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Chaos | Console),
         Tests => to != Tests,
     }
 }
@@ -106,7 +109,8 @@ fn valid() -> Vec<Member> {
         member("messages", &[]),
         member("faults", &[("messages", Normal)]),
         member("bin/console", &[("messages", Normal)]),
-        member("bin/madako-chaos", &[("faults", Normal), ("bin/console", Normal)]),
+        member("chaos", &[("messages", Normal), ("faults", Normal), ("adapters/store", Normal)]),
+        member("bin/madako-chaos", &[("faults", Normal), ("chaos", Normal), ("bin/console", Normal)]),
         member("actors/leader", &[("messages", Normal)]),
         member("actors/cluster-planner", &[("messages", Normal)]),
         member("adapters/embedded-etcd", &[]),
@@ -149,6 +153,9 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("bin/console", "faults", Normal),
         ("bin/console", "supervisor", Normal),
         ("bin/madako-chaos", "bin/madako", Normal),
+        ("chaos", "supervisor", Normal),
+        ("chaos", "actors/leader", Dev),
+        ("supervisor", "chaos", Normal),
         ("bin/madako", "tests", Dev),
     ] {
         let mut spoilt = valid();
