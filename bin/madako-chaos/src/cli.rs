@@ -4,20 +4,22 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
+use crate::datacenter::DatacenterArgs;
+use crate::run::RunArgs;
 use crate::scenarios::ScenariosArgs;
 use crate::simulate::SimulateArgs;
 
 /// The exit codes of every command, as the help tells them.
 const EXIT_CODES: [(u8, &str); 4] = [
     (0, "done; a run passed"),
-    (FAILED, "a run is no pass, or standard output cannot be written"),
+    (FAILED, "a run is no pass, or did not begin; standard output cannot be written"),
     (BAD_INPUT, "bad input: the command line, or a file"),
-    (SKIPPED, "a fault could not be injected"),
+    (NOT_INJECTED, "a fault could not be injected, or what a run needs is not installed"),
 ];
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
-const SKIPPED: u8 = 3;
+const NOT_INJECTED: u8 = 3;
 
 /// Scenarios of faults: what fails in a world of Madako, when, and what is expected of it.
 ///
@@ -42,6 +44,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Scenarios(ScenariosArgs),
     Simulate(SimulateArgs),
+    Run(RunArgs),
+    Datacenter(DatacenterArgs),
 }
 
 impl Cli {
@@ -63,10 +67,10 @@ pub(crate) enum Failure {
     Output(std::io::Error),
     /// What was typed or handed over is wrong.
     BadInput(anyhow::Error),
-    /// A run is no pass.
+    /// A run is no pass, or did not begin.
     NoPass(anyhow::Error),
-    /// A run is no pass only because faults could not be injected.
-    Skipped(anyhow::Error),
+    /// A fault could not be injected, and nothing else is wrong.
+    NotInjected(anyhow::Error),
 }
 
 impl Failure {
@@ -76,7 +80,7 @@ impl Failure {
             Self::Output(error) => (FAILED, error.into()),
             Self::BadInput(error) => (BAD_INPUT, error),
             Self::NoPass(error) => (FAILED, error),
-            Self::Skipped(error) => (SKIPPED, error),
+            Self::NotInjected(error) => (NOT_INJECTED, error),
         }
     }
 }

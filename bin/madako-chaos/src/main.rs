@@ -1,6 +1,8 @@
-//! `madako-chaos`: scenarios of faults, for whoever writes them.
+//! `madako-chaos`: scenarios of faults, for whoever writes them, and runs of them.
 
 mod cli;
+mod datacenter;
+mod run;
 mod scenarios;
 mod simulate;
 
@@ -14,6 +16,10 @@ use crate::cli::{Cli, Command};
 const PROGRAM: &str = "madako-chaos";
 
 fn main() -> ExitCode {
+    // Before anything else: a run starts this same program for each of its processes.
+    if let Some(code) = madako_chaos_harness::entry(std::env::args_os()) {
+        return code;
+    }
     let Cli { command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return tell_words(PROGRAM, &error),
@@ -21,6 +27,8 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Scenarios(args) => scenarios::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Run(args) => run::run(args),
+        Command::Datacenter(args) => datacenter::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -149,7 +149,7 @@ fn many(
         return Err(Failure::NoPass(anyhow::anyhow!("seeds that are no pass: {failed:?}")));
     }
     if !skipped.is_empty() {
-        return Err(Failure::Skipped(anyhow::anyhow!(
+        return Err(Failure::NotInjected(anyhow::anyhow!(
             "seeds whose faults could not all be injected: {skipped:?}"
         )));
     }
@@ -377,7 +377,7 @@ impl Seen<'_> {
         match self.report.outcome() {
             Outcome::Passed => Ok(()),
             Outcome::Failed => Err(Failure::NoPass(told())),
-            Outcome::Skipped => Err(Failure::Skipped(told())),
+            Outcome::Skipped => Err(Failure::NotInjected(told())),
         }
     }
 }

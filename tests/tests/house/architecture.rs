@@ -6,7 +6,7 @@ use crate::repository::{Kind, Member, members, text};
 use crate::{nothing, one};
 
 /// Where a crate stands. Dependencies point from the later to the earlier, and never sideways; faults and the console
-/// stand beside the others, on messages alone.
+/// stand beside the others, on messages alone; chaos judges the service from outside, and knows neither actors nor tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Messages,
@@ -15,6 +15,7 @@ enum Layer {
     Actor,
     Supervisor,
     Simulation,
+    Chaos,
     Console,
     Binary,
     Tests,
@@ -28,6 +29,7 @@ fn layer(directory: &str) -> Option<Layer> {
             "faults" => Some(Layer::Faults),
             "supervisor" => Some(Layer::Supervisor),
             "simulation" => Some(Layer::Simulation),
+            "chaos" => Some(Layer::Chaos),
             "tests" => Some(Layer::Tests),
             _ => None,
         },
@@ -44,7 +46,7 @@ fn layer(directory: &str) -> Option<Layer> {
 
 /// Whether a crate of `from` may depend on one of `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
-    use Layer::{Actor, Adapter, Binary, Console, Faults, Messages, Simulation, Supervisor, Tests};
+    use Layer::{Actor, Adapter, Binary, Chaos, Console, Faults, Messages, Simulation, Supervisor, Tests};
     match from {
         Messages => false,
         // An actor reaches the outside through ports alone, in its tests too.
@@ -53,7 +55,10 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         Adapter => to == Messages || (kind == Kind::Dev && to == Adapter),
         Supervisor => matches!(to, Messages | Actor | Adapter),
         Simulation => matches!(to, Messages | Faults | Actor | Adapter | Supervisor),
-        Binary => matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Simulation | Console),
+        Chaos => matches!(to, Messages | Faults | Adapter),
+        Binary => {
+            matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Simulation | Chaos | Console)
+        }
         Tests => to != Tests,
     }
 }
@@ -109,7 +114,8 @@ fn valid() -> Vec<Member> {
         member("messages", &[]),
         member("faults", &[("messages", Normal)]),
         member("bin/console", &[("messages", Normal)]),
-        member("bin/madako-chaos", &[("faults", Normal), ("bin/console", Normal)]),
+        member("chaos", &[("messages", Normal), ("faults", Normal), ("adapters/store", Normal)]),
+        member("bin/madako-chaos", &[("faults", Normal), ("chaos", Normal), ("bin/console", Normal)]),
         member("actors/leader", &[("messages", Normal)]),
         member("actors/cluster-planner", &[("messages", Normal)]),
         member("adapters/embedded-etcd", &[]),
@@ -162,6 +168,9 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("bin/console", "faults", Normal),
         ("bin/console", "supervisor", Normal),
         ("bin/madako-chaos", "bin/madako", Normal),
+        ("chaos", "supervisor", Normal),
+        ("chaos", "actors/leader", Dev),
+        ("supervisor", "chaos", Normal),
         ("bin/madako", "tests", Dev),
     ] {
         let mut spoilt = valid();

@@ -1,0 +1,73 @@
+//! `madako-chaos datacenter`: the simulated data center as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use madako_chaos_harness::datacenter::{Settings, serve};
+use madako_messages::ports::Clock;
+use time::OffsetDateTime;
+
+use crate::cli::Failure;
+
+/// Serves a simulated data center: a registry of machines, and a provider of metrics.
+///
+/// The control door makes them fail: POST /power, /state, /corrupt and /clock, GET /machines. It is for loopback only.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  madako-chaos datacenter --registry 127.0.0.1:10080 --control 127.0.0.1:10081 \
+                        --machines 60 --racks 6 --seed 1 --journal datacenter.jsonl"
+)]
+pub(crate) struct DatacenterArgs {
+    /// Where the registry listens
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "prometheus")]
+    registry: Option<SocketAddr>,
+    /// Where the provider of metrics listens
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    prometheus: Option<SocketAddr>,
+    /// Where it is controlled
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    control: SocketAddr,
+    /// Machines
+    #[arg(long, value_name = "NUMBER", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    machines: u32,
+    /// Racks
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    racks: u32,
+    /// Names of the provider's metrics, with commas between them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "")]
+    metrics: Vec<String>,
+    /// Chooses its history
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// What it told and what was done to it, line by line; started again on it, the machines are as they were
+    #[arg(long, value_name = "FILE")]
+    journal: PathBuf,
+}
+
+/// The wall clock.
+struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "the edge of a program: everything else takes a Clock")]
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::now_utc()
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: DatacenterArgs) -> Result<(), Failure> {
+    let settings = Settings {
+        registry: args.registry,
+        prometheus: args.prometheus,
+        control: args.control,
+        machines: args.machines,
+        racks: args.racks,
+        metrics: args.metrics.into_iter().filter(|name| !name.is_empty()).collect(),
+        seed: args.seed,
+        journal: args.journal,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(settings, Arc::new(SystemClock)));
+    served.map_err(|error| Failure::NoPass(error.into()))
+}

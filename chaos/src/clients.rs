@@ -1,0 +1,320 @@
+//! Clients of the API of placement: they create, read, change and delete applications through any instance, and write
+//! down what they asked for and what they were told.
+//!
+//! A client has one call at a time. An object is a name that is used for [`CALLS_A_NAME`] calls at most and then given
+//! up, so that its history stays short enough to be judged; so is one of which too many ends are not known.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::check::linear::{Op, Ret};
+use crate::history::{Call, End, Event, History};
+use crate::web::{self, Answer, Ask, Unanswered};
+use crate::world::{NAMESPACE, VALUE, ZONES, application};
+
+/// Calls of an object before its name is given up.
+const CALLS_A_NAME: u32 = 60;
+/// Calls of an object without a known end before its name is given up: each makes it harder to judge.
+const UNKNOWN_A_NAME: u32 = 4;
+/// Time for a call: the API itself answers within its store's time-out, or says that it cannot.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Clients at once: enough for several to meet at one object.
+pub(crate) const CLIENTS: u32 = 6;
+
+/// An object that clients use now.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    generation: u32,
+    calls: u32,
+    unknown: u32,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    slots: BTreeMap<u32, Slot>,
+    value: u64,
+}
+
+/// Where the instances are, by their numbers: through the network.
+pub(crate) type Doors = BTreeMap<u32, SocketAddr>;
+
+/// What clients share. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    history: History,
+    doors: Arc<Doors>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// The version of an object that a client has read.
+#[derive(Debug, Clone)]
+struct Read {
+    body: Value,
+    revision: Option<i64>,
+    value: u64,
+}
+
+impl Clients {
+    pub(crate) fn new(history: History, doors: Doors, objects: u32) -> Self {
+        let slots = (1..=objects.max(1)).map(|slot| (slot, Slot::default())).collect();
+        let shared = Shared { slots, value: 0 };
+        Self { history, doors: Arc::new(doors), shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    /// Creates every object.
+    pub(crate) async fn fill(&self, mut chance: ChaCha8Rng) {
+        let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
+        for slot in slots {
+            self.create(0, slot, &mut chance).await;
+        }
+    }
+
+    /// One client, which calls about `rate` times a second until it is told to stop.
+    pub(crate) async fn work(
+        self,
+        client: u32,
+        rate: f64,
+        mut chance: ChaCha8Rng,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(Duration::from_secs(3600));
+        let mut next = Instant::now() + pause.mul_f64(chance.random_range(0.0..1.0));
+        loop {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = sleep_until(next) => {}
+            }
+            self.act(client, &mut chance).await;
+            // Who was held up does not make up for it.
+            next = (next + pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
+        }
+    }
+
+    async fn act(&self, client: u32, chance: &mut ChaCha8Rng) {
+        let slot = {
+            let shared = self.shared();
+            let at = chance.random_range(0..shared.slots.len());
+            shared.slots.keys().nth(at).copied()
+        };
+        let Some(slot) = slot else { return };
+        match chance.random_range(0..10_u32) {
+            0..4 => drop(self.read(client, slot, chance).await),
+            4..7 => self.update(client, slot, true, chance).await,
+            7 => self.update(client, slot, false, chance).await,
+            8 => self.create(client, slot, chance).await,
+            _ => self.delete(client, slot, chance).await,
+        }
+    }
+
+    /// Reads every object once more, through every instance: what was acknowledged is there.
+    pub(crate) async fn look(&self, mut chance: ChaCha8Rng) {
+        let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
+        for slot in slots {
+            self.read(0, slot, &mut chance).await;
+        }
+    }
+
+    async fn read(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) -> Option<Read> {
+        let name = self.name(slot);
+        let path = format!("{}/{name}", all());
+        let answer = self.call(client, &name, Op::Read, &Method::GET, &path, None, None, chance).await?;
+        let body = answer.json();
+        let value = value(&body)?;
+        Some(Read { body, revision: answer.revision, value })
+    }
+
+    async fn create(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
+        let (name, value) = (self.name(slot), self.next_value());
+        let zone = chance.random_range(0..=ZONES.len());
+        let body = application(&name, ZONES.get(zone).copied(), value);
+        let op = Op::Create { value };
+        self.call(client, &name, op, &Method::POST, &all(), None, Some(&body), chance).await;
+        self.done(slot);
+    }
+
+    async fn update(&self, client: u32, slot: u32, over: bool, chance: &mut ChaCha8Rng) {
+        let name = self.name(slot);
+        let Some(Read { mut body, revision, value: is }) = self.read(client, slot, chance).await else {
+            return;
+        };
+        let value = self.next_value();
+        body["metadata"]["labels"][VALUE] = value.to_string().into();
+        let expected = revision.filter(|_| over);
+        let op = Op::Write { value, over: expected.map(|_| is) };
+        let path = format!("{}/{name}", all());
+        self.call(client, &name, op, &Method::PUT, &path, expected, Some(&body), chance).await;
+        self.done(slot);
+    }
+
+    async fn delete(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
+        let name = self.name(slot);
+        let path = format!("{}/{name}", all());
+        self.call(client, &name, Op::Delete, &Method::DELETE, &path, None, None, chance).await;
+        self.done(slot);
+    }
+
+    /// Calls an instance, and writes down how that ended. Gives the answer if all was well.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a part of one request, and there is one place that sends it"
+    )]
+    async fn call(
+        &self,
+        client: u32,
+        name: &str,
+        op: Op,
+        method: &Method,
+        path: &str,
+        expected: Option<i64>,
+        body: Option<&Value>,
+        chance: &mut ChaCha8Rng,
+    ) -> Option<Answer> {
+        let at = chance.random_range(0..self.doors.len().max(1));
+        let (instance, door) = self.doors.iter().nth(at).map(|(number, door)| (*number, *door))?;
+        let called = self.history.now();
+        let answer = web::ask(door, Ask { method, path, expected, body, within: WITHIN }).await;
+        let returned = self.history.now();
+        let (end, answer) = told(op, answer);
+        self.note(name, &end);
+        let object = format!("/kubernetes/applications/{NAMESPACE}/{name}");
+        self.history.note(Event::Call(Call { client, instance, object, op, called, returned, end }));
+        answer
+    }
+
+    fn note(&self, name: &str, end: &End) {
+        let mut shared = self.shared();
+        let slot = shared.slots.iter_mut().find(|(number, slot)| named(**number, slot.generation) == name);
+        if let Some((_, slot)) = slot {
+            slot.calls += 1;
+            slot.unknown += u32::from(matches!(end, End::Unknown { .. }));
+        }
+    }
+
+    /// Gives up a name that was used long enough. What stood there stays, or goes if it was being deleted.
+    fn done(&self, slot: u32) {
+        let mut shared = self.shared();
+        if let Some(slot) = shared.slots.get_mut(&slot)
+            && (slot.calls >= CALLS_A_NAME || slot.unknown >= UNKNOWN_A_NAME)
+        {
+            *slot = Slot { generation: slot.generation + 1, ..Slot::default() };
+        }
+    }
+
+    fn name(&self, slot: u32) -> String {
+        let generation = self.shared().slots.get(&slot).map_or(0, |slot| slot.generation);
+        named(slot, generation)
+    }
+
+    fn next_value(&self) -> u64 {
+        let mut shared = self.shared();
+        shared.value += 1;
+        shared.value
+    }
+
+    // Nothing panics while it holds the lock.
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A generator for one client of a run.
+pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    chance.set_stream(CLIENT_STREAMS + u64::from(client));
+    chance
+}
+
+/// The first of the generators that clients draw from.
+const CLIENT_STREAMS: u64 = 1_000;
+
+fn named(slot: u32, generation: u32) -> String {
+    format!("app-{slot}-{generation}")
+}
+
+fn all() -> String {
+    format!("/kubernetes/namespaces/{NAMESPACE}/applications")
+}
+
+fn value(body: &Value) -> Option<u64> {
+    body["metadata"]["labels"][VALUE].as_str()?.parse().ok()
+}
+
+/// What an answer says about the object, and the answer if all was well.
+fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(Unanswered::NotSent(..)) => return (End::NotSent, None),
+        Err(error) => return (End::Unknown { why: error.to_string() }, None),
+    };
+    let status = answer.status;
+    let body = answer.json();
+    let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
+    let said = match (status, op) {
+        (status, Op::Read) if status.is_success() => match value(&body) {
+            Some(value) => Ret::Done { value: Some(value), deleting },
+            None => return (End::Unknown { why: "its value cannot be read".to_owned() }, None),
+        },
+        (status, _) if status.is_success() => Ret::Done { value: None, deleting },
+        (StatusCode::NOT_FOUND, _) => Ret::Absent,
+        (StatusCode::CONFLICT, Op::Create { .. }) => Ret::Exists,
+        (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => Ret::Changed,
+        (status, _) if status.is_client_error() => Ret::Refused,
+        // Whether it was done before it failed is not known.
+        (status, _) => return (End::Unknown { why: format!("status {status}") }, None),
+    };
+    let done = matches!(said, Ret::Done { .. });
+    let revision = answer.revision.filter(|_| done);
+    (End::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, body: &Value) -> Result<Answer, Unanswered> {
+        Ok(Answer {
+            status: StatusCode::from_u16(status).unwrap(),
+            revision: Some(7),
+            body: Bytes::from(body.to_string()),
+        })
+    }
+
+    #[test]
+    fn answers_say_what_became_of_the_object() {
+        let there = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": null}});
+        let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
+        let done = |value, deleting| Some(Ret::Done { value, deleting });
+        let write = Op::Write { value: 6, over: Some(5) };
+        for (op, status, body, said) in [
+            (Op::Read, 200, &there, done(Some(5), false)),
+            (Op::Read, 200, &leaving, done(Some(5), true)),
+            (Op::Read, 404, &Value::Null, Some(Ret::Absent)),
+            (Op::Create { value: 5 }, 200, &there, done(None, false)),
+            (Op::Create { value: 5 }, 409, &Value::Null, Some(Ret::Exists)),
+            (write, 412, &Value::Null, Some(Ret::Changed)),
+            (write, 409, &Value::Null, Some(Ret::Changed)),
+            (write, 400, &Value::Null, Some(Ret::Refused)),
+            (Op::Delete, 200, &leaving, done(None, true)),
+            (write, 503, &Value::Null, None),
+            (Op::Read, 200, &Value::Null, None),
+        ] {
+            match told(op, answer(status, body)).0 {
+                End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
+                end => assert!(said.is_none() && matches!(end, End::Unknown { .. }), "{op:?} {status}"),
+            }
+        }
+    }
+}

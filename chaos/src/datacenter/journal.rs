@@ -1,0 +1,163 @@
+//! What a data center told and what was done to it, line by line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use madako_messages::machine::MachineState;
+use madako_messages::ports::Clock;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::tap::Spoilt;
+
+/// Bytes of a journal that are read: a run of an hour writes some megabytes.
+const MAX_JOURNAL: u64 = 256 << 20;
+
+/// Something that a data center told, or that was done to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum What {
+    /// It was started for the first time.
+    Started,
+    /// The power of a rack.
+    Power {
+        /// The rack.
+        rack: u32,
+        /// Whether it has it.
+        on: bool,
+    },
+    /// The state of a machine.
+    State {
+        /// Its serial.
+        serial: String,
+        /// The state that it was given.
+        state: MachineState,
+    },
+    /// The registry answered with these addresses, other ones than before.
+    Machines {
+        /// Addresses of the machines.
+        addresses: BTreeSet<String>,
+        /// What was wrong with the answer.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        spoilt: Option<Spoilt>,
+    },
+    /// The provider answered with these values.
+    Values {
+        /// By the names of metrics.
+        values: BTreeMap<String, f64>,
+    },
+    /// Answers are wrong, or right again.
+    Corrupt {
+        /// Whether they are wrong.
+        on: bool,
+    },
+    /// The registry's clock is ahead by so much.
+    Clock {
+        /// Seconds.
+        seconds: i32,
+    },
+}
+
+/// A line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Microseconds since 1970.
+    pub at: i64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+impl Line {
+    /// When.
+    #[must_use]
+    pub fn time(&self) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.at) * 1_000)
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+}
+
+/// A journal that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be read or written.
+    #[error("journal {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is none.
+    #[error("journal {}, line {line}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+/// A journal that is written.
+pub struct Journal {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    file: Mutex<File>,
+}
+
+impl Journal {
+    /// Opens one, or makes it.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = file.map_err(|source| JournalError::File { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), clock, file: Mutex::new(file) })
+    }
+
+    /// Writes a line, and says when that was.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn write(&self, what: What) -> Result<OffsetDateTime, JournalError> {
+        let failed = |source| JournalError::File { path: self.path.clone(), source };
+        // Nothing panics while it holds the lock.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.clock.now().unix_timestamp_nanos() / 1_000;
+        let line = Line { at: i64::try_from(at).unwrap_or(i64::MAX), what };
+        let mut text = serde_json::to_vec(&line).map_err(|error| failed(error.into()))?;
+        text.push(b'\n');
+        file.write_all(&text).map_err(failed)?;
+        Ok(line.time())
+    }
+}
+
+/// Reads a journal; one that is not there is empty. A last line without an end was being written when its writer was
+/// killed, and nobody acted on it.
+///
+/// # Errors
+/// See [`JournalError`].
+pub fn read(path: &Path) -> Result<Vec<Line>, JournalError> {
+    let failed = |source| JournalError::File { path: path.to_owned(), source };
+    let mut text = String::new();
+    match File::open(path) {
+        Ok(file) => file.take(MAX_JOURNAL).read_to_string(&mut text).map_err(failed)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let line = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|source| JournalError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            source,
+        })
+    };
+    whole.lines().enumerate().map(line).collect()
+}

@@ -1,0 +1,194 @@
+//! What stands before the simulated servers: it writes down what they answer, and spoils it where that is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::journal::{Journal, JournalError, What};
+
+/// Bytes of an answer: 10,000 machines have some 5 MiB.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// What can be wrong with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spoilt {
+    /// It ends in the middle.
+    CutShort,
+    /// Texts are numbers, and numbers are texts.
+    WrongTypes,
+    /// What was asked for is not in it.
+    Empty,
+    /// A third of what was asked for is not in it.
+    PartsMissing,
+    /// The server says that it failed.
+    Error,
+}
+
+const ALL: [Spoilt; 5] =
+    [Spoilt::CutShort, Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing, Spoilt::Error];
+
+/// Where the lists of answers are: that of the registry, and that of the provider.
+const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
+
+/// See the module.
+pub(super) struct Tap {
+    pub(super) journal: Journal,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    chance: Option<ChaCha8Rng>,
+    told: Option<(BTreeSet<String>, Option<Spoilt>)>,
+}
+
+impl Tap {
+    pub(super) fn new(journal: Journal) -> Self {
+        Self { journal, inside: Mutex::default() }
+    }
+
+    /// Spoils every answer from now on, each in a way that is drawn; or none.
+    pub(super) fn corrupt(&self, seed: Option<u64>) -> Result<(), JournalError> {
+        self.journal.write(What::Corrupt { on: seed.is_some() })?;
+        self.inside().chance = seed.map(ChaCha8Rng::seed_from_u64);
+        Ok(())
+    }
+
+    fn draw(&self) -> Option<Spoilt> {
+        let mut inside = self.inside();
+        let chance = inside.chance.as_mut()?;
+        Some(ALL[chance.random_range(0..ALL.len())])
+    }
+
+    /// Writes down what is about to be answered.
+    fn tell(&self, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
+        if let Some(machines) = answer.pointer(LISTS[0]).and_then(Value::as_array) {
+            let addresses: BTreeSet<String> = machines.iter().filter_map(address).collect();
+            let told = Some((addresses.clone(), spoilt));
+            let mut inside = self.inside();
+            if inside.told != told {
+                self.journal.write(What::Machines { addresses, spoilt })?;
+                inside.told = told;
+            }
+        }
+        if let Some(result) = answer.pointer(LISTS[1]).and_then(Value::as_array) {
+            let values: BTreeMap<String, f64> = result.iter().filter_map(value).collect();
+            if !values.is_empty() {
+                self.journal.write(What::Values { values })?;
+            }
+        }
+        Ok(())
+    }
+
+    // Nothing panics while it holds the lock.
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address that the service knows a machine by.
+fn address(machine: &Value) -> Option<String> {
+    machine.pointer("/spec/ipv4/0")?.as_str().map(str::to_owned)
+}
+
+fn value(series: &Value) -> Option<(String, f64)> {
+    let name = series.pointer("/metric/__name__")?.as_str()?;
+    Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
+}
+
+/// A server behind the tap.
+pub(super) fn tapped(server: Router, tap: &Arc<Tap>) -> Router {
+    server.layer(from_fn_with_state(Arc::clone(tap), pass))
+}
+
+async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+    let (mut head, body) = next.run(request).await.into_parts();
+    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+    let body = match to_bytes(body, MAX_ANSWER).await {
+        Ok(body) => body,
+        Err(error) => return failed(error.to_string()),
+    };
+    let spoilt = tap.draw();
+    if spoilt == Some(Spoilt::Error) {
+        return failed("out of order".to_owned());
+    }
+    let mut answer = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let text = match spoilt {
+        None => body,
+        Some(Spoilt::CutShort) => body.slice(..body.len() / 2),
+        Some(way) => {
+            spoil(&mut answer, way);
+            answer.to_string().into()
+        }
+    };
+    // What was cut short says nothing.
+    if spoilt != Some(Spoilt::CutShort)
+        && let Err(error) = tap.tell(&answer, spoilt)
+    {
+        // An answer that is not written down must not be acted on.
+        tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+        return failed("the journal cannot be written".to_owned());
+    }
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+    Response::from_parts(head, Body::from(text))
+}
+
+fn spoil(answer: &mut Value, way: Spoilt) {
+    if way == Spoilt::WrongTypes {
+        return turn(answer);
+    }
+    for list in LISTS {
+        if let Some(Value::Array(items)) = answer.pointer_mut(list) {
+            let left = if way == Spoilt::Empty { 0 } else { items.len() - items.len().div_ceil(3) };
+            items.truncate(left);
+        }
+    }
+}
+
+fn turn(value: &mut Value) {
+    match value {
+        Value::String(text) => *value = Value::from(text.len()),
+        Value::Number(number) => *value = Value::from(number.to_string()),
+        Value::Array(items) => items.iter_mut().for_each(turn),
+        Value::Object(members) => members.values_mut().for_each(turn),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_way_spoils_what_the_service_reads() {
+        let machine = |n: usize| json!({"spec": {"ipv4": [format!("10.0.0.{n}")]}});
+        let answer = json!({"data": {"searchMachines": (0..6).map(machine).collect::<Vec<_>>()}});
+        let spoilt = |way| {
+            let mut answer = answer.clone();
+            spoil(&mut answer, way);
+            answer.pointer(LISTS[0]).unwrap().as_array().unwrap().iter().filter_map(address).count()
+        };
+        let left = [Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing].map(spoilt);
+        assert_eq!(left, [0, 0, 4]);
+    }
+
+    #[test]
+    fn values_are_read_as_prometheus_writes_them() {
+        let series = json!({"metric": {"__name__": "free_a"}, "value": [1, "12.5"]});
+        assert_eq!(value(&series), Some(("free_a".to_owned(), 12.5)));
+        assert_eq!(value(&json!({"metric": {}})), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! Faults made real: signals, the network board, and the data center's control door.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use http::Method;
+use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_messages::machine::MachineState;
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
+use crate::network::Node;
+use crate::observer::Observer;
+use crate::watcher::Leaders;
+use crate::web::{self, Ask};
+use crate::world::World;
+
+/// Time for a request to a control door, and for one to the store.
+const DONE_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a server of the data center to open its door.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
+/// Time until somebody leads, for a fault of the leader: two terms of a lease and an election of the store.
+const LED_WITHIN: Duration = Duration::from_secs(15);
+/// Time for the observer to see what is about to be compacted away.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Why a fault could not be injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impossible(pub String);
+
+fn impossible(why: impl std::fmt::Display) -> Impossible {
+    Impossible(why.to_string())
+}
+
+/// What holds of a process, each as often as it was begun and not ended yet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    killed: u32,
+    paused: u32,
+}
+
+/// What holds at a data center's server, which forgets it when it is killed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spoiled {
+    corrupt: u32,
+    clock: u32,
+}
+
+/// Injects the faults of a run.
+pub(crate) struct Injector {
+    observer: Observer,
+    leaders: Leaders,
+    seed: u64,
+    held: BTreeMap<Node, Held>,
+    spoiled: BTreeMap<Node, Spoiled>,
+    dark: BTreeMap<Target, u32>,
+    /// Who was the leader when a fault began.
+    leader_of: BTreeMap<usize, u32>,
+}
+
+impl Injector {
+    pub(crate) fn new(observer: Observer, leaders: Leaders, seed: u64) -> Self {
+        Self {
+            observer,
+            leaders,
+            seed,
+            held: BTreeMap::new(),
+            spoiled: BTreeMap::new(),
+            dark: BTreeMap::new(),
+            leader_of: BTreeMap::new(),
+        }
+    }
+
+    /// Begins a fault, or lets it strike; says whom it happened to.
+    pub(crate) async fn begin(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        injection: &Injection,
+    ) -> Result<String, Impossible> {
+        if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
+            return self.machines(world, injection, true).await;
+        }
+        let node = self.node(number, injection).await?;
+        self.change(world, &node, injection, true).await?;
+        Ok(node.to_string())
+    }
+
+    /// Ends what was begun.
+    pub(crate) async fn end(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        injection: &Injection,
+    ) -> Result<String, Impossible> {
+        if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
+            return self.machines(world, injection, false).await;
+        }
+        let node = self.node(number, injection).await?;
+        self.change(world, &node, injection, false).await?;
+        Ok(node.to_string())
+    }
+
+    async fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Impossible> {
+        Ok(match &injection.target {
+            Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
+            Target::Instance(InstanceTarget::Leader) => {
+                if let Some(leader) = self.leader_of.get(&number) {
+                    return Ok(Node::Instance(*leader));
+                }
+                let began = Instant::now();
+                let leader = loop {
+                    let epoch = self.observer.leader();
+                    if let Some(leader) = epoch.and_then(|epoch| self.leaders.of(epoch)) {
+                        break leader;
+                    }
+                    if began.elapsed() > LED_WITHIN {
+                        return Err(impossible(format_args!("nobody led within {LED_WITHIN:?}")));
+                    }
+                    sleep(GLANCE).await;
+                };
+                self.leader_of.insert(number, leader);
+                Node::Instance(leader)
+            }
+            Target::Store(number) => Node::Store(*number),
+            Target::Registry => Node::Registry,
+            Target::Provider(name) => Node::Provider(name.clone()),
+            Target::Actor(name) => {
+                return Err(impossible(format_args!(
+                    "the actor {name} is inside a process: only a simulation reaches it"
+                )));
+            }
+            Target::Rack(_) | Target::Address(_) => return Err(impossible("machines are no processes")),
+        })
+    }
+
+    async fn change(
+        &mut self,
+        world: &mut World,
+        node: &Node,
+        injection: &Injection,
+        begins: bool,
+    ) -> Result<(), Impossible> {
+        match injection.act {
+            Act::Kill | Act::Pause => self.hold(world, node, injection.act, begins).await,
+            Act::Cut | Act::Delay | Act::Loss | Act::Reset => {
+                world.network.change(node, |trouble| match injection.act {
+                    Act::Cut => count(&mut trouble.cut, begins),
+                    Act::Delay => count(&mut trouble.delay, begins),
+                    Act::Loss => count(&mut trouble.loss, begins),
+                    _ => trouble.resets += 1,
+                });
+                Ok(())
+            }
+            Act::Compact => self.compact(world, node).await,
+            Act::Corrupt => {
+                count(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
+                self.spoil(world, node).await
+            }
+            Act::ClockJump if *node == Node::Registry => {
+                count(&mut self.spoiled.entry(node.clone()).or_default().clock, begins);
+                self.spoil(world, node).await
+            }
+            Act::ClockJump | Act::DiskFull | Act::Panic => {
+                Err(impossible(format_args!("{} of {node} is not made real yet", injection.act)))
+            }
+        }
+    }
+
+    /// Kills or stops a process, or undoes it when nothing else holds it so.
+    async fn hold(
+        &mut self,
+        world: &mut World,
+        node: &Node,
+        act: Act,
+        begins: bool,
+    ) -> Result<(), Impossible> {
+        let held = self.held.entry(node.clone()).or_default();
+        count(if act == Act::Kill { &mut held.killed } else { &mut held.paused }, begins);
+        let (killed, paused) = (held.killed > 0, held.paused > 0);
+        let process = world.process(node).ok_or_else(|| impossible(format_args!("there is no {node}")))?;
+        let mut restarted = None;
+        if killed {
+            process.kill().await.map_err(|error| told(&error))?;
+        } else if process.is_down() {
+            process.start_again().map_err(|error| told(&error))?;
+            restarted = Some(process.id());
+        }
+        if process.is_stopped() != paused {
+            process.stop(paused).map_err(|error| told(&error))?;
+        }
+        if let Some(id) = restarted {
+            world.network.runs(node, id);
+            if matches!(node, Node::Registry | Node::Provider(_)) && !paused {
+                self.spoil(world, node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a server of the data center what is wrong with it, as far as it runs.
+    async fn spoil(&mut self, world: &mut World, node: &Node) -> Result<(), Impossible> {
+        let spoiled = self.spoiled.get(node).copied().unwrap_or_default();
+        let server = match node {
+            Node::Provider(_) => world.provider.as_ref(),
+            _ => Some(&world.registry),
+        };
+        let server = server.ok_or_else(|| impossible(format_args!("there is no {node}")))?;
+        // Who is down or stands still learns it when it runs again.
+        if server.process.is_down() || server.process.is_stopped() {
+            return Ok(());
+        }
+        let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
+        let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
+        let clocked = Clocked { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
+        control(server.control, "/corrupt", &corrupted).await?;
+        control(server.control, "/clock", &clocked).await
+    }
+
+    /// The machines of a rack, or one: killed or cut off, the registry shows them as unreachable.
+    async fn machines(
+        &mut self,
+        world: &World,
+        injection: &Injection,
+        begins: bool,
+    ) -> Result<String, Impossible> {
+        let dark = self.dark.entry(injection.target.clone()).or_default();
+        count(dark, begins);
+        let gone = *dark > 0;
+        let at = world.registry.control;
+        match &injection.target {
+            Target::Rack(rack) => control(at, "/power", &Powered { rack: *rack, on: !gone }).await?,
+            target => {
+                let Target::Address(address) = target else { return Err(impossible("no machine")) };
+                let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
+                control(at, "/state", &Stated { machine: address.to_string(), state }).await?;
+            }
+        }
+        Ok(injection.target.to_string())
+    }
+
+    async fn compact(&self, world: &World, node: &Node) -> Result<(), Impossible> {
+        let Node::Store(number) = node else { return Err(impossible("only the store has a history")) };
+        let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
+        let compacting = async {
+            let options = ConnectOptions::new().with_connect_timeout(DONE_WITHIN);
+            let mut client = Client::connect([format!("http://{}", member.client)], Some(options)).await?;
+            let present = client.get("none", None).await?;
+            let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
+            let began = Instant::now();
+            while self.observer.last() < revision && began.elapsed() < SEEN_WITHIN {
+                sleep(GLANCE).await;
+            }
+            client.compact(revision, None).await
+        };
+        let done = timeout(DONE_WITHIN + SEEN_WITHIN, compacting).await;
+        match done.map_err(|_| impossible(format_args!("{node} did not answer")))? {
+            Ok(_) => Ok(()),
+            // Somebody else compacted just then: it is as asked for.
+            Err(error) if error.to_string().contains("has been compacted") => Ok(()),
+            Err(error) => Err(impossible(error)),
+        }
+    }
+}
+
+fn count(holds: &mut u32, begins: bool) {
+    *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
+}
+
+/// An error with what is behind it.
+fn told(error: &dyn std::error::Error) -> Impossible {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    Impossible(text)
+}
+
+/// Says something to a control door: again until it is open, for a server that has just been started.
+async fn control(
+    at: std::net::SocketAddr,
+    path: &str,
+    body: &(impl Serialize + Sync),
+) -> Result<(), Impossible> {
+    let body = json!(body);
+    let began = Instant::now();
+    let answer = loop {
+        match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
+            Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
+            answer => break answer.map_err(|error| told(&error))?,
+        }
+    };
+    if answer.status.is_success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&answer.body).into_owned();
+    Err(impossible(format_args!("the control door said {}: {said}", answer.status)))
+}

@@ -1,0 +1,62 @@
+//! Chaos: real processes of the service on a real store, with everything that a scenario makes fail, watched and judged
+//! from outside.
+//!
+//! For: `madako-chaos run` and `madako-chaos datacenter`, and the test that runs two minutes of it.
+//!
+//! Guarantees: every process ends with the run, however the run ends; each fault is injected or told as skipped; each
+//! invariant says how often it had something to judge; what clients were told is judged by an existing checker of
+//! linearizability. All ports are the system's choice, all of them on loopback.
+//!
+//! Assumes: Linux with `/proc`; a program that gives its command line to [`entry`] first.
+//!
+//! Does not: repeat a run. The same seed gives the same schedule, clients and draws; what the machine makes of them is
+//! another thing each time.
+
+pub mod check;
+mod clients;
+pub mod datacenter;
+mod embedded;
+pub mod history;
+mod inject;
+pub mod keeper;
+pub mod network;
+pub mod observer;
+mod process;
+pub mod report;
+mod run;
+mod watcher;
+mod web;
+mod world;
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+pub use inject::Impossible;
+pub use process::ProcessError;
+pub use run::{Options, RunError, run};
+pub use web::Unanswered;
+pub use world::{Programs, WorldError};
+
+/// The hidden word before the directory and the address of an embedded store.
+const STORE_WORD: &str = "__store";
+
+/// What this program was started for as a part of a run; `None`: it was started by somebody else.
+pub fn entry(words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let words: Vec<OsString> = words.collect();
+    if let Some(code) = keeper::entry(words.iter().cloned()) {
+        return Some(code);
+    }
+    let mut words = words.into_iter().skip(1);
+    if words.next().as_deref() != Some(OsStr::new(STORE_WORD)) {
+        return None;
+    }
+    let place = words.next().zip(words.next().and_then(|word| word.to_str()?.parse().ok()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (Some((directory, address)), Ok(runtime)) = (place, runtime) else { return Some(ExitCode::FAILURE) };
+    let served = runtime.block_on(embedded::serve(directory.into(), address));
+    // The one place to tell it is the file that the process's standard error goes to.
+    let _ = served.map_err(|error| {
+        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("the embedded store: {error}\n"))
+    });
+    Some(ExitCode::FAILURE)
+}

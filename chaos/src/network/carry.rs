@@ -1,0 +1,101 @@
+//! Bytes on their way from one end of a connection to the other.
+
+use std::io;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::{DELAY, LOSS_PERCENT, MAX_LOSSES, PIECE, QUEUE, RETRANSMIT, Trouble, View};
+
+/// How a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Both ends said that they are done, and all of it arrived.
+    Done,
+    /// One end is gone, or the network reset it: the other end is told by a reset.
+    Reset,
+}
+
+/// Carries bytes both ways until the connection ends.
+pub(super) async fn carry(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    view: &View,
+    chances: [ChaCha8Rng; 2],
+) -> End {
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let [there, back] = chances;
+    let resets = view.now().resets;
+    let both = async {
+        tokio::try_join!(
+            one_way(from_client, to_server, view, there),
+            one_way(from_server, to_client, view, back),
+        )
+    };
+    tokio::select! {
+        biased;
+        () = view.until(|trouble| trouble.resets != resets) => End::Reset,
+        ended = both => if ended.is_ok() { End::Done } else { End::Reset },
+    }
+}
+
+/// A piece, and when it arrives; an empty one is the end of the stream.
+type Piece = (Instant, Vec<u8>);
+
+async fn one_way(from: ReadHalf<'_>, to: WriteHalf<'_>, view: &View, chance: ChaCha8Rng) -> io::Result<()> {
+    let (send, receive) = mpsc::channel(QUEUE);
+    tokio::try_join!(take(from, send, view, chance), give(to, receive, view)).map(drop)
+}
+
+async fn take(
+    mut from: ReadHalf<'_>,
+    pieces: mpsc::Sender<Piece>,
+    view: &View,
+    mut chance: ChaCha8Rng,
+) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        let piece = buffer[..length].to_vec();
+        let last = piece.is_empty();
+        let due = Instant::now() + late(view.now(), &mut chance);
+        if pieces.send((due, piece)).await.is_err() || last {
+            return Ok(());
+        }
+    }
+}
+
+/// How much later a piece arrives.
+pub(super) fn late(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
+    let mut late = if trouble.delay > 0 { DELAY } else { Duration::ZERO };
+    if trouble.loss > 0 {
+        let mut again = RETRANSMIT;
+        for _ in 0..MAX_LOSSES {
+            if chance.random_range(0..100) >= LOSS_PERCENT {
+                break;
+            }
+            late += again;
+            again *= 2;
+        }
+    }
+    late
+}
+
+async fn give(mut to: WriteHalf<'_>, mut pieces: mpsc::Receiver<Piece>, view: &View) -> io::Result<()> {
+    while let Some((due, piece)) = pieces.recv().await {
+        sleep_until(due).await;
+        view.until_whole().await;
+        if piece.is_empty() {
+            return to.shutdown().await;
+        }
+        to.write_all(&piece).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! A proxy between two nodes.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::carry::{End, carry};
+use super::owner::owner;
+use super::{MAX_CONNECTIONS, Network, Node, View};
+
+/// Pause before another try where a connection cannot be taken.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A link; it ends with its connections when dropped.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Link {
+    /// Takes a free port of loopback, and carries what comes there to `upstream`.
+    ///
+    /// # Errors
+    /// No port can be taken.
+    pub async fn open(
+        network: &Network,
+        to: Node,
+        upstream: SocketAddr,
+        mut chance: ChaCha8Rng,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let network = network.clone();
+        let task = tokio::spawn(async move {
+            // Dropped with the task, and its connections with it.
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(_) = connections.join_next() => {}
+                    taken = listener.accept(), if connections.len() < MAX_CONNECTIONS => match taken {
+                        Ok((client, _)) => {
+                            let (network, to) = (network.clone(), to.clone());
+                            let chances =
+                                [ChaCha8Rng::from_rng(&mut chance), ChaCha8Rng::from_rng(&mut chance)];
+                            connections.spawn(connect(network, to, client, upstream, chances));
+                        }
+                        Err(error) => {
+                            tracing::debug!(%error, "a link cannot take a connection");
+                            tokio::time::sleep(RETRY_PAUSE).await;
+                        }
+                    },
+                }
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn connect(
+    network: Network,
+    to: Node,
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    chances: [ChaCha8Rng; 2],
+) {
+    let from = owner(&client, &network.processes()).unwrap_or(Node::Client);
+    let view = network.view(from, to);
+    let end = serve(&mut client, upstream, &view, chances).await;
+    if end == End::Reset {
+        // What is dropped with this set is reset. A socket that is gone already has been.
+        let _ = client.set_zero_linger();
+    }
+}
+
+async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chances: [ChaCha8Rng; 2]) -> End {
+    let resets = view.now().resets;
+    let dialled = async {
+        view.until_whole().await;
+        TcpStream::connect(upstream).await
+    };
+    let server = tokio::select! {
+        biased;
+        () = view.until(|trouble| trouble.resets != resets) => return End::Reset,
+        server = dialled => server,
+    };
+    let Ok(mut server) = server else { return End::Reset };
+    // Small requests must not wait for each other; a socket that is gone is found out by the next read.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let end = carry(client, &mut server, view, chances).await;
+    if end == End::Reset {
+        let _ = server.set_zero_linger();
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::network::{DELAY, Trouble, carry};
+
+    /// Far more than anything here takes.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn chance() -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(1)
+    }
+
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        address
+    }
+
+    async fn linked() -> (Network, Link, TcpStream) {
+        let network = Network::default();
+        // This process is an instance.
+        network.runs(&Node::Instance(1), std::process::id());
+        let link = Link::open(&network, Node::Registry, echo().await, chance()).await.unwrap();
+        let client = TcpStream::connect(link.address()).await.unwrap();
+        (network, link, client)
+    }
+
+    async fn says(client: &mut TcpStream, word: &[u8; 4]) -> io::Result<[u8; 4]> {
+        client.write_all(word).await?;
+        let mut heard = [0; 4];
+        timeout(PATIENCE, client.read_exact(&mut heard)).await.expect("it answers")?;
+        Ok(heard)
+    }
+
+    #[tokio::test]
+    async fn what_is_said_during_a_cut_arrives_when_it_is_over() {
+        for node in [Node::Instance(1), Node::Registry] {
+            let (network, _link, mut client) = linked().await;
+            assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
+            network.change(&node, |trouble| trouble.cut += 1);
+            client.write_all(b"late").await.unwrap();
+            let mut heard = [0; 4];
+            let early = timeout(Duration::from_millis(100), client.read_exact(&mut heard)).await;
+            assert!(early.is_err(), "{node}: nothing passes a cut");
+            network.change(&node, |trouble| trouble.cut -= 1);
+            timeout(PATIENCE, client.read_exact(&mut heard)).await.unwrap().unwrap();
+            assert_eq!(&heard, b"late");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_between_others_is_not_ours() {
+        let (network, _link, mut client) = linked().await;
+        network.change(&Node::Instance(2), |trouble| trouble.cut += 1);
+        assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
+    }
+
+    #[tokio::test]
+    async fn a_delay_counts_each_way() {
+        let (network, _link, mut client) = linked().await;
+        network.change(&Node::Registry, |trouble| trouble.delay += 1);
+        let began = Instant::now();
+        assert_eq!(&says(&mut client, b"slow").await.unwrap(), b"slow");
+        assert!(began.elapsed() >= DELAY * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_reset_ends_what_is_there_and_nothing_that_comes_later() {
+        let (network, link, mut client) = linked().await;
+        assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
+        network.change(&Node::Instance(1), |trouble| trouble.resets += 1);
+        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("it is told");
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        let mut again = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(&says(&mut again, b"anew").await.unwrap(), b"anew");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_no_node_meets_only_what_happens_at_the_other_end() {
+        let network = Network::default();
+        network.runs(&Node::Instance(1), std::process::id());
+        network.runs(&Node::Instance(1), u32::MAX);
+        let link = Link::open(&network, Node::Store(2), echo().await, chance()).await.unwrap();
+        let mut client = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
+        network.change(&Node::Instance(1), |trouble| trouble.resets += 1);
+        assert_eq!(
+            &says(&mut client, b"mine").await.unwrap(),
+            b"mine",
+            "another process is the instance now"
+        );
+        network.change(&Node::Store(2), |trouble| trouble.resets += 1);
+        let ended = timeout(PATIENCE, client.read(&mut [0; 4])).await.expect("it is told");
+        assert!(ended.is_err(), "{ended:?}");
+    }
+
+    #[test]
+    fn a_tenth_is_lost_and_comes_later_the_more_often_it_is() {
+        let mut chance = chance();
+        let trouble = Trouble { loss: 1, ..Trouble::default() };
+        let late: Vec<Duration> = (0..10_000).map(|_| carry::late(trouble, &mut chance)).collect();
+        let lost = late.iter().filter(|late| !late.is_zero()).count();
+        assert!((900..1100).contains(&lost), "{lost}");
+        let twice = late.iter().filter(|late| **late == Duration::from_millis(600)).count();
+        assert!((50..150).contains(&twice), "{twice}");
+        assert_eq!(carry::late(Trouble::default(), &mut chance), Duration::ZERO);
+    }
+}

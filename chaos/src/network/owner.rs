@@ -1,0 +1,58 @@
+//! Which process holds the other end of a connection, as Linux tells it in `/proc`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tokio::net::TcpStream;
+
+use super::Node;
+
+/// Where the kernel lists the sockets of IPv4.
+const SOCKETS: &str = "/proc/net/tcp";
+
+/// The node whose process holds the other end; `None`: no node's, or it is gone already.
+pub(super) fn owner(stream: &TcpStream, processes: &BTreeMap<u32, Node>) -> Option<Node> {
+    let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    let sockets = fs::read_to_string(SOCKETS).ok()?;
+    let inode = sockets.lines().find_map(|line| inode(line, theirs, ours))?;
+    let named = format!("socket:[{inode}]");
+    let holds = |process: &&u32| {
+        let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(&named)))
+    };
+    processes.keys().find(holds).and_then(|process| processes.get(process)).cloned()
+}
+
+/// The inode of a socket, if a line of the list is about the one between these addresses.
+fn inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+    let mut words = line.split_whitespace().skip(1);
+    let (is_local, is_remote) = (words.next()? == shown(local)?, words.next()? == shown(remote)?);
+    // State, queues, timer, retransmits, user, time-out.
+    let inode = words.nth(6)?.parse().ok()?;
+    (is_local && is_remote).then_some(inode)
+}
+
+/// An address as the kernel writes it: the bytes in the machine's own order, the port as a number.
+fn shown(address: SocketAddr) -> Option<String> {
+    let SocketAddr::V4(address) = address else { return None };
+    let host = u32::from_ne_bytes(address.ip().octets());
+    Some(format!("{host:08X}:{:04X}", address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_is_read() {
+        let line = "   0: 0100007F:1F90 0201007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0";
+        let (local, remote) = ("127.0.0.1:8080".parse().unwrap(), "127.0.1.2:50000".parse().unwrap());
+        if cfg!(target_endian = "little") {
+            assert_eq!(inode(line, local, remote), Some(4711));
+        }
+        assert_eq!(inode(line, remote, local), None);
+        assert_eq!(inode("  sl  local_address rem_address   st tx_queue", local, remote), None);
+    }
+}

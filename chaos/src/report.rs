@@ -1,0 +1,202 @@
+//! The report of a run: verdicts, what each fault did, how long it took to recover.
+
+mod recovery;
+mod text;
+mod timeline;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_messages::invariants::Id;
+use madako_messages::keys;
+use serde::Serialize;
+
+use crate::check::linear::{self, Judged};
+use crate::check::{Verdict, Verdicts, placement, store, told};
+use crate::history::{Call, Event, Micros};
+use crate::observer::{PREFIX, Revision};
+
+pub use self::recovery::Struck;
+
+/// The name under which linearizability is told.
+const LINEARIZABLE: &str = "linearizable";
+/// The name under which the store's own history is told.
+const HISTORY: &str = "history";
+/// The name of the verdict on what instances refused.
+const GATE: &str = "gate";
+
+/// Everything that was seen of a run.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    pub(crate) length: Span,
+    pub(crate) schedule: Schedule,
+    pub(crate) events: Vec<(Micros, Event)>,
+    pub(crate) revisions: Vec<Revision>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) leading: Vec<(Micros, Option<i64>)>,
+    pub(crate) epochs: BTreeMap<i64, u32>,
+    pub(crate) refused: u64,
+    pub(crate) gate: BTreeMap<String, u64>,
+    pub(crate) answered: Vec<BTreeSet<String>>,
+    pub(crate) began: Micros,
+    pub(crate) ended: Micros,
+    pub(crate) skipped: BTreeMap<usize, String>,
+    pub(crate) calm_after: Option<Span>,
+    pub(crate) settings_allow: Span,
+    pub(crate) unwritten: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// As the scenario expects it.
+    Passed,
+    /// An invariant was violated, it did not calm down, or too little happened.
+    Failed,
+    /// A fault could not be injected, and nothing else is wrong.
+    Skipped,
+}
+
+/// The report of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The seed.
+    pub seed: u64,
+    /// How long faults began.
+    pub length: Span,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was judged, and what was found.
+    pub verdicts: Verdicts,
+    /// What clients' calls came to.
+    pub linearizability: Judged,
+    /// What was counted.
+    pub counts: Counts,
+    /// How long after the last fault all was calm.
+    pub calm_after: Option<Span>,
+    /// What keeps it from being a pass though nothing was violated.
+    pub shortfalls: Vec<Shortfall>,
+    /// What each fault did.
+    pub faults: Vec<Struck>,
+    /// Who led when, for the picture.
+    #[serde(skip)]
+    picture: String,
+}
+
+/// Judges what was seen.
+pub(crate) fn judge(seen: Seen) -> Report {
+    let calls: Vec<&Call> = seen
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Call(call) => Some(call),
+            _ => None,
+        })
+        .collect();
+    let mut verdicts = Verdicts::default();
+    for id in Id::ALL {
+        verdicts.judged(id, 0);
+    }
+    store::judge(&seen.revisions, &seen.answered, &mut verdicts);
+    placement::judge(&seen.revisions, &mut verdicts);
+    told::judge(calls.iter().copied(), &seen.revisions, &mut verdicts);
+    verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
+    for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
+        verdicts.broken(HISTORY, wrong);
+    }
+    verdicts.of(GATE).judged = seen.epochs.len() as u64;
+    for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
+        verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
+    }
+    let linearizability = linear::judge(calls.iter().copied());
+    verdicts.of(LINEARIZABLE).judged = linearizability.calls;
+    for object in &linearizability.broken {
+        verdicts.broken(LINEARIZABLE, format!("the calls of {object} fit into no order"));
+    }
+    for object in &linearizability.undecided {
+        verdicts.broken(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
+    }
+    let counts = counts(&seen, &calls);
+    let observed = Observed {
+        counts,
+        skipped: seen.skipped.len() as u64,
+        calm_after: seen.calm_after,
+        settings_allow: seen.settings_allow,
+    };
+    let shortfalls = shortfalls(&seen.scenario.expect, &observed);
+    let outcome = outcome(&verdicts, &shortfalls);
+    let faults = recovery::faults(&seen, &calls);
+    let picture = timeline::draw(&seen, &calls);
+    Report {
+        scenario: seen.scenario.name,
+        seed: seen.seed,
+        length: seen.length,
+        outcome,
+        verdicts,
+        linearizability,
+        counts,
+        calm_after: seen.calm_after,
+        shortfalls,
+        faults,
+        picture,
+    }
+}
+
+fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall]) -> Outcome {
+    let only_skipped = shortfalls.iter().all(|short| matches!(short, Shortfall::Skipped { .. }));
+    match (verdicts.any_broken(), shortfalls.is_empty()) {
+        (false, true) => Outcome::Passed,
+        (false, false) if only_skipped => Outcome::Skipped,
+        _ => Outcome::Failed,
+    }
+}
+
+fn counts(seen: &Seen, calls: &[&Call]) -> Counts {
+    let begun = |(_, event): &&(Micros, Event)| match event {
+        Event::Fault { change, .. } => matches!(*change, "begins" | "strikes"),
+        _ => false,
+    };
+    Counts {
+        leader_changes: recovery::leader_changes(seen, 0, Micros::MAX),
+        commits: seen.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
+        refused_writes: seen.refused,
+        failed_client_calls: calls.iter().filter(|call| call.failed()).count() as u64,
+        faults: seen.events.iter().filter(begun).count() as u64,
+    }
+}
+
+/// Whether the leader wrote a revision: a cluster, or something that only it keeps.
+fn is_commit(revision: &Revision) -> bool {
+    revision.changes.iter().any(|change| {
+        change.key.strip_prefix(PREFIX).is_some_and(|key| key == keys::CLUSTER || key.starts_with("madako/"))
+    })
+}
+
+/// Writes the report's files into a directory.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
+    fs::write(directory.join("report.md"), report.to_string())?;
+    fs::write(directory.join("report.json"), serde_json::to_vec_pretty(report)?)?;
+    fs::write(directory.join("timeline.svg"), &report.picture)
+}
+
+impl Report {
+    /// What is told of a verdict in one word.
+    fn word(verdict: &Verdict) -> &'static str {
+        match (verdict.broken, verdict.judged) {
+            (0, 0) => "not exercised",
+            (0, _) => "held",
+            _ => "BROKEN",
+        }
+    }
+}

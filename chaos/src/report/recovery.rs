@@ -1,0 +1,107 @@
+//! What each fault did, and how long it took until all was well again.
+
+use serde::Serialize;
+
+use super::Seen;
+use crate::history::{Call, Event, Micros};
+
+/// What a fault did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Struck {
+    /// In words.
+    pub what: String,
+    /// Whom it happened to.
+    pub on: Option<String>,
+    /// Why it was not injected.
+    pub skipped: Option<String>,
+    /// Seconds from the beginning of the run to its beginning.
+    pub begins: f64,
+    /// The same to its end; it struck once without it.
+    pub ends: Option<f64>,
+    /// Elections of another instance while it held, and until writes succeeded again.
+    pub leader_changes: u64,
+    /// Writes that were refused meanwhile.
+    pub refused_writes: u64,
+    /// Calls that failed meanwhile.
+    pub failed_client_calls: u64,
+    /// Seconds from its beginning until another instance led, if one did.
+    pub led_after: Option<f64>,
+    /// Seconds from its end until a write was acknowledged.
+    pub wrote_after: Option<f64>,
+}
+
+/// What all faults did, in the order in which they began.
+pub(super) fn faults(seen: &Seen, calls: &[&Call]) -> Vec<Struck> {
+    let count = seen.schedule.injections.len();
+    (0..count).filter_map(|injection| struck(seen, calls, injection)).collect()
+}
+
+fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
+    let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
+        Event::Fault { injection, what, change, on, why } if *injection == wanted => {
+            Some((*at, what, *change, on, why))
+        }
+        _ => None,
+    });
+    let (begins, what, change, on, why) = of_it.next()?;
+    let ends = of_it.next().map(|(at, ..)| at);
+    let over = ends.unwrap_or(begins);
+    let wrote = calls
+        .iter()
+        .filter(|call| call.called >= over && call.wrote().is_some())
+        .map(|call| call.returned)
+        .min();
+    let until = wrote.unwrap_or(over).max(over);
+    let failed = |call: &&&Call| call.failed() && call.returned >= begins && call.called <= until;
+    let skipped = (change == "skipped").then(|| why.clone().unwrap_or_default());
+    Some(Struck {
+        what: what.clone(),
+        on: on.clone(),
+        begins: seconds(seen.began, begins),
+        ends: ends.map(|ends| seconds(seen.began, ends)),
+        leader_changes: leader_changes(seen, begins, until),
+        refused_writes: refused(seen, until).saturating_sub(refused(seen, begins)),
+        failed_client_calls: calls.iter().filter(failed).count() as u64,
+        led_after: elections(seen)
+            .into_iter()
+            .find(|at| (begins..=until).contains(at))
+            .map(|at| seconds(begins, at)),
+        wrote_after: wrote.map(|wrote| seconds(over, wrote)),
+        skipped,
+    })
+}
+
+/// Elections of an instance that did not lead before: the first one of all is none.
+fn elections(seen: &Seen) -> Vec<Micros> {
+    let mut last: Option<Option<u32>> = None;
+    let mut elections = Vec::new();
+    for (at, epoch) in seen.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
+        let instance = seen.epochs.get(&epoch).copied();
+        // Who led too shortly to say so is another one.
+        if last.is_some_and(|last| last.is_none() || last != instance) {
+            elections.push(at);
+        }
+        last = Some(instance);
+    }
+    elections
+}
+
+/// How many of these there were in a span.
+pub(super) fn leader_changes(seen: &Seen, from: Micros, until: Micros) -> u64 {
+    elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
+}
+
+/// Writes that were refused up to a time.
+fn refused(seen: &Seen, until: Micros) -> u64 {
+    let counts = seen.events.iter().filter_map(|(at, event)| match event {
+        Event::Refused { writes } if *at <= until => Some(*writes),
+        _ => None,
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// Seconds between two times, to a millisecond.
+#[expect(clippy::cast_precision_loss, reason = "spans of hours, in milliseconds")]
+pub(super) fn seconds(from: Micros, to: Micros) -> f64 {
+    (to.saturating_sub(from) / 1_000) as f64 / 1_000.0
+}

@@ -1,0 +1,74 @@
+//! The report as a person reads it.
+
+use std::fmt;
+
+use madako_faults::Count;
+
+use super::{Outcome, Report};
+
+/// Lines that a table has at most; the whole is in `report.json`.
+const MOST_LINES: usize = 200;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = match self.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "FAILED",
+            Outcome::Skipped => "no pass: a fault could not be injected",
+        };
+        writeln!(f, "# {}: {outcome}\n", self.scenario)?;
+        writeln!(f, "Seed {}, faults for {}.", self.seed, self.length)?;
+        match self.calm_after {
+            Some(after) => writeln!(f, "All was calm {after} after the last fault.")?,
+            None => writeln!(f, "It did not become calm.")?,
+        }
+        for short in &self.shortfalls {
+            writeln!(f, "- {short}")?;
+        }
+        writeln!(f, "\n![what happened when](timeline.svg)\n\n## Verdicts\n")?;
+        writeln!(f, "| What | Verdict | Judged |\n|---|---|---|")?;
+        for (name, verdict) in &self.verdicts.0 {
+            writeln!(f, "| {name} | {} | {} |", Self::word(verdict), verdict.judged)?;
+        }
+        for (name, verdict) in &self.verdicts.0 {
+            for violation in &verdict.violations {
+                writeln!(f, "\n- **{name}**: {violation}")?;
+            }
+        }
+        writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
+        for count in Count::ALL {
+            writeln!(f, "| {count} | {} |", self.counts.of(*count))?;
+        }
+        let judged = &self.linearizability;
+        writeln!(f, "| objects of clients | {} |", judged.objects)?;
+        writeln!(f, "| calls of clients that were judged | {} |", judged.calls)?;
+        writeln!(f, "| of these, without a known end | {} |", judged.unknown)?;
+        writeln!(
+            f,
+            "\n## Faults\n\n| Begins | Ends | What | Leader changes | Refused writes | Failed calls | Led after | \
+             Wrote after |\n|---|---|---|---|---|---|---|---|"
+        )?;
+        let span = |seconds: Option<f64>| seconds.map_or_else(String::new, |it| format!("{it:.3} s"));
+        for fault in self.faults.iter().take(MOST_LINES) {
+            let on = fault.on.as_deref().filter(|on| !fault.what.ends_with(on));
+            let on = on.map(|on| format!(" ({on})")).unwrap_or_default();
+            let why = fault.skipped.as_deref().map(|why| format!(": skipped, {why}")).unwrap_or_default();
+            writeln!(
+                f,
+                "| {:.1} s | {} | {}{on}{why} | {} | {} | {} | {} | {} |",
+                fault.begins,
+                fault.ends.map_or_else(|| "at once".to_owned(), |ends| format!("{ends:.1} s")),
+                fault.what,
+                fault.leader_changes,
+                fault.refused_writes,
+                fault.failed_client_calls,
+                span(fault.led_after),
+                span(fault.wrote_after),
+            )?;
+        }
+        if self.faults.len() > MOST_LINES {
+            writeln!(f, "\nAnd {} more, in report.json.", self.faults.len() - MOST_LINES)?;
+        }
+        Ok(())
+    }
+}

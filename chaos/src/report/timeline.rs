@@ -1,0 +1,126 @@
+//! The picture of a run: who led, what failed, which calls failed, what was committed.
+
+use std::fmt::Write as _;
+
+use super::{Seen, is_commit};
+use crate::history::{Call, Event, Micros};
+
+/// Pixels of the whole picture, and of the names at its left.
+const WIDTH: f64 = 1200.0;
+const LEFT: f64 = 190.0;
+/// Pixels of a lane.
+const LANE: f64 = 20.0;
+/// Lanes of faults that are drawn: more are no picture.
+const MOST_FAULTS: usize = 60;
+/// Times along the top.
+const TICKS: u64 = 8;
+
+struct Picture {
+    svg: String,
+    from: Micros,
+    to: Micros,
+    lanes: u32,
+}
+
+impl Picture {
+    fn x(&self, at: Micros) -> f64 {
+        let at = at.clamp(self.from, self.to) - self.from;
+        #[expect(clippy::cast_precision_loss, reason = "spans of hours, in microseconds")]
+        let part = at as f64 / (self.to - self.from).max(1) as f64;
+        LEFT + part * (WIDTH - LEFT - 10.0)
+    }
+
+    fn y(&self) -> f64 {
+        f64::from(self.lanes) * LANE
+    }
+
+    fn lane(&mut self, name: &str) {
+        self.lanes += 1;
+        let y = self.y();
+        let _ = writeln!(
+            self.svg,
+            "<text x=\"4\" y=\"{:.0}\">{}</text><line x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{:.0}\" y2=\"{:.0}\" \
+             stroke=\"#eee\"/>",
+            y + 14.0,
+            escaped(name),
+            y + LANE,
+            y + LANE,
+        );
+    }
+
+    fn bar(&mut self, from: Micros, to: Micros, color: &str, title: &str) {
+        let (left, right) = (self.x(from), self.x(to));
+        let _ = writeln!(
+            self.svg,
+            "<rect x=\"{left:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"12\" fill=\"{color}\"><title>{}</title></rect>",
+            self.y() + 4.0,
+            (right - left).max(1.5),
+            escaped(title),
+        );
+    }
+}
+
+/// Draws it, as SVG.
+pub(super) fn draw(seen: &Seen, calls: &[&Call]) -> String {
+    let last = seen.revisions.iter().map(|revision| revision.at);
+    let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);
+    let mut picture = Picture { svg: String::new(), from: seen.began, to, lanes: 0 };
+    for tick in 0..=TICKS {
+        let at = picture.from + (picture.to - picture.from) * tick / TICKS;
+        let x = picture.x(at);
+        let seconds = (at - picture.from) / 1_000_000;
+        let _ = writeln!(picture.svg, "<text x=\"{x:.0}\" y=\"14\" fill=\"#666\">{seconds} s</text>");
+    }
+    leaders(&mut picture, seen);
+    for (injection, one) in seen.schedule.injections.iter().enumerate().take(MOST_FAULTS) {
+        let times: Vec<Micros> = seen
+            .events
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::Fault { injection: of, .. } if *of == injection))
+            .map(|(at, _)| *at)
+            .collect();
+        let Some(first) = times.first() else { continue };
+        let name = format!("{} {}", one.act, one.target);
+        picture.lane(&name);
+        let skipped = seen.skipped.contains_key(&injection);
+        let color = if skipped { "#bbb" } else { "#d9822b" };
+        picture.bar(*first, times.last().copied().unwrap_or(*first), color, &name);
+    }
+    picture.lane("calls that failed");
+    for call in calls.iter().filter(|call| call.failed()) {
+        picture.bar(call.called, call.returned, "#c23030", &call.object);
+    }
+    picture.lane("writes acknowledged");
+    for call in calls.iter().filter(|call| call.wrote().is_some()) {
+        picture.bar(call.returned, call.returned, "#0d8050", &call.object);
+    }
+    picture.lane("commits of the leader");
+    for revision in seen.revisions.iter().filter(|revision| is_commit(revision)) {
+        picture.bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
+    }
+    let height = picture.y() + LANE + 8.0;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" font-family=\"sans-serif\" \
+         font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
+        picture.svg
+    )
+}
+
+fn leaders(picture: &mut Picture, seen: &Seen) {
+    for instance in 1..=seen.scenario.world.instances {
+        picture.lane(&format!("instance={instance} leads"));
+        for (index, (at, epoch)) in seen.leading.iter().enumerate() {
+            let Some(epoch) = epoch.filter(|epoch| seen.epochs.get(epoch) == Some(&instance)) else {
+                continue;
+            };
+            let until = seen.leading.get(index + 1).map_or(picture.to, |(at, _)| *at);
+            if until >= picture.from {
+                picture.bar(*at, until, "#4a7fb5", &format!("epoch {epoch}"));
+            }
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,336 @@
+//! A run from its first process to its report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use madako_faults::{Change, ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::clients::{CLIENTS, Clients, chance};
+use crate::datacenter::{JournalError, What, read};
+use crate::history::{Event, History, Micros, micros};
+use crate::inject::Injector;
+use crate::observer::Observer;
+use crate::report::{self, Report, Seen};
+use crate::watcher::Leaders;
+use crate::world::{POLL, Plan, Programs, World, WorldError, settings_allow};
+
+/// Time until somebody leads and a cluster is committed, before anything fails.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+/// Nothing may be written for so long for a run to be calm: what polls decide is decided by then.
+const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
+/// How often it is looked at.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Time for the observer to reach the end of the history.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The scenario, with all its faults.
+    pub scenario: Scenario,
+    /// Chooses when faults by chance begin, what clients do, and how answers are spoilt.
+    pub seed: u64,
+    /// How long faults begin.
+    pub length: Span,
+    /// The programs.
+    pub programs: Programs,
+    /// Where report, history and logs go; they are gone afterwards without it.
+    pub report: Option<PathBuf>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The schedule is too long.
+    #[error(transparent)]
+    Schedule(#[from] TooMany),
+    /// A file or a directory.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The world could not be built, or broke by itself.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// What the data center told cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// It did not begin.
+    #[error("{0} within {BEGINS_WITHIN:?}, before anything failed")]
+    NotBegun(&'static str),
+}
+
+fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |source| RunError::Io { what, source }
+}
+
+/// Runs a scenario. `tell` gets a line for everything that a person may want to follow.
+///
+/// # Errors
+/// See [`RunError`]; what is wrong with the service is in the report.
+pub async fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Result<Report, RunError> {
+    let mut draws = ChaCha8Rng::seed_from_u64(options.seed);
+    let schedule = schedule(&options.scenario.faults, options.length, &mut draws)?;
+    let data = tempfile::Builder::new().prefix("madako-chaos-").tempdir();
+    let data = data.map_err(io_error("no directory for the data of the run"))?;
+    let directory = match &options.report {
+        Some(directory) => directory.clone(),
+        None => data.path().join("report"),
+    };
+    let logs = directory.join("logs");
+    fs::create_dir_all(&logs).map_err(io_error("the directory of the report"))?;
+    empty(&logs).map_err(io_error("the directory of the report"))?;
+    let history =
+        History::begin(&directory.join("history.jsonl")).map_err(io_error("the file of the history"))?;
+    let plan = Plan {
+        programs: &options.programs,
+        scenario: &options.scenario,
+        seed: options.seed,
+        data: data.path(),
+        logs: &logs,
+    };
+    let report = Course { options, plan, schedule, history, tell }.run().await?;
+    if options.report.is_some() {
+        report::write(&report, &directory).map_err(io_error("the report"))?;
+    }
+    Ok(report)
+}
+
+/// Logs and journals of an earlier run would be added to.
+fn empty(logs: &Path) -> io::Result<()> {
+    for file in fs::read_dir(logs)? {
+        let path = file?.path();
+        if path.is_file() {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+struct Course<'a> {
+    options: &'a Options,
+    plan: Plan<'a>,
+    schedule: Schedule,
+    history: History,
+    tell: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Course<'_> {
+    async fn run(&self) -> Result<Report, RunError> {
+        let Self { options, plan, schedule, history, tell } = self;
+        tell("starts the processes");
+        let mut world = World::build(plan).await?;
+        // Dropped with this function, whatever happens: everything that watches ends.
+        let mut watching = JoinSet::new();
+        let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
+        for (number, endpoint) in world.endpoints() {
+            watching.spawn(observer.clone().watch(number, endpoint));
+        }
+        for (number, instance) in &world.instances {
+            watching.spawn(leaders.clone().watch(*number, instance.http, history.clone()));
+        }
+        self.begin(&observer, &leaders).await?;
+        world.settle(plan).await?;
+        let doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
+        let clients = Clients::new(history.clone(), doors, options.scenario.world.applications);
+        if options.scenario.world.places() {
+            clients.fill(chance(options.seed, 0)).await;
+        }
+
+        let began = history.now();
+        tell(&format!("runs for {}, seed {}", options.length, options.seed));
+        let (stop, stopped) = watch::channel(false);
+        let mut working = self.clients(&clients, &stopped);
+        let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
+        let skipped = self.inject(&mut world, &mut injector, schedule).await;
+        let ended = history.now();
+        // Nobody waits for a reader that is gone.
+        let _ = stop.send(true);
+        while working.join_next().await.is_some() {}
+        tell("everything has ended; waits for calm");
+        let calm = self.calm(&mut world, &observer, &leaders, ended).await?;
+        if options.scenario.world.places() {
+            clients.look(chance(options.seed, CLIENTS + 1)).await;
+        }
+        self.catch_up(&world, &observer).await;
+        drop(watching);
+        let seen = self.seen(&world, &observer, &leaders, [began, ended], skipped, calm)?;
+        drop(world);
+        Ok(report::judge(seen))
+    }
+
+    /// Waits until somebody leads and a cluster is committed.
+    async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
+        let all = self.options.scenario.world.instances as usize;
+        let begun = async {
+            while observer.value(madako_messages::keys::CLUSTER).is_none() || !leaders.all_well(all) {
+                sleep(GLANCE).await;
+            }
+        };
+        timeout(BEGINS_WITHIN, begun)
+            .await
+            .map_err(|_| RunError::NotBegun("nobody led, or no cluster was committed"))
+    }
+
+    fn clients(&self, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+        let mut working = JoinSet::new();
+        for client in &self.options.scenario.clients {
+            match client.kind {
+                ClientKind::Placement => {
+                    let rate = client.rate.per_second() / f64::from(CLIENTS);
+                    for number in 1..=CLIENTS {
+                        let chance = chance(self.options.seed, number);
+                        working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
+                    }
+                }
+                kind => self.history.remark(format!("no client of the kind {kind} is there yet")),
+            }
+        }
+        working
+    }
+
+    /// Does what the schedule says, and gives the injections that were not possible, each with the reason.
+    async fn inject(
+        &self,
+        world: &mut World,
+        injector: &mut Injector,
+        schedule: &Schedule,
+    ) -> BTreeMap<usize, String> {
+        let began = Instant::now();
+        let mut skipped = BTreeMap::new();
+        for event in &schedule.events {
+            sleep_until(began + event.at.duration()).await;
+            let injection = &schedule.injections[event.injection];
+            if event.change == Change::Ends && skipped.contains_key(&event.injection) {
+                continue;
+            }
+            let done = match event.change {
+                Change::Ends => injector.end(world, event.injection, injection).await,
+                Change::Begins | Change::Strikes => injector.begin(world, event.injection, injection).await,
+            };
+            let what = format!("{} {}", injection.act, injection.target);
+            let change = match event.change {
+                Change::Begins => "begins",
+                Change::Ends => "ends",
+                Change::Strikes => "strikes",
+            };
+            let (change, on, why) = match done {
+                Ok(on) => (change, Some(on), None),
+                Err(why) => {
+                    skipped.insert(event.injection, why.0.clone());
+                    ("skipped", None, Some(why.0))
+                }
+            };
+            let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
+            (self.tell)(&format!(
+                "{}: {what}{} {change}{}",
+                event.at,
+                on_whom.map(|on| format!(" ({on})")).unwrap_or_default(),
+                why.as_deref().map(|why| format!(": {why}")).unwrap_or_default(),
+            ));
+            self.history.note(Event::Fault { injection: event.injection, what, change, on, why });
+        }
+        sleep_until(began + self.options.length.duration()).await;
+        skipped
+    }
+
+    /// Waits until nothing is written any more and all is well; gives how long after the end that was.
+    async fn calm(
+        &self,
+        world: &mut World,
+        observer: &Observer,
+        leaders: &Leaders,
+        ended: Micros,
+    ) -> Result<Option<Span>, RunError> {
+        let within = self.options.scenario.expect.calm_within.unwrap_or_else(settings_allow);
+        let give_up = ended + micros(within.duration()) + 2 * micros(QUIET);
+        let all = world.instances.len();
+        let mut well_since = None;
+        loop {
+            for node in world.nodes() {
+                if let Some(process) = world.process(&node) {
+                    process.check().map_err(WorldError::from)?;
+                }
+            }
+            let now = self.history.now();
+            well_since = if leaders.all_well(all) { well_since.or(Some(now)) } else { None };
+            if let Some(well) = well_since {
+                let calm_at = well.max(observer.last_written()).max(ended);
+                if now >= calm_at + micros(QUIET) {
+                    return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
+                }
+            }
+            if now > give_up {
+                return Ok(None);
+            }
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// Waits until the observer has seen all that is stored.
+    async fn catch_up(&self, world: &World, observer: &Observer) {
+        let all = async {
+            for endpoint in world.endpoints().into_values() {
+                let Ok(mut client) = etcd_client::Client::connect([endpoint], None).await else { continue };
+                let Ok(answer) = client.get("none", None).await else { continue };
+                let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+                while observer.last() < revision {
+                    sleep(GLANCE).await;
+                }
+            }
+        };
+        if timeout(CAUGHT_UP_WITHIN, all).await.is_err() {
+            self.history.remark("the observer did not reach the end of the history");
+        }
+    }
+
+    fn seen(
+        &self,
+        world: &World,
+        observer: &Observer,
+        leaders: &Leaders,
+        [began, ended]: [Micros; 2],
+        skipped: BTreeMap<usize, String>,
+        calm_after: Option<Span>,
+    ) -> Result<Seen, RunError> {
+        let lines = read(&world.registry.journal)?;
+        let answered: BTreeSet<BTreeSet<String>> = lines
+            .into_iter()
+            .filter_map(|line| match line.what {
+                What::Machines { addresses, .. } => Some(addresses),
+                _ => None,
+            })
+            .collect();
+        Ok(Seen {
+            scenario: self.options.scenario.clone(),
+            seed: self.options.seed,
+            length: self.options.length,
+            schedule: self.schedule.clone(),
+            events: self.history.events(),
+            revisions: observer.revisions(),
+            wrong: observer.wrong(),
+            leading: observer.leading(),
+            epochs: leaders.epochs(),
+            refused: leaders.refused(),
+            gate: leaders.violations(),
+            answered: answered.into_iter().collect(),
+            began,
+            ended,
+            skipped,
+            calm_after,
+            settings_allow: settings_allow(),
+            unwritten: self.history.take_failure().map(|error| error.to_string()),
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! What instances say of themselves, past the network: who leads, and what they counted.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::history::{Event, History};
+use crate::web::{self, Ask};
+
+/// How often each instance is asked.
+const EVERY: Duration = Duration::from_millis(250);
+/// Who does not answer within this stands still.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// What is known of an instance.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// Counters as they were last, by their series.
+    counted: BTreeMap<String, f64>,
+    healthy: bool,
+    leads: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    epochs: BTreeMap<i64, u32>,
+    known: BTreeMap<u32, Known>,
+    /// What all counted, over all their lives.
+    refused: f64,
+    /// Mutations that broke an invariant, by its name.
+    violations: BTreeMap<String, f64>,
+}
+
+/// See the module. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leaders(Arc<Mutex<Inside>>);
+
+/// Counters that are read: what tells of them, and what their label says.
+const REFUSED: &str = "madako_commits_total";
+const REFUSALS: [&str; 2] = ["outcome=\"conflict\"", "outcome=\"not-leader\""];
+const VIOLATIONS: &str = "madako_invariant_violations_total";
+const EPOCH: &str = "madako_leader_epoch";
+
+impl Leaders {
+    /// Asks an instance again and again until the future is dropped.
+    pub(crate) async fn watch(self, instance: u32, at: SocketAddr, history: History) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.look(instance, at, &history).await;
+        }
+    }
+
+    async fn look(&self, instance: u32, at: SocketAddr, history: &History) {
+        let health = web::ask(at, Ask::get("/health", ANSWERS_WITHIN)).await;
+        let metrics = web::ask(at, Ask::get("/metrics", ANSWERS_WITHIN)).await;
+        let healthy = health.is_ok_and(|answer| answer.status.is_success());
+        let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
+        let (led, refused) = self.inside().take(instance, healthy, text.ok().as_deref());
+        if let Some(epoch) = led {
+            history.note(Event::Leads { instance, epoch });
+        }
+        if let Some(writes) = refused {
+            history.note(Event::Refused { writes });
+        }
+    }
+
+    /// Which instance an epoch is of.
+    #[must_use]
+    pub(crate) fn of(&self, epoch: i64) -> Option<u32> {
+        self.inside().epochs.get(&epoch).copied()
+    }
+
+    /// Epochs and the instances that they are of.
+    #[must_use]
+    pub(crate) fn epochs(&self) -> BTreeMap<i64, u32> {
+        self.inside().epochs.clone()
+    }
+
+    /// Whether all of so many instances are healthy, and one leads.
+    #[must_use]
+    pub(crate) fn all_well(&self, instances: usize) -> bool {
+        let inside = self.inside();
+        inside.known.len() == instances
+            && inside.known.values().all(|known| known.healthy)
+            && inside.known.values().filter(|known| known.leads).count() == 1
+    }
+
+    /// Writes that the store or the gate refused.
+    #[must_use]
+    pub(crate) fn refused(&self) -> u64 {
+        whole(self.inside().refused)
+    }
+
+    /// Mutations that instances refused because they break an invariant, by its name.
+    #[must_use]
+    pub(crate) fn violations(&self) -> BTreeMap<String, u64> {
+        self.inside().violations.iter().map(|(name, count)| (name.clone(), whole(*count))).collect()
+    }
+
+    // Nothing panics while it holds the lock.
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of events of one run")]
+fn whole(count: f64) -> u64 {
+    count.max(0.0) as u64
+}
+
+impl Inside {
+    /// Takes what an instance said. Gives its epoch if it is a new one, and the refused writes if they are more.
+    fn take(&mut self, instance: u32, healthy: bool, text: Option<&str>) -> (Option<i64>, Option<u64>) {
+        let known = self.known.entry(instance).or_default();
+        known.healthy = healthy;
+        known.leads = false;
+        let Some(text) = text else { return (None, None) };
+        let before = whole(self.refused);
+        let mut led = None;
+        for (series, value) in text.lines().filter_map(|line| line.rsplit_once(' ')) {
+            let Ok(value) = value.parse::<f64>() else { continue };
+            if series == EPOCH && value > 0.0 {
+                known.leads = true;
+                #[expect(clippy::cast_possible_truncation, reason = "a revision far below 2^52")]
+                let epoch = value as i64;
+                if self.epochs.insert(epoch, instance).is_none() {
+                    led = Some(epoch);
+                }
+            }
+            let refused = series.starts_with(REFUSED) && REFUSALS.iter().any(|label| series.contains(label));
+            let violation = series.starts_with(VIOLATIONS);
+            if !refused && !violation {
+                continue;
+            }
+            let last = known.counted.insert(series.to_owned(), value).unwrap_or(0.0);
+            // One that was started anew counts from nothing.
+            let more = if value >= last { value - last } else { value };
+            if refused {
+                self.refused += more;
+            } else {
+                let name = series.split('"').nth(1).unwrap_or("unknown").to_owned();
+                *self.violations.entry(name).or_default() += more;
+            }
+        }
+        let refused = whole(self.refused);
+        (led, (refused > before).then_some(refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_go_on_over_restarts() {
+        let mut inside = Inside::default();
+        let text = |refused: u32, epoch: u32| {
+            format!(
+                "madako_commits_total{{subject=\"cluster\",outcome=\"conflict\"}} {refused}\n\
+                 madako_commits_total{{subject=\"cluster\",outcome=\"committed\"}} 9\n\
+                 madako_invariant_violations_total{{invariant=\"I6\"}} 1\nmadako_leader_epoch {epoch}\n"
+            )
+        };
+        assert_eq!(inside.take(1, true, Some(&text(2, 7))), (Some(7), Some(2)));
+        assert_eq!(inside.take(1, true, Some(&text(2, 7))), (None, None));
+        assert_eq!(inside.take(1, true, Some(&text(1, 0))), (None, Some(3)), "it was started anew");
+        assert_eq!(inside.violations, BTreeMap::from([("I6".to_owned(), 1.0)]));
+        assert_eq!(inside.epochs, BTreeMap::from([(7, 1)]));
+        assert!(!inside.known[&1].leads);
+    }
+}

@@ -1,0 +1,385 @@
+//! The world of a run: its processes, the links between them, and what an operator stores in it.
+
+mod config;
+mod etcd;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Method;
+use madako_faults::{Scenario, Store, World as Wanted};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::datacenter::metric_of;
+use crate::network::{Link, Network, Node};
+use crate::process::{HOST, Process, ProcessError, Spec, free_port};
+use crate::web::{self, Ask, Unanswered};
+
+pub(crate) use self::config::{NAMESPACE, POLL, VALUE, ZONES, application, settings_allow};
+
+/// The provider that every world has.
+pub(crate) const PROVIDER: &str = "prometheus";
+/// Time for a process to answer for the first time: seconds on a machine that does ten other things.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+/// Time for one request to a process of the run.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// How often what is waited for is looked at.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Time for an operator's command.
+const COMMAND_WITHIN: Duration = Duration::from_secs(30);
+
+/// The programs of a run.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// `madako`.
+    pub madako: PathBuf,
+    /// `etcd`, where the store is one.
+    pub etcd: PathBuf,
+    /// The one that calls [`crate::entry`].
+    pub own: PathBuf,
+}
+
+/// Why there is no world, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A file, a port or a directory.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A process.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// It does not become what it should.
+    #[error("{what} within {within:?}")]
+    Late {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        within: Duration,
+    },
+    /// An operator's command failed.
+    #[error("madako {args} failed: {said}")]
+    Command {
+        /// Its arguments.
+        args: String,
+        /// What it said.
+        said: String,
+    },
+    /// A request that must succeed did not.
+    #[error("{0} is answered by {1}: {2}")]
+    Refused(String, u16, String),
+    /// A request that must be answered was not.
+    #[error("{0}")]
+    Unanswered(String, #[source] Unanswered),
+}
+
+pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorldError {
+    let what = what.into();
+    move |source| WorldError::Io { what, source }
+}
+
+/// An instance.
+pub(crate) struct Instance {
+    pub(crate) process: Process,
+    /// Where it serves, past the network: for those who look on.
+    pub(crate) http: SocketAddr,
+    /// The way of clients to it.
+    pub(crate) door: Link,
+}
+
+/// A member of the store.
+pub(crate) struct Member {
+    pub(crate) process: Process,
+    /// Where clients reach it, past the network.
+    pub(crate) client: SocketAddr,
+}
+
+/// A server of the data center.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    address: SocketAddr,
+    pub(crate) control: SocketAddr,
+    pub(crate) journal: PathBuf,
+}
+
+/// See the module. Everything ends when it is dropped.
+pub(crate) struct World {
+    pub(crate) network: Network,
+    pub(crate) members: BTreeMap<u32, Member>,
+    pub(crate) instances: BTreeMap<u32, Instance>,
+    pub(crate) registry: Server,
+    pub(crate) provider: Option<Server>,
+    links: Vec<Link>,
+}
+
+/// What a world is built from.
+pub(crate) struct Plan<'a> {
+    pub(crate) programs: &'a Programs,
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) seed: u64,
+    /// Where data is.
+    pub(crate) data: &'a Path,
+    /// Where logs and journals are.
+    pub(crate) logs: &'a Path,
+}
+
+impl Plan<'_> {
+    fn wanted(&self) -> &Wanted {
+        &self.scenario.world
+    }
+
+    fn start(&self, name: &str, program: &Path, args: Vec<String>) -> Result<Process, ProcessError> {
+        let spec = Spec {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            args,
+            environment: Vec::new(),
+            log: self.logs.join(format!("{name}.log")),
+        };
+        Process::start(&self.programs.own, spec)
+    }
+}
+
+/// Names of the clusters of a world.
+pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
+    (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
+}
+
+/// An address that nobody listens on.
+fn served() -> Result<SocketAddr, WorldError> {
+    let port = free_port().map_err(io_error("no port is free"))?;
+    Ok(SocketAddr::new(HOST.parse().expect("it is an address"), port))
+}
+
+/// Waits until a process answers a path with success.
+async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<(), WorldError> {
+    let began = Instant::now();
+    loop {
+        process.check()?;
+        let answer = web::ask(at, Ask::get(path, ANSWERS_WITHIN)).await;
+        if answer.is_ok_and(|answer| answer.status.is_success()) {
+            return Ok(());
+        }
+        if began.elapsed() > STARTS_WITHIN {
+            let what = format!("{} did not answer {path}", process.name());
+            return Err(WorldError::Late { what, within: STARTS_WITHIN });
+        }
+        sleep(GLANCE).await;
+    }
+}
+
+async fn embedded(plan: &Plan<'_>, network: &Network) -> Result<Member, WorldError> {
+    let client = served()?;
+    let data = plan.data.join("store-1");
+    fs::create_dir_all(&data).map_err(io_error("the directory of the store"))?;
+    let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
+    let mut process = plan.start("store-1", &plan.programs.own, args)?;
+    network.runs(&Node::Store(1), process.id());
+    // It speaks gRPC only: who takes a connection serves.
+    let began = Instant::now();
+    while TcpStream::connect(client).await.is_err() {
+        process.check()?;
+        if began.elapsed() > STARTS_WITHIN {
+            let what = "the embedded store took no connection".to_owned();
+            return Err(WorldError::Late { what, within: STARTS_WITHIN });
+        }
+        sleep(GLANCE).await;
+    }
+    Ok(Member { process, client })
+}
+
+async fn server(plan: &Plan<'_>, network: &Network, node: Node) -> Result<Server, WorldError> {
+    let (address, control) = (served()?, served()?);
+    let (name, flag) = match &node {
+        Node::Provider(name) => (name.clone(), "--prometheus"),
+        _ => ("registry".to_owned(), "--registry"),
+    };
+    let journal = plan.logs.join(format!("{name}.jsonl"));
+    let wanted = plan.wanted();
+    let metrics = clusters(wanted).iter().map(|cluster| metric_of(cluster)).collect::<Vec<_>>().join(",");
+    let args = [
+        "datacenter".to_owned(),
+        format!("{flag}={address}"),
+        format!("--control={control}"),
+        format!("--machines={}", wanted.machines),
+        format!("--racks={}", wanted.racks),
+        format!("--metrics={metrics}"),
+        format!("--seed={}", plan.seed),
+        format!("--journal={}", journal.display()),
+    ];
+    let mut process = plan.start(&name, &plan.programs.own, args.to_vec())?;
+    network.runs(&node, process.id());
+    answers(&mut process, control, "/health").await?;
+    Ok(Server { process, address, control, journal })
+}
+
+impl World {
+    /// Starts all processes, and stores what an operator would; then somebody leads, and a cluster is committed.
+    pub(crate) async fn build(plan: &Plan<'_>) -> Result<Self, WorldError> {
+        let network = Network::default();
+        let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
+        chance.set_stream(LINKS);
+        let (members, links) = match plan.wanted().store {
+            Store::Etcd => etcd::start(plan, &network, &mut chance).await?,
+            Store::Embedded => (BTreeMap::from([(1, embedded(plan, &network).await?)]), Vec::new()),
+        };
+        let registry = server(plan, &network, Node::Registry).await?;
+        let provider = match plan.wanted().places() {
+            true => Some(server(plan, &network, Node::Provider(PROVIDER.to_owned())).await?),
+            false => None,
+        };
+        let mut world = Self { network, members, instances: BTreeMap::new(), registry, provider, links };
+        let mut endpoints = Vec::new();
+        let members: Vec<(u32, SocketAddr)> =
+            world.members.iter().map(|(number, member)| (*number, member.client)).collect();
+        for (number, client) in members {
+            endpoints.push(format!("http://{}", world.link(Node::Store(number), client, &mut chance).await?));
+        }
+        world.equip(plan, &mut chance).await?;
+        let config = plan.data.join("madako.yml");
+        fs::write(&config, config::file(&endpoints, plan.wanted().places()))
+            .map_err(io_error("the configuration file"))?;
+        for number in 1..=plan.wanted().instances {
+            let http = served()?;
+            let args = config::serve(&config.display().to_string(), &http.to_string());
+            let node = Node::Instance(number);
+            let process = plan.start(&format!("instance-{number}"), &plan.programs.madako, args)?;
+            world.network.runs(&node, process.id());
+            let door = world.open(node, http, &mut chance).await?;
+            world.instances.insert(number, Instance { process, http, door });
+        }
+        for instance in world.instances.values_mut() {
+            answers(&mut instance.process, instance.http, "/version").await?;
+        }
+        Ok(world)
+    }
+
+    /// A way to a node for all who reach it at one address.
+    async fn link(
+        &mut self,
+        to: Node,
+        upstream: SocketAddr,
+        chance: &mut ChaCha8Rng,
+    ) -> Result<SocketAddr, WorldError> {
+        let link = self.open(to, upstream, chance).await?;
+        let address = link.address();
+        self.links.push(link);
+        Ok(address)
+    }
+
+    async fn open(
+        &self,
+        to: Node,
+        upstream: SocketAddr,
+        chance: &mut ChaCha8Rng,
+    ) -> Result<Link, WorldError> {
+        let opened = Link::open(&self.network, to.clone(), upstream, ChaCha8Rng::from_rng(chance)).await;
+        opened.map_err(io_error(format!("a link to {to}")))
+    }
+
+    /// Stores what an operator does in the beginning, past the network.
+    async fn equip(&mut self, plan: &Plan<'_>, chance: &mut ChaCha8Rng) -> Result<(), WorldError> {
+        let config = plan.data.join("operator.yml");
+        let endpoints: Vec<String> = self.endpoints().into_values().collect();
+        fs::write(&config, config::file(&endpoints, false)).map_err(io_error("the operator's file"))?;
+        let template = plan.data.join("template.yml");
+        fs::write(&template, config::TEMPLATE).map_err(io_error("the template"))?;
+        let registry = self.link(Node::Registry, self.registry.address, chance).await?;
+        let run = async |args: &[&str]| command(&plan.programs.madako, &config, args).await;
+        run(&["sabakan", "set-url", &format!("http://{registry}/graphql")]).await?;
+        for (name, value) in config::constraints(plan.wanted()) {
+            run(&["constraints", "set", name, &value.to_string()]).await?;
+        }
+        run(&["sabakan", "set-template", &template.display().to_string()]).await
+    }
+
+    /// Creates what applications are placed on, through the API of an instance.
+    pub(crate) async fn settle(&mut self, plan: &Plan<'_>) -> Result<(), WorldError> {
+        let Some(provider) = self.provider.as_ref().map(|provider| provider.address) else { return Ok(()) };
+        let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
+        chance.set_stream(LINKS + 1);
+        let to = Node::Provider(PROVIDER.to_owned());
+        let url = format!("http://{}", self.link(to, provider, &mut chance).await?);
+        let Some(at) = self.instances.values().next().map(|instance| instance.http) else { return Ok(()) };
+        let send = async |method: &Method, path: &str, body: &Value| send(at, method, path, body).await;
+        send(&Method::POST, "/core/globalmetricsproviders", &config::provider(PROVIDER, &url)).await?;
+        let all = format!("/kubernetes/namespaces/{NAMESPACE}/clusters");
+        for (number, name) in clusters(plan.wanted()).iter().enumerate() {
+            let metric = config::metric(&metric_of(name), PROVIDER);
+            send(&Method::POST, "/core/globalmetrics", &metric).await?;
+            let mut made = send(&Method::POST, &all, &config::cluster(name, number)).await?;
+            made["status"]["state"] = "ONLINE".into();
+            send(&Method::PUT, &format!("{all}/{name}/status"), &made).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the members are, past the network.
+    pub(crate) fn endpoints(&self) -> BTreeMap<u32, String> {
+        self.members.iter().map(|(number, member)| (*number, format!("http://{}", member.client))).collect()
+    }
+
+    /// The process of a node.
+    pub(crate) fn process(&mut self, node: &Node) -> Option<&mut Process> {
+        match node {
+            Node::Instance(number) => self.instances.get_mut(number).map(|instance| &mut instance.process),
+            Node::Store(number) => self.members.get_mut(number).map(|member| &mut member.process),
+            Node::Registry => Some(&mut self.registry.process),
+            Node::Provider(_) => self.provider.as_mut().map(|server| &mut server.process),
+            Node::Client => None,
+        }
+    }
+
+    /// Every node with a process.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let members = self.members.keys().map(|number| Node::Store(*number));
+        let instances = self.instances.keys().map(|number| Node::Instance(*number));
+        let provider = self.provider.iter().map(|_| Node::Provider(PROVIDER.to_owned()));
+        members.chain(instances).chain([Node::Registry]).chain(provider).collect()
+    }
+}
+
+/// Runs an operator's command.
+async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), WorldError> {
+    let mut command = Command::new(madako);
+    command.arg("--config").arg(config).args(args).kill_on_drop(true);
+    let words = || args.join(" ");
+    let output = timeout(COMMAND_WITHIN, command.output()).await.map_err(|_| WorldError::Late {
+        what: format!("madako {} did not end", words()),
+        within: COMMAND_WITHIN,
+    })?;
+    let output = output.map_err(io_error(format!("{} cannot be run", madako.display())))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(WorldError::Command { args: words(), said })
+}
+
+/// Sends what must succeed before anything fails: again for as long as nobody leads yet.
+async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
+    let what = format!("{method} {path}");
+    let answer = web::ask(at, Ask::send(method, path, body, ANSWERS_WITHIN)).await;
+    let answer = answer.map_err(|error| WorldError::Unanswered(what.clone(), error))?;
+    if answer.status.is_success() {
+        return Ok(answer.json());
+    }
+    let said = String::from_utf8_lossy(&answer.body).into_owned();
+    Err(WorldError::Refused(what, answer.status.as_u16(), said))
+}
+
+/// The generator that links draw from.
+const LINKS: u64 = 1;

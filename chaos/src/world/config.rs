@@ -1,0 +1,162 @@
+//! What the processes of a run are told, and what an operator stores.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use madako_faults::{Span, World};
+use serde_json::{Value, json};
+
+use crate::datacenter::metric_of;
+
+/// Time to live of a leader's lease: etcd counts whole seconds, and one election of its own takes up to two.
+const SESSION_TTL: Duration = Duration::from_secs(5);
+/// Time between polls of the registry.
+pub(crate) const POLL: Duration = Duration::from_secs(2);
+/// Time between rounds of metrics.
+const METRICS: Duration = Duration::from_secs(2);
+/// How long a cluster is not online before applications leave it.
+const RESCHEDULE_AFTER: Duration = Duration::from_secs(10);
+/// The longest pause before a failed actor is started again (the supervisor's default).
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+/// Time of a request of the service to the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Control plane nodes of a cluster.
+const CONTROL_PLANE: u32 = 3;
+
+/// Where everything of placement is.
+pub(crate) const NAMESPACE: &str = "chaos";
+
+/// How long it may take until everything is calm: the lease, three polls, the wait before applications leave, and the
+/// longest back-off.
+pub(crate) fn settings_allow() -> Span {
+    let all = SESSION_TTL + POLL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF;
+    Span::millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The configuration file of an instance, or of an operator's commands.
+pub(super) fn file(endpoints: &[String], places: bool) -> String {
+    let mut text = format!("endpoints: {}\ntimeout: {}s\n", json!(endpoints), STORE_TIMEOUT.as_secs());
+    if places {
+        let placement = json!({
+            "api": {
+                "authorization": "always-allow",
+                "authentication": {"strategy": {"static": {"enabled": true, "name": "admin"}}},
+            },
+            "scheduler": {"reschedule_after": RESCHEDULE_AFTER.as_secs()},
+            "metrics_interval": format!("{}s", METRICS.as_secs()),
+        });
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "placement: {placement}");
+    }
+    text
+}
+
+/// Arguments of an instance.
+pub(super) fn serve(config: &str, http: &str) -> Vec<String> {
+    let seconds = |span: Duration| format!("{}s", span.as_secs());
+    let words = ["serve", "--config", config, "--http", http, "--logformat", "json", "--session-ttl"];
+    let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+    words.extend([seconds(SESSION_TTL), "--interval".to_owned(), seconds(POLL)]);
+    words
+}
+
+/// What an operator sets: constraints that the machines of the world can meet, with some to spare.
+pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
+    let control_plane = if world.machines < 6 { 1 } else { CONTROL_PLANE };
+    let minimum = (world.machines * 2 / 5).saturating_sub(control_plane).max(1);
+    [
+        ("control-plane-count", control_plane),
+        ("minimum-workers", minimum),
+        ("maximum-workers", (world.machines * 3 / 5).max(minimum + 1)),
+    ]
+}
+
+/// The template of the cluster.
+pub(super) const TEMPLATE: &str = "\
+name: chaos
+nodes:
+- user: cybozu
+  control_plane: true
+  labels:
+    cke.cybozu.com/role: compute
+- user: cybozu
+  labels:
+    cke.cybozu.com/role: compute
+    cke.cybozu.com/weight: '6.0'
+- user: cybozu
+  labels:
+    cke.cybozu.com/role: storage
+    cke.cybozu.com/weight: '3.0'
+service_subnet: 10.68.0.0/16
+";
+
+/// Zones that clusters are in, in turn, and that applications ask for.
+pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
+
+/// A cluster that applications are placed on.
+pub(super) fn cluster(name: &str, number: usize) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"zone": ZONES[number % ZONES.len()]}},
+        "spec": {
+            // Nobody calls there: a cluster with a kubeconfig is one that exists.
+            "kubeconfig": {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": name,
+                "contexts": [{"name": name, "context": {"cluster": name, "user": "chaos"}}],
+                "users": [{"name": "chaos", "user": {}}],
+                "clusters": [{"name": name, "cluster": {"server": format!("https://{name}.invalid:6443")}}],
+            },
+            "constraints": {"cloud": {"labels": [], "metrics": []}},
+            "metrics": [{"name": metric_of(name), "weight": 1.0, "namespaced": false}],
+        },
+    })
+}
+
+/// A provider of metrics.
+pub(super) fn provider(name: &str, url: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"type": "prometheus", "prometheus": {"url": url}}})
+}
+
+/// A metric of a provider.
+pub(super) fn metric(name: &str, provider: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "min": 0.0,
+            "max": 100.0,
+            "allowed_values": [],
+            "provider": {"name": provider, "metric": name},
+        },
+    })
+}
+
+/// An application with a value of its client's.
+pub(crate) fn application(name: &str, zone: Option<&str>, value: u64) -> Value {
+    let labels: Vec<String> = zone.iter().map(|zone| format!("zone is {zone}")).collect();
+    json!({
+        "metadata": {"name": name, "labels": {VALUE: value.to_string()}},
+        "spec": {
+            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}],
+            "constraints": {"cluster": {"labels": labels}},
+        },
+    })
+}
+
+/// The label that holds the client's value.
+pub(crate) const VALUE: &str = "value";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constraints_can_be_met_by_small_and_large_worlds() {
+        for machines in [4, 6, 20, 60, 10_000] {
+            let world = World { machines, ..World::default() };
+            let [(_, control_plane), (_, minimum), (_, maximum)] = constraints(&world);
+            assert!(control_plane >= 1 && minimum >= 1 && maximum > minimum, "{machines}");
+            assert!(control_plane + minimum <= machines, "{machines}: {control_plane} and {minimum}");
+        }
+    }
+}

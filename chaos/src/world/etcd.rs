@@ -1,0 +1,52 @@
+//! A real etcd of three members.
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Member, Plan, WorldError, answers, io_error, served};
+use crate::network::{Link, Network, Node};
+
+/// Starts all members, and waits until each is healthy. Gives them with the links that they reach each other by.
+pub(super) async fn start(
+    plan: &Plan<'_>,
+    network: &Network,
+    chance: &mut ChaCha8Rng,
+) -> Result<(BTreeMap<u32, Member>, Vec<Link>), WorldError> {
+    let mut peers = Vec::new();
+    let mut places = BTreeMap::new();
+    for number in 1..=plan.wanted().store.members() {
+        let (client, peer) = (served()?, served()?);
+        let link = Link::open(network, Node::Store(number), peer, ChaCha8Rng::from_rng(chance)).await;
+        let link = link.map_err(io_error("a link to a member of the store"))?;
+        places.insert(number, (client, peer, link.address()));
+        peers.push(link);
+    }
+    let cluster: Vec<String> =
+        places.iter().map(|(number, (_, _, link))| format!("store-{number}=http://{link}")).collect();
+    let mut members = BTreeMap::new();
+    for (number, (client, peer, link)) in &places {
+        let name = format!("store-{number}");
+        let data = plan.data.join(&name).display().to_string();
+        let args = [
+            format!("--name={name}"),
+            format!("--data-dir={data}"),
+            format!("--listen-client-urls=http://{client}"),
+            format!("--advertise-client-urls=http://{client}"),
+            format!("--listen-peer-urls=http://{peer}"),
+            format!("--initial-advertise-peer-urls=http://{link}"),
+            format!("--initial-cluster={}", cluster.join(",")),
+            "--logger=zap".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        let process = plan.start(&name, &plan.programs.etcd, args.to_vec())?;
+        network.runs(&Node::Store(*number), process.id());
+        members.insert(*number, Member { process, client: *client });
+    }
+    for member in members.values_mut() {
+        // Healthy once there is a leader among them.
+        answers(&mut member.process, member.client, "/health").await?;
+    }
+    Ok((members, peers))
+}
