@@ -86,6 +86,8 @@ def api():
         lines("Requests", {"{{endpoint}} {{code}}": rate("madako_http_requests_total", by="endpoint, code", labels=API, select=of_instance)},
               "Requests to the API by status. Good: no 5xx. 409 and 412 are two clients that met.", unit="reqps", stacked=True,
               runbooks=("MadakoHttpErrors",)),
+        times("How long an answer takes", "madako_http_request_seconds",
+              "Until it begins. Good: milliseconds.", by="endpoint", labels=API, select=of_instance, runbooks=("MadakoReadsSlow",)),
         times("How long a read waits", "madako_objects_fresh_seconds",
               "Until the instance has seen what was stored when the read began. Good: milliseconds.", select=of_instance,
               runbooks=("MadakoReadsSlow",)),

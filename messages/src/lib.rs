@@ -4,6 +4,7 @@
 //! depend on this one; it depends on none of them.
 
 pub mod actors;
+pub mod canary;
 pub mod cluster;
 pub mod constraints;
 pub mod duration;

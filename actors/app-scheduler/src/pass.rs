@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::placement::binding::{bind, trigger};
 use madako_messages::placement::decision::{Decision, Outcome};
 use madako_messages::placement::infrastructure::{Cloud, GlobalCloud};
@@ -165,7 +166,10 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
         }
     }
 
-    let applications: Vec<Seen<'_, Application>> = snapshot.of::<Application>().collect();
+    let mut applications: Vec<Seen<'_, Application>> = snapshot.of::<Application>().collect();
+    if is_planted(Canary::LastApplicationForgotten) {
+        applications.pop();
+    }
     let court = Court { snapshot, config, memory: &memory, now, seed };
     let mut verdicts: Vec<Verdict<'_>> = applications
         .iter()

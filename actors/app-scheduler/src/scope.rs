@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::placement::constraint::has_custom_resource;
 use madako_messages::placement::decision::Counts;
 use madako_messages::placement::fit::Wants;
@@ -139,7 +140,7 @@ impl<'a> Scope<'a> {
             *left = now;
             dropped
         };
-        for constraint in wants.labels {
+        for constraint in wants.labels.iter().filter(|_| !is_planted(Canary::LabelsIgnored)) {
             all.intersect(&self.label(constraint));
         }
         counts.labels = drop(&all, &mut left);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::placement::entries::Entries;
 use madako_messages::placement::fit::{AnyCloud, Compared, Offer};
 use madako_messages::placement::infrastructure::CloudState;
@@ -146,7 +147,8 @@ impl<'a> Target<'a> {
         }
         let takes = match state {
             _ if stored.object.metadata().deleted.is_some() => Takes::Deleted,
-            State::Other => Takes::NotOnline,
+            State::Other if !is_planted(Canary::OfflineClusterTaken) => Takes::NotOnline,
+            State::Other => Takes::Yes,
             State::FailingMetrics => Takes::FailingMetrics,
             State::Online if known.iter().any(|known| matches!(known, Known::Failing(_))) => {
                 Takes::FailingMetrics

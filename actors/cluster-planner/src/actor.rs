@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::{CommitError, Evidence, Mutation, PlannerMessage};
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::event::{Blocked, Event, EventSink};
 use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
@@ -319,7 +320,7 @@ impl PlannerState {
         };
         let mutation = Mutation::Cluster {
             plan,
-            template_revision: template.revision,
+            template_revision: template.revision - i64::from(is_planted(Canary::TemplateNotedEarly)),
             basis: inputs.state.plan_basis(),
             evidence: Evidence {
                 before: inputs.state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value)),

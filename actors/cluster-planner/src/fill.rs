@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::cluster::{TAINT_MASTER, TAINT_STATE};
 use madako_messages::plan::{
     Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Unpromotable, Why,
@@ -29,7 +30,8 @@ impl Planner<'_> {
     }
 
     fn fill_control_plane(&mut self, rule: Action) -> Result<(), Obstacle> {
-        let count = u64::from(self.input.constraints.control_plane_count);
+        let planted = u64::from(is_planted(Canary::ControlPlaneOneShort));
+        let count = u64::from(self.input.constraints.control_plane_count).saturating_sub(planted);
         let minimum = u64::from(self.input.constraints.minimum_workers);
         if self.draft.count(Part::ControlPlane) >= count {
             return Ok(());
@@ -90,7 +92,8 @@ impl Planner<'_> {
     /// Whether `maximum-workers` allows another worker.
     pub(crate) fn has_room_for_worker(&self) -> bool {
         let maximum = u64::from(self.input.constraints.maximum_workers);
-        maximum == 0 || self.draft.count(Part::Worker) < maximum
+        let planted = u64::from(is_planted(Canary::OneWorkerTooMany));
+        maximum == 0 || self.draft.count(Part::Worker) < maximum + planted
     }
 
     /// The worker template that the next worker is made from.

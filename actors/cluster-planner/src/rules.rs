@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::machine::MachineState;
 use madako_messages::plan::{Action, Deselection, Leaving, Part, PlanErrorKind, Source, Why};
 
@@ -37,7 +38,7 @@ impl Planner<'_> {
     pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, Obstacle> {
         let rule = Action::RemoveNonExistentNodes;
         let missing = self.draft.missing().to_vec();
-        if missing.is_empty() {
+        if missing.is_empty() || is_planted(Canary::VanishedNodesKept) {
             let nodes = self.draft.count(Part::ControlPlane) + self.draft.count(Part::Worker);
             self.not_fired(rule, Why::AllExist { nodes });
             return Ok(Tried::StepsAside);
@@ -48,7 +49,7 @@ impl Planner<'_> {
         }
         let lost = missing.iter().filter(|node| node.control_plane).count() as u64;
         let total = lost + self.draft.count(Part::ControlPlane);
-        if lost > 0 && lost * 2 >= total {
+        if lost > 0 && lost * 2 >= total && !is_planted(Canary::AllBadNodesAtOnce) {
             let why = Why::TooManyNonExistent { lost, total };
             return Err(self.obstacle(rule, PlanErrorKind::TooManyNonExistent, why));
         }

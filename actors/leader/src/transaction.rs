@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use madako_messages::actors::{CommitError, Evidence, Mutation};
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::cluster::Cluster;
 use madako_messages::go::stored_json;
 use madako_messages::invariants::{ClusterChange, Violation, check_cluster_change};
@@ -145,6 +146,7 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
             }
         }
     });
+    let unfinished = unfinished.filter(|_| !is_planted(Canary::RecordLeftOpen));
     let Some((key, mut record, mod_revision)) = unfinished else { return Ok(unreadable) };
     let id = record.id;
     record.cancel(now, OUTCOME_UNKNOWN);

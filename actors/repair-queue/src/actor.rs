@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::actors::{CommitError, Committed, Mutation, RepairMessage};
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::event::{Event, EventSink};
 use madako_messages::feed::{Task, forward, later};
 use madako_messages::gate::commit;
@@ -528,8 +529,12 @@ impl RepairState {
                         }
                     }
                     CommitError::Unanswered { .. } | CommitError::Store(_) => {
-                        if let Then::Run(announced) = writing.then {
-                            self.unsure = Some(announced);
+                        match writing.then {
+                            Then::Run(announced) if is_planted(Canary::UnannouncedCommand) => {
+                                self.run(announced);
+                            }
+                            Then::Run(announced) => self.unsure = Some(announced),
+                            _ => {}
                         }
                         self.refused = Some(writing.decided_on);
                         self.retry_later();

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::constraints::Constraints;
 use madako_messages::machine::{Machine, MachineState};
 use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
@@ -173,7 +174,8 @@ pub fn limit(input: &Input<'_>) -> Decision {
     let passed = judged.iter().filter(|said| said.first.is_none()).count();
     let maximum = input.constraints.maximum_repair_queue_entries;
     let entries = input.entries.len();
-    let too_many = i64::try_from(entries + passed).is_ok_and(|sum| sum > maximum);
+    let too_many = i64::try_from(entries + passed)
+        .is_ok_and(|sum| sum > maximum + i64::from(is_planted(Canary::OneEntryTooMany)));
 
     let mut decision = Decision::default();
     for (report, said) in judged.into_iter().enumerate() {
@@ -262,7 +264,8 @@ impl<'a> Asked<'a> {
     /// What refuses a report by itself, in the order of limiters.
     fn about(&self, place: usize, key: u32) -> [Option<Reason>; 4] {
         let machine = &self.input.reports[place];
-        let entry = self.entries.binary_search_by_key(&key, |(key, _)| *key).ok().map(|place| {
+        let entry = self.entries.binary_search_by_key(&key, |(key, _)| *key).ok();
+        let entry = entry.filter(|_| !is_planted(Canary::KnownMachineAdded)).map(|place| {
             let (_, entry) = self.entries[place];
             Reason::HasEntry { index: entry.index, status: entry.status.clone(), deleted: entry.deleted }
         });

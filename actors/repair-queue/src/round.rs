@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::cluster::{Cluster, Node};
 use madako_messages::keys;
 use madako_messages::repair::config::{RepairConfig, RepairOperation};
@@ -533,7 +534,7 @@ impl<'a> Taken<'a> {
         if let Some(index) = self.machines.get(address).or(begun) {
             return Some(Obstacle::SameMachine { index: *index });
         }
-        if !case.place.is_some_and(|place| place.control_plane) {
+        if !case.place.is_some_and(|place| place.control_plane) || is_planted(Canary::ApiServersTogether) {
             return None;
         }
         if let Some(other) = self.api_server.filter(|other| *other != address) {

@@ -13,6 +13,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{self, Instant};
 
 use crate::environment;
+use crate::orphans;
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, Report, THIS_PROGRAM, WATCH, monotonic,
 };
@@ -81,12 +82,13 @@ impl CommandsOnHost {
         for (variable, _) in std::env::vars_os().filter(|(name, _)| environment::is_ours(name)) {
             watcher.env_remove(variable);
         }
-        let mut watcher =
-            watcher.spawn().map_err(|error| not_started(format!("its watcher does not start: {error}")))?;
+        let mut watched = orphans::start(&mut watcher)
+            .map_err(|error| not_started(format!("its watcher does not start: {error}")))?;
         // Dropped with this future, whatever becomes of it: the closed pipe is what makes the watcher kill.
-        let (Some(orders), Some(reports), Some(complaints)) =
-            (watcher.stdin.take(), watcher.stdout.take(), watcher.stderr.take())
-        else {
+        let pipes = &mut watched.watcher;
+        let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
+        let guard = watched.guard();
+        let (Some(orders), Some(reports), Some(complaints)) = pipes else {
             return Err(not_started("its watcher has no pipes".to_owned()));
         };
         let patience = command.deadline.saturating_add(KILL_PATIENCE + REPORT_PATIENCE);
@@ -98,12 +100,8 @@ impl CommandsOnHost {
             }
         };
         let Ok(heard) = time::timeout(patience, talk).await else {
-            // The command dies with its watcher, what it started may not.
-            if let Err(error) = watcher.start_kill() {
-                tracing::warn!(%error, "a watcher that does not answer cannot be killed");
-            }
             let why = format!("its watcher did not answer within {patience:?}");
-            return Err(HostError::Lost { program: name, why });
+            return Err(lost(name, why, guard.kill().await));
         };
         match heard {
             Heard { last: Some(Report::Ended(ended)), .. } => {
@@ -122,7 +120,7 @@ impl CommandsOnHost {
             Heard { last: Some(Report::Lost { why }), .. } => Err(HostError::Lost { program: name, why }),
             Heard { last: Some(Report::Begins), fault } => {
                 let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
-                Err(HostError::Lost { program: name, why })
+                Err(lost(name, why, guard.ended().await))
             }
             Heard { last: None, fault } => {
                 Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
@@ -182,6 +180,15 @@ async fn hear(reports: ChildStdout) -> Heard {
         };
         return Heard { last, fault };
     }
+}
+
+/// A command that lost its watcher, and what became of what it left.
+fn lost(program: String, why: String, swept: Result<(), String>) -> HostError {
+    let why = match swept {
+        Ok(()) => why,
+        Err(left) => format!("{why}; {left}"),
+    };
+    HostError::Lost { program, why }
 }
 
 /// Why a watcher ended, as far as it said so.

@@ -1,6 +1,5 @@
 //! The watcher's side: what the hidden words of the program do.
 
-mod descendants;
 mod start;
 mod streams;
 
@@ -18,8 +17,8 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{self, Instant};
 
-use self::descendants::Hunt;
 use self::streams::Streams;
+use crate::descendants::{self, Hunt};
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
@@ -174,7 +173,7 @@ impl Watch {
         let mut lost = false;
         while started.reap() {
             if let Some((hunt, _, _)) = &mut started.hunt {
-                hunt.kill();
+                hunt.kill(|_, _| true);
                 if !lost && hunt.since().elapsed() > KILL_PATIENCE {
                     lost = true;
                     tell(&Report::Lost { why: hunt.what_is_left() });

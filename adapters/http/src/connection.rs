@@ -22,7 +22,7 @@ use tower::ServiceExt;
 
 use crate::placement::{ClientCertificate, Closing, patience, too_late};
 use crate::routes::problem;
-use crate::server::{Limits, REQUESTS};
+use crate::server::{Limits, REQUESTS, SECONDS};
 
 /// Longest path that is logged, in bytes.
 const LOGGED_PATH_MAX_BYTES: usize = 200;
@@ -99,12 +99,13 @@ async fn answer_one(
         Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
     let status = response.status().as_u16();
+    let took = began.elapsed();
     metrics::counter!(REQUESTS, "endpoint" => endpoint(&path), "code" => status.to_string()).increment(1);
+    metrics::histogram!(SECONDS, "endpoint" => endpoint(&path)).record(took);
     let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
     let shown = shown.escape_debug();
     // Texts of visible characters only; a request without an id has no such field.
     let request_id = id.as_ref().and_then(|id| id.to_str().ok());
-    let took = began.elapsed();
     match status {
         500.. => tracing::warn!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
         _ => tracing::debug!(peer, %method, path = %shown, status, ?took, request_id, "answered"),

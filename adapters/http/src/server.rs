@@ -16,11 +16,18 @@ use crate::connection::{Client, answer};
 use crate::placement::ClientCertificate;
 
 pub(crate) const REQUESTS: &str = "madako_http_requests_total";
+/// Until the answer begins: a watch has no end that says anything.
+pub(crate) const SECONDS: &str = "madako_http_request_seconds";
 const CONNECTIONS: &str = "madako_http_connections";
 
 /// Describes this crate's metrics to the recorder.
 pub fn describe_metrics() {
     metrics::describe_counter!(REQUESTS, "HTTP requests answered.");
+    metrics::describe_histogram!(
+        SECONDS,
+        metrics::Unit::Seconds,
+        "Time from a request's head to the beginning of its answer."
+    );
     metrics::describe_gauge!(CONNECTIONS, "Open HTTP connections.");
     crate::placement::describe_metrics();
 }

@@ -33,7 +33,10 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             seed: host::seed().map_err(Failure::Failed)?,
         },
         http: options.http.to_string(),
-        metrics: recorder::install().map_err(Failure::Failed)?,
+        metrics: match options.telemetry {
+            true => recorder::install().map_err(Failure::Failed)?,
+            false => Arc::new(String::new),
+        },
         version: VERSION,
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),

@@ -47,6 +47,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     debug_sabakan: Option<bool>,
+    /// Collects no metrics: /metrics answers nothing. For measures of what telemetry costs
+    #[arg(long, hide = true)]
+    without_telemetry: bool,
 }
 
 /// How the service runs.
@@ -60,6 +63,8 @@ pub(crate) struct ServeOptions {
     pub(crate) interval: Duration,
     /// Time to live of the session lease, whole seconds.
     pub(crate) session_ttl: Duration,
+    /// Whether metrics are collected.
+    pub(crate) telemetry: bool,
     /// What to warn of once the log is there.
     pub(crate) warnings: Vec<String>,
 }
@@ -92,6 +97,7 @@ impl ServeArgs {
             interval: self.interval,
             // As cke does; it is at least one.
             session_ttl: Duration::from_secs(self.session_ttl.as_secs()),
+            telemetry: !self.without_telemetry,
             warnings,
         })
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::actors::CommitError;
+use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::record::Record;
 use crate::repair::RepairQueueEntry;
@@ -123,7 +124,9 @@ impl RepairChange {
                 RepairWrite::Added(entry) => {
                     writes.push(put(keys::repair(entry.index), entry)?);
                     writes.retain(|write| !is_put(write, keys::REPAIRS_WRITE_INDEX));
-                    writes.push(counter(keys::REPAIRS_WRITE_INDEX, entry.index + 1));
+                    if !is_planted(Canary::WriteIndexForgotten) {
+                        writes.push(counter(keys::REPAIRS_WRITE_INDEX, entry.index + 1));
+                    }
                 }
                 RepairWrite::Removed { index } => writes.push(Write::Delete { key: keys::repair(*index) }),
                 RepairWrite::Record(record) => {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_messages::canary::{Canary, is_planted};
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
 use tokio::time::{Instant, sleep_until};
 
@@ -203,7 +204,9 @@ impl State {
                     slot.restarts += 1;
                     slot.restarts_total.increment(1);
                 }
-                self.start(order);
+                if !is_planted(Canary::ForgottenRestart) {
+                    self.start(order);
+                }
             }
             What::Stopped(outcome) => self.remove(order, outcome),
             What::Gone => self.end(order),

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::placement::decision::{Decision, Gain, MAX_METRICS_NAMED, Move, Outcome, Ranked, Stay};
 use madako_messages::placement::fit::Wants;
 use madako_messages::placement::kind::{Kind, ObjectKey};
@@ -208,7 +209,8 @@ impl<'a> Case<'_, '_, 'a> {
             return self.stay_waiting(current, waits);
         }
         let own = self.own_rank(at);
-        let other = self.class.best(&[at]).filter(|(rank, _)| rank.beats(&own));
+        let other =
+            self.class.best(&[at]).filter(|(rank, _)| rank.beats(&own) || is_planted(Canary::RestlessMoves));
         let best = other.as_ref().map_or(own, |(rank, _)| *rank);
         match (self.cloud(clouds, Some(best)), other) {
             (Cloud::Waits(metrics), _) => self.waiting_stay(current, metrics),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use madako_messages::canary::{Canary, is_planted};
 use redb::StorageBackend;
 
 /// Bytes of a block that a rehearsal keeps; redb writes pages of this size.
@@ -176,6 +177,9 @@ impl StorageBackend for Handle {
 
     fn sync_data(&self) -> io::Result<()> {
         if !self.0.is_rehearsing() {
+            if is_planted(Canary::AnswerBeforeSync) {
+                return Ok(());
+            }
             return self
                 .0
                 .storage

@@ -1,5 +1,6 @@
 //! That everything a command started ends: at the deadline, and with the service.
 
+use std::fs;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -140,5 +141,47 @@ async fn a_watcher_that_is_killed_takes_its_command_along() {
     let trial = Trial::new();
     let error = trial.run("kill -9 $PPID; exec sleep 1000", LONG).await.unwrap_err();
     assert!(matches!(error, HostError::Lost { .. }), "{error:?}");
+    trial.nothing_is_left().await;
+}
+
+/// What forked away into a session of its own, before the watcher is killed: by the command, and by a chain below it.
+const ORPHANS: &str = "setsid sh -c 'echo $$ >$TRIAL/away; sleep 1000 & sleep 1001' & (sleep 1002 &); \
+    until test -s $TRIAL/away; do sleep 0.01; done; echo $PPID >$TRIAL/watcher; touch $TRIAL/began; ";
+
+#[tokio::test]
+async fn a_watcher_that_is_killed_takes_along_what_its_command_started() {
+    let (trial, other) = (Trial::new(), Trial::new());
+    let killed = async {
+        let error = trial.run(&format!("{ORPHANS} kill -9 $PPID; sleep 1000"), LONG).await.unwrap_err();
+        assert!(matches!(error, HostError::Lost { .. }), "{error:?}");
+        // By the time that it is told, so that nothing begins beside it.
+        assert_eq!(trial.processes(), 0);
+        fs::write(other.path("go"), "").unwrap();
+    };
+    // One that runs meanwhile is no orphan, nor is what it has started.
+    let script = "setsid sh -c 'until test -e $TRIAL/go; do sleep 0.01; done; echo done' & wait";
+    let (outcome, ()) = tokio::join!(other.run(script, LONG), killed);
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.end, outcome.stdout.as_str()), (HostEnd::Exited { code: 0 }, "done\n"));
+}
+
+#[tokio::test]
+async fn what_a_killed_watcher_leaves_is_killed_when_nobody_waits_for_it() {
+    let trial = Trial::new();
+    let host = CommandsOnHost::watched_by(TRIAL, LONG);
+    let permit = permit();
+    let script = format!("{ORPHANS} sleep 1000");
+    let run = host.run(&permit, HostCommand { words: trial.words(&script), deadline: LONG });
+    tokio::select! {
+        biased;
+        outcome = run => panic!("{outcome:?}"),
+        () = trial.file_is_there("began") => {
+            // Stopped first, so that it cannot kill anybody when the future is dropped.
+            let watcher: i32 = fs::read_to_string(trial.path("watcher")).unwrap().trim().parse().unwrap();
+            for signal in [Signal::STOP, Signal::KILL] {
+                kill_process(rustix::process::Pid::from_raw(watcher).unwrap(), signal).unwrap();
+            }
+        }
+    }
     trial.nothing_is_left().await;
 }

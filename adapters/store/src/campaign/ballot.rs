@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::keys;
 use madako_messages::store::{Entry, KeyChange, WatchEvent};
 
@@ -93,7 +94,12 @@ impl Ballot {
             };
         }
         self.shown = true;
-        let first = self.candidates.iter().min_by_key(|(_, (created, _))| *created);
+        let line = self.candidates.iter();
+        let first = if is_planted(Canary::LastInLineLeads) {
+            line.max_by_key(|(_, (created, _))| *created)
+        } else {
+            line.min_by_key(|(_, (created, _))| *created)
+        };
         match first {
             Some((key, (_, value))) if *key != own.key => {
                 Standing::Behind { leader: String::from_utf8_lossy(value).into_owned() }

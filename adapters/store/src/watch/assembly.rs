@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use madako_messages::canary::{Canary, is_planted};
 use madako_messages::store::KeyChange;
 
 use super::interest::Interest;
@@ -91,6 +92,9 @@ impl Assembly {
         let revision = self.open[..whole].last()?.revision;
         let dated = |Arrived { revision, change }| Some(Dated { revision, change: change? });
         let mut changes: Vec<_> = self.open.drain(..whole).filter_map(dated).collect();
+        if is_planted(Canary::LostWatchEvent) {
+            changes.retain(|dated| dated.revision % 16 != 0);
+        }
         told.add(revision, &changes, interest);
         changes.retain(|dated| interest.includes(&dated.change.key));
         Some(Whole { revision, changes })

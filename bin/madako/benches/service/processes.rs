@@ -85,6 +85,11 @@ pub(crate) struct Memory {
 impl Madako {
     /// Starts one. What it logs is appended to the file `log`.
     pub(crate) fn start(config: &Path, log: &Path, interval: &str, ttl: &str) -> anyhow::Result<Self> {
+        Self::serve(config, log, &["--http", "127.0.0.1:0", "--interval", interval, "--session-ttl", ttl])
+    }
+
+    /// Starts one with these flags of `serve`.
+    pub(crate) fn serve(config: &Path, log: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -93,7 +98,8 @@ impl Madako {
         let process = Command::new(env!("CARGO_BIN_EXE_madako"))
             .arg("--config")
             .arg(config)
-            .args(["serve", "--http", "127.0.0.1:0", "--interval", interval, "--session-ttl", ttl])
+            .arg("serve")
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

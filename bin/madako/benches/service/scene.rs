@@ -57,6 +57,16 @@ impl Scene {
         Ok((scene, instance))
     }
 
+    /// A store that somebody else has started, without instances.
+    pub(crate) async fn beside(endpoint: &str, machines: u32) -> anyhow::Result<Self> {
+        let place = Place::new()?;
+        let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
+        let registry = Registry::serve(machines).await?;
+        let witness = Witness::new(endpoint).await?;
+        let endpoint = endpoint.to_owned();
+        Ok(Self { place, registry, endpoint, config, ttl: "60s", witness, workers: 0, _etcd: None })
+    }
+
     /// Another instance, as the scene's configuration has it.
     pub(crate) fn instance(&self) -> anyhow::Result<Madako> {
         Madako::start(&self.config, &self.place.path("log"), INTERVAL, self.ttl)

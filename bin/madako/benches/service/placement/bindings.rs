@@ -46,12 +46,17 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
 /// Applications are created one after the other by five clients, right after the metrics and the clusters.
 async fn created() -> anyhow::Result<Duration> {
     let stage = Stage::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
-    let bound = Bound::follow(&stage).await?;
+    bind(&stage, CREATED).await
+}
+
+/// Creates clusters, and then applications with five clients: how long it takes from the last create until all are bound.
+pub(super) async fn bind(stage: &Stage, many: usize) -> anyhow::Result<Duration> {
+    let bound = Bound::follow(stage).await?;
     stage.furnish(CLUSTERS).await?;
     stage.set_online(CLUSTERS).await?;
     let path = applications();
     let client = async |mut connection: Connection, share: usize| {
-        for number in (share..CREATED).step_by(5) {
+        for number in (share..many).step_by(5) {
             let body = application(&format!("application-{number}")).to_string();
             connection.expect(&request("POST", &path, &body)).await?;
         }
@@ -64,7 +69,7 @@ async fn created() -> anyhow::Result<Duration> {
     let all = connections.into_iter().enumerate().map(|(share, connection)| client(connection, share));
     futures::future::try_join_all(all).await?;
     let last = Instant::now();
-    let (end, _) = stage.explain(bound.until(CREATED).await)?;
+    let (end, _) = stage.explain(bound.until(many).await)?;
     Ok(end.saturating_duration_since(last))
 }
 

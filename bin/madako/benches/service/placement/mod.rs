@@ -4,6 +4,7 @@
 //! generator that takes much of the machine would measure itself. What etcd does alone is measured in the same run, by
 //! clients in the same kind of thread.
 
+pub(crate) mod at_rest;
 mod bindings;
 mod creates;
 mod http;

@@ -53,6 +53,12 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts all, and waits until the API answers.
     pub(super) async fn start(settings: Settings) -> anyhow::Result<Self> {
+        let flags = ["--http", "127.0.0.1:0", "--interval", "5s", "--session-ttl", "60s"];
+        Self::serving(settings, &flags).await
+    }
+
+    /// The same with these flags of `serve`.
+    pub(super) async fn serving(settings: Settings, flags: &[&str]) -> anyhow::Result<Self> {
         let place = Place::new()?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let (etcd, endpoint, store) = match settings.on {
@@ -76,7 +82,7 @@ impl Stage {
             address.port(),
         );
         let config = place.config("config.yml", &config)?;
-        let madako = Madako::start(&config, &place.path("log"), "5s", "60s")?;
+        let madako = Madako::serve(&config, &place.path("log"), flags)?;
         let stage = Self { address, endpoint, madako, etcd, place };
         let ready = stage.ready(settings.rbac).await;
         stage.explain(ready)?;

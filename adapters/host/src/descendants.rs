@@ -1,4 +1,4 @@
-//! Finding and killing every descendant of this process, by `/proc`.
+//! Finding and killing descendants of this process, by `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,14 +21,16 @@ const PATIENT: Duration = Duration::from_millis(200);
 const MAX_NAMED: usize = 5;
 
 /// A process, as `/proc` shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Process {
     parent: i32,
+    /// The session that it is in.
+    pub(crate) session: i32,
     name: String,
 }
 
 /// A hunt for descendants that goes on until there is none.
-pub(super) struct Hunt {
+pub(crate) struct Hunt {
     since: Instant,
     /// Who was seen at the last look, and why it could not be killed.
     seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
@@ -36,24 +38,25 @@ pub(super) struct Hunt {
 }
 
 impl Hunt {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER }
     }
 
     /// When it began.
-    pub(super) fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
     /// How long to wait for the next look, unless a child ends before.
-    pub(super) fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// Kills every descendant that there is now. Those that are being born meanwhile are found by the next look.
-    pub(super) fn kill(&mut self) {
+    /// Kills every child of this process that is meant and every descendant of one, as far as they are there now. Those
+    /// that are being born meanwhile are found by the next look.
+    pub(crate) fn kill(&mut self, is_meant: impl Fn(i32, &Process) -> bool) {
         let processes = processes();
-        let descendants = descendants(own_id(), &processes);
+        let descendants = descendants(own_id(), &processes, is_meant);
         let mut seen = BTreeMap::new();
         for id in &descendants {
             let refused = kill(*id, &descendants).err();
@@ -65,8 +68,13 @@ impl Hunt {
         self.seen = seen;
     }
 
+    /// The ids of those who were there at the last look.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = i32> {
+        self.seen.keys().copied()
+    }
+
     /// Who was there at the last look.
-    pub(super) fn what_is_left(&self) -> String {
+    pub(crate) fn what_is_left(&self) -> String {
         let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
             None => format!("{name} ({id})"),
             Some(refused) => format!("{name} ({id}: {refused})"),
@@ -77,14 +85,14 @@ impl Hunt {
 }
 
 /// Whether `/proc` shows processes at all.
-pub(super) fn check() -> io::Result<()> {
+pub(crate) fn check() -> io::Result<()> {
     match process(own_id()) {
         Some(_) => Ok(()),
         None => Err(io::Error::other("/proc does not show this process")),
     }
 }
 
-fn own_id() -> i32 {
+pub(crate) fn own_id() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
@@ -108,11 +116,17 @@ fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
     }
 }
 
-/// Everybody below `root`.
-fn descendants(root: i32, processes: &BTreeMap<i32, Process>) -> BTreeSet<i32> {
+/// The children of `root` that are meant, and everybody below them.
+fn descendants(
+    root: i32,
+    processes: &BTreeMap<i32, Process>,
+    is_meant: impl Fn(i32, &Process) -> bool,
+) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for (id, process) in processes {
-        children.entry(process.parent).or_default().push(*id);
+        if process.parent != root || is_meant(*id, process) {
+            children.entry(process.parent).or_default().push(*id);
+        }
     }
     let mut found = BTreeSet::new();
     let mut waiting = vec![root];
@@ -135,18 +149,19 @@ fn processes() -> BTreeMap<i32, Process> {
 }
 
 /// A process, or none if it has ended.
-fn process(id: i32) -> Option<Process> {
+pub(crate) fn process(id: i32) -> Option<Process> {
     let mut stat = Vec::new();
     File::open(format!("/proc/{id}/stat")).ok()?.take(MAX_STAT).read_to_end(&mut stat).ok()?;
     parse(&String::from_utf8_lossy(&stat))
 }
 
-/// Reads `ID (NAME) STATE PARENT ...`. The name may contain anything, closing parentheses too.
+/// Reads `ID (NAME) STATE PARENT GROUP SESSION ...`. The name may contain anything, closing parentheses too.
 fn parse(stat: &str) -> Option<Process> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
-    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(Process { parent, name: name.to_owned() })
+    let mut numbers = after.split_ascii_whitespace().skip(1).map(str::parse);
+    let (parent, session) = (numbers.next()?.ok()?, numbers.nth(1)?.ok()?);
+    Some(Process { parent, session, name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -156,13 +171,15 @@ mod tests {
     #[test]
     fn a_line_of_proc_is_read_whatever_the_name() {
         for (line, expected) in [
-            ("12 (sh) S 7 12 12 0 -1", Some((7, "sh"))),
-            ("12 (a) S 1 (b) R 7 12 12", Some((7, "a) S 1 (b"))),
-            ("12 (tmux: server) S 1 9", Some((1, "tmux: server"))),
+            ("12 (sh) S 7 11 10 0 -1", Some((7, 10, "sh"))),
+            ("12 (a) S 1 (b) R 7 12 12", Some((7, 12, "a) S 1 (b"))),
+            ("12 (tmux: server) S 1 9 8", Some((1, 8, "tmux: server"))),
+            ("12 (sh) S 7 11", None),
             ("12 (sh) S", None),
             ("", None),
         ] {
-            let expected = expected.map(|(parent, name)| Process { parent, name: name.to_owned() });
+            let expected =
+                expected.map(|(parent, session, name)| Process { parent, session, name: name.to_owned() });
             assert_eq!(parse(line), expected, "{line}");
         }
     }
@@ -172,14 +189,18 @@ mod tests {
         let processes = |parents: &[(i32, i32)]| {
             parents
                 .iter()
-                .map(|(id, parent)| (*id, Process { parent: *parent, name: String::new() }))
+                .map(|(id, parent)| (*id, Process { parent: *parent, ..Process::default() }))
                 .collect::<BTreeMap<_, _>>()
         };
         let tree = processes(&[(1, 0), (5, 1), (6, 5), (7, 6), (8, 5), (9, 1), (10, 9)]);
-        assert_eq!(descendants(5, &tree), BTreeSet::from([6, 7, 8]));
-        assert_eq!(descendants(7, &tree), BTreeSet::new());
+        let all = |_, _: &Process| true;
+        assert_eq!(descendants(5, &tree, all), BTreeSet::from([6, 7, 8]));
+        assert_eq!(descendants(7, &tree, all), BTreeSet::new());
+        // Who is not meant is spared with everybody below.
+        assert_eq!(descendants(5, &tree, |id, _| id != 6), BTreeSet::from([8]));
+        assert_eq!(descendants(1, &tree, |id, _| id != 5), BTreeSet::from([9, 10]));
         // A look that took so long that numbers were given anew.
-        assert_eq!(descendants(5, &processes(&[(5, 6), (6, 5)])), BTreeSet::from([6]));
+        assert_eq!(descendants(5, &processes(&[(5, 6), (6, 5)]), all), BTreeSet::from([6]));
     }
 
     #[test]

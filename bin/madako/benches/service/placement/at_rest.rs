@@ -1,0 +1,98 @@
+//! What telemetry costs: the service at rest, with and without it, side by side.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::bindings::bind;
+use super::http::{Connection, request};
+use super::stage::{On, Settings, Stage};
+use crate::processes::{core_time, free_port};
+use crate::scene::Scene;
+use crate::table::{Table, shown};
+
+/// How long it is watched.
+const WATCHED: Duration = Duration::from_secs(300);
+/// Two passes of placement and two polls: what the beginning left to do is done.
+const SETTLING: Duration = Duration::from_secs(150);
+/// How often Prometheus asks.
+const SCRAPES: Duration = Duration::from_secs(15);
+const MACHINES: u32 = 1_000;
+const WORKERS: usize = 900;
+const APPLICATIONS: usize = 10_000;
+/// Of a core.
+const AIM: f64 = 0.03;
+
+/// A service with its registry.
+struct Rest {
+    stage: Stage,
+    _scene: Scene,
+    /// Of its metrics.
+    http: SocketAddr,
+}
+
+impl Rest {
+    async fn start(more: &[&str]) -> anyhow::Result<Self> {
+        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let address = http.to_string();
+        let flags = ["--http", &address, "--interval", "1m", "--session-ttl", "60s"];
+        let settings = Settings { on: On::Embedded, rbac: false, controllers: true };
+        let stage = Stage::serving(settings, &[&flags, more].concat()).await?;
+        let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
+        let installed = scene.store_wishes(WORKERS).await;
+        stage.explain(installed)?;
+        bind(&stage, APPLICATIONS).await?;
+        Ok(Self { stage, _scene: scene, http })
+    }
+
+    fn core_time(&self) -> anyhow::Result<Duration> {
+        core_time(self.stage.madako.pid)
+    }
+
+    /// Asks for the metrics as Prometheus does, until it fails. The size of the last answer, in bytes, is left in `size`.
+    async fn scrape(&self, size: &mut usize) -> anyhow::Result<()> {
+        let mut ticks = interval(SCRAPES);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let question = request("GET", "/metrics", "");
+        loop {
+            ticks.tick().await;
+            let mut connection = Connection::open(self.http).await?;
+            *size = connection.expect(&question).await?.len();
+        }
+    }
+}
+
+/// Fills in its row.
+pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let with = Rest::start(&[]).await?;
+    let without = Rest::start(&["--without-telemetry", "--loglevel", "critical"]).await?;
+    sleep(SETTLING).await;
+    let before = (with.core_time()?, without.core_time()?);
+    let began = Instant::now();
+    let mut size = 0;
+    tokio::select! {
+        biased;
+        failed = with.scrape(&mut size) => failed?,
+        () = sleep(WATCHED) => {}
+    }
+    let took = began.elapsed();
+    let (with, without) = (with.core_time()? - before.0, without.core_time()? - before.1);
+    let share = (with.as_secs_f64() - without.as_secs_f64()) / took.as_secs_f64();
+    table.row(
+        format!(
+            "telemetry at rest, of a core: {MACHINES} machines, {APPLICATIONS} applications, \
+             embedded store, scraped every {SCRAPES:?} for {took:.0?}"
+        ),
+        format!("{:.0} %", 100.0 * AIM),
+        format!(
+            "{:.2} %: {} with it, {} without; {} KiB a scrape",
+            100.0 * share,
+            shown(with),
+            shown(without),
+            size / 1024
+        ),
+        Some(share < AIM),
+    );
+    Ok(())
+}

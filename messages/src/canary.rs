@@ -1,0 +1,137 @@
+//! Planted bugs, to see that they are found (as canaries in a mine): one at a time, chosen when a simulation begins.
+//!
+//! Guarantees: without the feature `canary` of this crate nothing is planted, nothing can be, and [`is_planted`] is a constant
+//! that no binary keeps. No program that operates anything is built with it.
+//!
+//! Does not: change a checker or a simulator. Each canary is asked for once, in the code that has the bug while it is planted.
+
+macro_rules! canaries {
+    ($($canary:ident = $name:literal, $part:ident, $what:literal;)+) => {
+        /// A bug that can be planted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Canary {
+            $(#[doc = $what] $canary,)+
+        }
+
+        /// What a canary is called and does.
+        #[cfg(feature = "canary")]
+        impl Canary {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$canary),+];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$canary => $name,)+ }
+            }
+
+            /// The part of the service that it is in.
+            #[must_use]
+            pub fn part(self) -> Part {
+                match self { $(Self::$canary => Part::$part,)+ }
+            }
+
+            /// What goes wrong.
+            #[must_use]
+            pub fn what(self) -> &'static str {
+                match self { $(Self::$canary => $what,)+ }
+            }
+        }
+    };
+}
+
+canaries! {
+    UnfencedCommit = "unfenced-commit", LeaderAndStore, "A transaction does not compare the leader's key.";
+    LastInLineLeads = "last-in-line-leads", LeaderAndStore, "The candidate that came second takes itself for the leader.";
+    EndlessTerm = "endless-term", LeaderAndStore, "A term, and every permit in it, is believed in long after its lease may have ended.";
+    LostWatchEvent = "lost-watch-event", LeaderAndStore, "A watch leaves out one revision in sixteen.";
+    AnswerBeforeSync = "answer-before-sync", LeaderAndStore, "The embedded store answers before its disk has what it answers for.";
+    ForgottenRestart = "forgotten-restart", LeaderAndStore, "An actor that failed is not started again.";
+    RecordLeftOpen = "record-left-open", LeaderAndStore, "A new leader leaves the unfinished record of the last one as it is.";
+    VanishedNodesKept = "vanished-nodes-kept", ClusterKeeping, "Nodes whose machines are gone from the registry stay in the plan.";
+    OneWorkerTooMany = "one-worker-too-many", ClusterKeeping, "A plan takes one worker more than the maximum.";
+    ControlPlaneOneShort = "control-plane-one-short", ClusterKeeping, "A control plane is filled up to one node less than was asked for.";
+    TemplateNotedEarly = "template-noted-early", ClusterKeeping, "A cluster is noted as made from the template before the one that it was made from.";
+    AllBadNodesAtOnce = "all-bad-nodes-at-once", ClusterKeeping, "Every vanished control plane node leaves at once, however many they are.";
+    KnownMachineAdded = "known-machine-added", Repair, "A report of a machine that has an entry becomes another one.";
+    OneEntryTooMany = "one-entry-too-many", Repair, "Reports become one entry more than the maximum.";
+    WriteIndexForgotten = "write-index-forgotten", Repair, "An entry is written without its counter, so that the next one takes its place.";
+    UnannouncedCommand = "unannounced-command", Repair, "A command runs though nobody knows whether its announcement was written.";
+    ApiServersTogether = "api-servers-together", Repair, "An API server is repaired beside another one.";
+    OfflineClusterTaken = "offline-cluster-taken", Placement, "Applications are bound to clusters that are not online.";
+    LabelsIgnored = "labels-ignored", Placement, "Constraints on labels count for nothing.";
+    RestlessMoves = "restless-moves", Placement, "An application moves to the best other cluster, whether it is better or not.";
+    LastApplicationForgotten = "last-application-forgotten", Placement, "A pass leaves out the last application.";
+    UnconditionalWrite = "unconditional-write", Placement, "A binding is written over whatever the application has become meanwhile.";
+    NothingCollected = "nothing-collected", Placement, "What was deleted is never taken away.";
+}
+
+/// A part of the service that has canaries.
+#[cfg(feature = "canary")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Election, transactions, watches, supervision.
+    LeaderAndStore,
+    /// Machines into a cluster.
+    ClusterKeeping,
+    /// The queue of repairs.
+    Repair,
+    /// Applications to clusters.
+    Placement,
+}
+
+/// The canary that is planted, by its number, or [`NONE`].
+#[cfg(feature = "canary")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(NONE);
+
+#[cfg(feature = "canary")]
+const NONE: u8 = u8::MAX;
+
+/// Plants a bug in this process, in the place of what was planted before.
+#[cfg(feature = "canary")]
+pub fn plant(canary: Option<Canary>) {
+    let number = canary.map_or(NONE, |canary| canary as u8);
+    PLANTED.store(number, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether a bug is planted.
+#[cfg(feature = "canary")]
+#[must_use]
+pub fn is_planted(canary: Canary) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == canary as u8
+}
+
+/// Whether a bug is planted: none is.
+#[cfg(not(feature = "canary"))]
+#[must_use]
+pub const fn is_planted(_: Canary) -> bool {
+    false
+}
+
+#[cfg(all(test, feature = "canary"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_three_at_least_and_names_are_told_apart() {
+        for part in [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement] {
+            let count = Canary::ALL.iter().filter(|canary| canary.part() == part).count();
+            assert!(count >= 3, "{part:?} has {count}");
+        }
+        let names: std::collections::BTreeSet<_> = Canary::ALL.iter().map(|canary| canary.name()).collect();
+        assert_eq!(names.len(), Canary::ALL.len());
+    }
+
+    #[test]
+    fn one_is_planted_at_a_time() {
+        assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
+        for canary in Canary::ALL {
+            plant(Some(*canary));
+            let planted: Vec<_> = Canary::ALL.iter().filter(|canary| is_planted(**canary)).collect();
+            assert_eq!(planted, [canary]);
+        }
+        plant(None);
+        assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
+    }
+}
