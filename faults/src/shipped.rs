@@ -20,9 +20,10 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 20] = files![
+pub const SHIPPED: [Shipped; 21] = files![
     "calm-day",
     "short-storm",
+    "two-minutes",
     "rack-power-loss",
     "rack-unreachable",
     "flapping-machines",
