@@ -3,10 +3,12 @@
 //!
 //! Guarantees: each invariant says how often it had something to judge; what was never judged is not told as held.
 
+pub mod effects;
 pub mod linear;
 pub mod placement;
 pub mod store;
 pub mod told;
+pub mod watches;
 
 use std::collections::BTreeMap;
 

@@ -24,13 +24,11 @@ use madako_messages::ports::Clock;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
-pub use self::control::{Clocked, Corrupted, Listed, Powered, Stated};
+pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
 pub use self::journal::{Journal, JournalError, Line, What, read};
 pub use self::tap::Spoilt;
 use self::tap::Tap;
 
-/// A broken machine that nobody looks after is mended: long enough to be planned away, short enough to come back.
-const REPAIR_TAKES: Duration = Duration::from_secs(60);
 /// A machine that has power again starts.
 const INITIALIZE_TAKES: Duration = Duration::from_secs(5);
 /// Time between two turns of a metric, and its bounds.
@@ -101,7 +99,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let registry = SimulatedRegistry::new(machines(&settings, start, &before)?, Arc::clone(&clock));
     let tap = Arc::new(Tap::new(journal));
     let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering(&settings.metrics));
-    let door = control::router(registry.clone(), Arc::clone(&tap));
+    let door = control::router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = vec![(settings.control, door)];
     if let Some(address) = settings.registry {
         servers.push((address, tap::tapped(registry.router(), &tap)));
@@ -129,11 +127,8 @@ fn machines(
 ) -> Result<Datacenter, DatacenterError> {
     let storage = settings.machines / 3;
     let roles = [("compute", settings.machines - storage), ("storage", storage)];
-    let rates = Rates {
-        repair_takes: Some(REPAIR_TAKES),
-        initialize_takes: Some(INITIALIZE_TAKES),
-        ..Rates::still()
-    };
+    // Broken machines stay so until somebody does something about it.
+    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::still() };
     let config = DatacenterConfig {
         boot: false,
         rates,
@@ -146,7 +141,7 @@ fn machines(
         match &line.what {
             What::Power { rack, on: true } => drop(datacenter.power_on(*rack)),
             What::Power { rack, on: false } => drop(datacenter.kill_rack(*rack)),
-            What::State { serial, state } => drop(datacenter.set_state(serial, *state)),
+            What::State { serial, state, .. } => drop(datacenter.set_state(serial, *state)),
             _ => {}
         }
     }

@@ -77,6 +77,13 @@ impl Call {
     }
 }
 
+/// What was acknowledged to somebody who wrote to the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wrote {
+    /// The revision and its keys; `None`: nothing was written.
+    pub written: Option<(i64, Vec<String>)>,
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -116,6 +123,42 @@ pub enum Event {
     Refused {
         /// Writes that the store or the gate refused.
         writes: u64,
+    },
+    /// A watcher of the store begins.
+    Watch {
+        /// At which member.
+        member: u32,
+        /// After this revision.
+        from: i64,
+    },
+    /// A watcher heard a revision.
+    Heard {
+        /// From which member.
+        member: u32,
+        /// Its number.
+        revision: i64,
+        /// How many keys it changed.
+        keys: u64,
+    },
+    /// What a watcher did not hear was compacted away.
+    Missed {
+        /// At which member.
+        member: u32,
+        /// Up to this revision.
+        until: i64,
+    },
+    /// Somebody wrote to the store as ckecli does; `null`: there was nothing to write, or somebody else was faster.
+    Wrote(Wrote),
+    /// Somebody wrote to the store, and nobody knows what became of it.
+    Unwritten {
+        /// Why.
+        why: String,
+    },
+    /// Somebody looked for machines in the registry.
+    Searched {
+        /// Why that failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// A remark of the harness.
     Note {

@@ -58,6 +58,7 @@ pub(crate) struct Injector {
     held: BTreeMap<Node, Held>,
     spoiled: BTreeMap<Node, Spoiled>,
     dark: BTreeMap<Target, u32>,
+    full: BTreeMap<Node, u32>,
     /// Who was the leader when a fault began.
     leader_of: BTreeMap<usize, u32>,
 }
@@ -71,6 +72,7 @@ impl Injector {
             held: BTreeMap::new(),
             spoiled: BTreeMap::new(),
             dark: BTreeMap::new(),
+            full: BTreeMap::new(),
             leader_of: BTreeMap::new(),
         }
     }
@@ -165,10 +167,44 @@ impl Injector {
                 count(&mut self.spoiled.entry(node.clone()).or_default().clock, begins);
                 self.spoil(world, node).await
             }
-            Act::ClockJump | Act::DiskFull | Act::Panic => {
-                Err(impossible(format_args!("{} of {node} is not made real yet", injection.act)))
-            }
+            Act::ClockJump => self.jump(world, node, begins),
+            Act::DiskFull => self.fill(world, node, begins).await,
+            Act::Panic => Err(impossible(format_args!("{node} is no actor"))),
         }
+    }
+
+    /// Sets an instance's clock ahead, or right again.
+    fn jump(&mut self, world: &World, node: &Node, begins: bool) -> Result<(), Impossible> {
+        let spoiled = self.spoiled.entry(node.clone()).or_default();
+        count(&mut spoiled.clock, begins);
+        let by = if spoiled.clock > 0 { CLOCK_JUMP } else { Duration::ZERO };
+        let Node::Instance(number) = node else { return Err(impossible("only instances have a clock")) };
+        let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
+        let clock = clock.ok_or_else(|| impossible(format_args!("{node} has no clock of its own")))?;
+        let clock = clock.as_ref().map_err(impossible)?;
+        clock.ahead(by).map_err(|error| told(&error))
+    }
+
+    /// Fills the disk of a member, or gives it room again; then one that ended for want of it is started again.
+    async fn fill(&mut self, world: &mut World, node: &Node, begins: bool) -> Result<(), Impossible> {
+        let full = self.full.entry(node.clone()).or_default();
+        count(full, begins);
+        let full = *full > 0;
+        let Node::Store(number) = node else { return Err(impossible("only the store has a disk")) };
+        let member = world.members.get_mut(number).ok_or_else(|| impossible("there is no such member"))?;
+        let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
+        let disk = disk.as_ref().map_err(impossible)?;
+        if full {
+            return if begins { disk.fill().map_err(|error| told(&error)) } else { Ok(()) };
+        }
+        disk.clear().map_err(|error| told(&error))?;
+        if member.process.check().is_err() {
+            let process = &mut member.process;
+            process.kill().await.map_err(|error| told(&error))?;
+            process.start_again().map_err(|error| told(&error))?;
+            world.network.runs(node, process.id());
+        }
+        Ok(())
     }
 
     /// Kills or stops a process, or undoes it when nothing else holds it so.
@@ -237,7 +273,7 @@ impl Injector {
             target => {
                 let Target::Address(address) = target else { return Err(impossible("no machine")) };
                 let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
-                control(at, "/state", &Stated { machine: address.to_string(), state }).await?;
+                control(at, "/state", &Stated { machine: address.to_string(), state, held: gone }).await?;
             }
         }
         Ok(injection.target.to_string())

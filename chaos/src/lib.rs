@@ -16,12 +16,15 @@ pub mod check;
 mod clients;
 pub mod datacenter;
 mod embedded;
+mod helper;
 pub mod history;
 mod inject;
 pub mod keeper;
 pub mod network;
 pub mod observer;
+mod operators;
 mod process;
+mod registrar;
 pub mod report;
 mod run;
 mod watcher;
@@ -47,16 +50,22 @@ pub fn entry(words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
         return Some(code);
     }
     let mut words = words.into_iter().skip(1);
-    if words.next().as_deref() != Some(OsStr::new(STORE_WORD)) {
-        return None;
+    match words.next()? {
+        word if word == OsStr::new(STORE_WORD) => Some(store(words)),
+        word if word == OsStr::new(helper::WORD) => Some(helper::run(words)),
+        _ => None,
     }
+}
+
+/// Serves the embedded store on a directory, at an address.
+fn store(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let place = words.next().zip(words.next().and_then(|word| word.to_str()?.parse().ok()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (Some((directory, address)), Ok(runtime)) = (place, runtime) else { return Some(ExitCode::FAILURE) };
+    let (Some((directory, address)), Ok(runtime)) = (place, runtime) else { return ExitCode::FAILURE };
     let served = runtime.block_on(embedded::serve(directory.into(), address));
     // The one place to tell it is the file that the process's standard error goes to.
     let _ = served.map_err(|error| {
         std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("the embedded store: {error}\n"))
     });
-    Some(ExitCode::FAILURE)
+    ExitCode::FAILURE
 }

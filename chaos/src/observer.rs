@@ -34,6 +34,8 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
     /// Revision at which the key was created.
     pub created: i64,
+    /// Revision of this change.
+    pub modified: i64,
     /// Its lease, 0 for none.
     pub lease: i64,
 }
@@ -117,6 +119,7 @@ impl Observer {
                     key: String::from_utf8_lossy(kv.key()).into_owned(),
                     value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
                     created: kv.create_revision(),
+                    modified: kv.mod_revision(),
                     lease: kv.lease(),
                 };
                 revisions.entry(kv.mod_revision()).or_default().push(change);
@@ -233,11 +236,11 @@ mod tests {
     use super::*;
 
     fn put(key: &str, created: i64) -> Change {
-        Change { key: key.to_owned(), value: Some(Vec::new()), created, lease: 0 }
+        Change { key: key.to_owned(), value: Some(Vec::new()), created, modified: created, lease: 0 }
     }
 
     fn delete(key: &str) -> Change {
-        Change { key: key.to_owned(), value: None, created: 0, lease: 0 }
+        Change { key: key.to_owned(), value: None, created: 0, modified: 0, lease: 0 }
     }
 
     fn observer() -> (tempfile::TempDir, Observer) {

@@ -14,8 +14,9 @@ use madako_messages::invariants::Id;
 use madako_messages::keys;
 use serde::Serialize;
 
+use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
-use crate::check::{Verdict, Verdicts, placement, store, told};
+use crate::check::{Verdict, Verdicts, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
 use crate::observer::{PREFIX, Revision};
 
@@ -43,6 +44,7 @@ pub(crate) struct Seen {
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Vec<BTreeSet<String>>,
+    pub(crate) acts: Vec<Act>,
     pub(crate) began: Micros,
     pub(crate) ended: Micros,
     pub(crate) skipped: BTreeMap<usize, String>,
@@ -107,7 +109,13 @@ pub(crate) fn judge(seen: Seen) -> Report {
     }
     store::judge(&seen.revisions, &seen.answered, &mut verdicts);
     placement::judge(&seen.revisions, &mut verdicts);
-    told::judge(calls.iter().copied(), &seen.revisions, &mut verdicts);
+    let written = seen.events.iter().filter_map(|(_, event)| match event {
+        Event::Wrote(wrote) => wrote.written.as_ref(),
+        _ => None,
+    });
+    told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
+    watches::judge(&seen.events, &seen.revisions, &mut verdicts);
+    effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.broken(HISTORY, wrong);
@@ -124,7 +132,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     for object in &linearizability.undecided {
         verdicts.broken(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
     }
-    let counts = counts(&seen, &calls);
+    let counts = counts(&seen);
     let observed = Observed {
         counts,
         skipped: seen.skipped.len() as u64,
@@ -159,7 +167,7 @@ fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall]) -> Outcome {
     }
 }
 
-fn counts(seen: &Seen, calls: &[&Call]) -> Counts {
+fn counts(seen: &Seen) -> Counts {
     let begun = |(_, event): &&(Micros, Event)| match event {
         Event::Fault { change, .. } => matches!(*change, "begins" | "strikes"),
         _ => false,
@@ -168,8 +176,18 @@ fn counts(seen: &Seen, calls: &[&Call]) -> Counts {
         leader_changes: recovery::leader_changes(seen, 0, Micros::MAX),
         commits: seen.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
         refused_writes: seen.refused,
-        failed_client_calls: calls.iter().filter(|call| call.failed()).count() as u64,
+        failed_client_calls: seen.events.iter().filter(|(_, event)| failed(event)).count() as u64,
         faults: seen.events.iter().filter(begun).count() as u64,
+    }
+}
+
+/// Whether a client's call failed.
+fn failed(event: &Event) -> bool {
+    match event {
+        Event::Call(call) => call.failed(),
+        Event::Unwritten { .. } => true,
+        Event::Searched { why } => why.is_some(),
+        _ => false,
     }
 }
 

@@ -7,17 +7,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_faults::{Change, ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_messages::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::check::effects::Act;
 use crate::clients::{CLIENTS, Clients, chance};
-use crate::datacenter::{JournalError, What, read};
+use crate::datacenter::{JournalError, Line, What, read};
 use crate::history::{Event, History, Micros, micros};
 use crate::inject::Injector;
 use crate::observer::Observer;
+use crate::operators;
+use crate::registrar::{self, Ways};
 use crate::report::{self, Report, Seen};
 use crate::watcher::Leaders;
 use crate::world::{POLL, Plan, Programs, World, WorldError, settings_allow};
@@ -30,6 +35,10 @@ const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 const GLANCE: Duration = Duration::from_millis(100);
 /// Time for the observer to reach the end of the history.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
+
+/// Which generators draw for clients that are no clients of placement.
+const OPERATORS: u32 = CLIENTS + 2;
+const REGISTRARS: u32 = CLIENTS + 3;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -75,11 +84,15 @@ fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |source| RunError::Io { what, source }
 }
 
-/// Runs a scenario. `tell` gets a line for everything that a person may want to follow.
+/// Runs a scenario. `clock` is the one that the processes of the data center have; `tell` gets a line for everything that a person may want to follow.
 ///
 /// # Errors
 /// See [`RunError`]; what is wrong with the service is in the report.
-pub async fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Result<Report, RunError> {
+pub async fn run(
+    options: &Options,
+    clock: &dyn Clock,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Report, RunError> {
     let mut draws = ChaCha8Rng::seed_from_u64(options.seed);
     let schedule = schedule(&options.scenario.faults, options.length, &mut draws)?;
     let data = tempfile::Builder::new().prefix("madako-chaos-").tempdir();
@@ -100,7 +113,8 @@ pub async fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Result<Repo
         data: data.path(),
         logs: &logs,
     };
-    let report = Course { options, plan, schedule, history, tell }.run().await?;
+    let unix = clock.now();
+    let report = Course { options, plan, schedule, history, unix, tell }.run().await?;
     if options.report.is_some() {
         report::write(&report, &directory).map_err(io_error("the report"))?;
     }
@@ -123,12 +137,14 @@ struct Course<'a> {
     plan: Plan<'a>,
     schedule: Schedule,
     history: History,
+    /// When the history began.
+    unix: OffsetDateTime,
     tell: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Course<'_> {
     async fn run(&self) -> Result<Report, RunError> {
-        let Self { options, plan, schedule, history, tell } = self;
+        let Self { options, plan, schedule, history, tell, .. } = self;
         tell("starts the processes");
         let mut world = World::build(plan).await?;
         // Dropped with this function, whatever happens: everything that watches ends.
@@ -151,7 +167,7 @@ impl Course<'_> {
         let began = history.now();
         tell(&format!("runs for {}, seed {}", options.length, options.seed));
         let (stop, stopped) = watch::channel(false);
-        let mut working = self.clients(&clients, &stopped);
+        let mut working = self.clients(&world, &clients, &stopped);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
         let skipped = self.inject(&mut world, &mut injector, schedule).await;
         let ended = history.now();
@@ -183,18 +199,37 @@ impl Course<'_> {
             .map_err(|_| RunError::NotBegun("nobody led, or no cluster was committed"))
     }
 
-    fn clients(&self, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut working = JoinSet::new();
+        let seed = self.options.seed;
         for client in &self.options.scenario.clients {
             match client.kind {
                 ClientKind::Placement => {
                     let rate = client.rate.per_second() / f64::from(CLIENTS);
                     for number in 1..=CLIENTS {
-                        let chance = chance(self.options.seed, number);
+                        let chance = chance(seed, number);
                         working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
                     }
                 }
-                kind => self.history.remark(format!("no client of the kind {kind} is there yet")),
+                ClientKind::EtcdWatch => {
+                    for (number, at) in (1..).zip(&world.ways) {
+                        working.spawn(operators::watches(number, *at, self.history.clone(), stopped.clone()));
+                    }
+                    let (rate, chance) = (client.rate.per_second(), chance(seed, OPERATORS));
+                    let members = world.ways.clone();
+                    working.spawn(operators::writes(
+                        members,
+                        rate,
+                        self.history.clone(),
+                        chance,
+                        stopped.clone(),
+                    ));
+                }
+                ClientKind::Registry => {
+                    let ways = Ways { registry: world.registry_way, control: world.registry.control };
+                    let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
+                    working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
+                }
             }
         }
         working
@@ -305,6 +340,7 @@ impl Course<'_> {
         calm_after: Option<Span>,
     ) -> Result<Seen, RunError> {
         let lines = read(&world.registry.journal)?;
+        let acts = acts(&lines, self.unix);
         let answered: BTreeSet<BTreeSet<String>> = lines
             .into_iter()
             .filter_map(|line| match line.what {
@@ -325,6 +361,7 @@ impl Course<'_> {
             refused: leaders.refused(),
             gate: leaders.violations(),
             answered: answered.into_iter().collect(),
+            acts,
             began,
             ended,
             skipped,
@@ -333,4 +370,25 @@ impl Course<'_> {
             unwritten: self.history.take_failure().map(|error| error.to_string()),
         })
     }
+}
+
+/// Commands of repairs, with the times of a history that began at `unix`.
+fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
+    let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
+    let mut acts: BTreeMap<u64, Act> = BTreeMap::new();
+    for line in lines {
+        match &line.what {
+            What::Acts { number, instance, address } => {
+                let act = Act { began: at(line), ended: None, instance: *instance, address: address.clone() };
+                acts.insert(*number, act);
+            }
+            What::Acted { number, .. } => {
+                if let Some(act) = acts.get_mut(number) {
+                    act.ended = Some(at(line));
+                }
+            }
+            _ => {}
+        }
+    }
+    acts.into_values().collect()
 }

@@ -1,6 +1,8 @@
 //! The world of a run: its processes, the links between them, and what an operator stores in it.
 
+mod clock;
 mod config;
+mod disk;
 mod etcd;
 
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Method;
-use madako_faults::{Scenario, Store, World as Wanted};
+use madako_faults::{Act, Scenario, Store, TargetKind, World as Wanted};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -20,11 +22,14 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::datacenter::metric_of;
+use crate::helper;
 use crate::network::{Link, Network, Node};
 use crate::process::{HOST, Process, ProcessError, Spec, free_port};
 use crate::web::{self, Ask, Unanswered};
 
+pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{NAMESPACE, POLL, VALUE, ZONES, application, settings_allow};
+pub(crate) use self::disk::Disk;
 
 /// The provider that every world has.
 pub(crate) const PROVIDER: &str = "prometheus";
@@ -98,6 +103,8 @@ pub(crate) struct Instance {
     pub(crate) http: SocketAddr,
     /// The way of clients to it.
     pub(crate) door: Link,
+    /// A clock of its own, or why it has none; only where a fault needs it.
+    pub(crate) clock: Option<Result<OwnClock, String>>,
 }
 
 /// A member of the store.
@@ -105,6 +112,8 @@ pub(crate) struct Member {
     pub(crate) process: Process,
     /// Where clients reach it, past the network.
     pub(crate) client: SocketAddr,
+    /// A disk of its own, or why it has none; only where a fault needs it.
+    pub(crate) disk: Option<Result<Disk, String>>,
 }
 
 /// A server of the data center.
@@ -122,6 +131,9 @@ pub(crate) struct World {
     pub(crate) instances: BTreeMap<u32, Instance>,
     pub(crate) registry: Server,
     pub(crate) provider: Option<Server>,
+    /// Where clients reach the members of the store, and the registry: through the network.
+    pub(crate) ways: Vec<SocketAddr>,
+    pub(crate) registry_way: SocketAddr,
     links: Vec<Link>,
 }
 
@@ -141,12 +153,35 @@ impl Plan<'_> {
         &self.scenario.world
     }
 
+    /// Whether some fault does this to some target of a kind.
+    fn has(&self, act: Act, kind: TargetKind) -> bool {
+        self.scenario.faults.iter().any(|fault| fault.act == act && fault.target.kind() == kind)
+    }
+
+    /// A small disk on a directory, where a fault needs it.
+    async fn disk(&self, at: &Path) -> Option<Result<Disk, String>> {
+        match self.has(Act::DiskFull, TargetKind::Store) {
+            true => Some(Disk::mount(at).await),
+            false => None,
+        }
+    }
+
     fn start(&self, name: &str, program: &Path, args: Vec<String>) -> Result<Process, ProcessError> {
+        self.start_with(name, program, args, Vec::new())
+    }
+
+    fn start_with(
+        &self,
+        name: &str,
+        program: &Path,
+        args: Vec<String>,
+        environment: Vec<(String, String)>,
+    ) -> Result<Process, ProcessError> {
         let spec = Spec {
             name: name.to_owned(),
             program: program.to_owned(),
             args,
-            environment: Vec::new(),
+            environment,
             log: self.logs.join(format!("{name}.log")),
         };
         Process::start(&self.programs.own, spec)
@@ -185,6 +220,7 @@ async fn embedded(plan: &Plan<'_>, network: &Network) -> Result<Member, WorldErr
     let client = served()?;
     let data = plan.data.join("store-1");
     fs::create_dir_all(&data).map_err(io_error("the directory of the store"))?;
+    let disk = plan.disk(&data).await;
     let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
     let mut process = plan.start("store-1", &plan.programs.own, args)?;
     network.runs(&Node::Store(1), process.id());
@@ -198,7 +234,7 @@ async fn embedded(plan: &Plan<'_>, network: &Network) -> Result<Member, WorldErr
         }
         sleep(GLANCE).await;
     }
-    Ok(Member { process, client })
+    Ok(Member { process, client, disk })
 }
 
 async fn server(plan: &Plan<'_>, network: &Network, node: Node) -> Result<Server, WorldError> {
@@ -241,14 +277,25 @@ impl World {
             true => Some(server(plan, &network, Node::Provider(PROVIDER.to_owned())).await?),
             false => None,
         };
-        let mut world = Self { network, members, instances: BTreeMap::new(), registry, provider, links };
-        let mut endpoints = Vec::new();
+        let mut world = Self {
+            network,
+            members,
+            instances: BTreeMap::new(),
+            registry_way: registry.address,
+            registry,
+            provider,
+            ways: Vec::new(),
+            links,
+        };
         let members: Vec<(u32, SocketAddr)> =
             world.members.iter().map(|(number, member)| (*number, member.client)).collect();
         for (number, client) in members {
-            endpoints.push(format!("http://{}", world.link(Node::Store(number), client, &mut chance).await?));
+            let way = world.link(Node::Store(number), client, &mut chance).await?;
+            world.ways.push(way);
         }
-        world.equip(plan, &mut chance).await?;
+        world.registry_way = world.link(Node::Registry, world.registry.address, &mut chance).await?;
+        world.equip(plan).await?;
+        let endpoints: Vec<String> = world.ways.iter().map(|way| format!("http://{way}")).collect();
         let config = plan.data.join("madako.yml");
         fs::write(&config, config::file(&endpoints, plan.wanted().places()))
             .map_err(io_error("the configuration file"))?;
@@ -256,10 +303,17 @@ impl World {
             let http = served()?;
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let node = Node::Instance(number);
-            let process = plan.start(&format!("instance-{number}"), &plan.programs.madako, args)?;
+            let name = format!("instance-{number}");
+            let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];
+            let clock =
+                plan.has(Act::ClockJump, TargetKind::Instance).then(|| OwnClock::make(plan.data, &name));
+            if let Some(Ok(clock)) = &clock {
+                environment.extend(clock.environment());
+            }
+            let process = plan.start_with(&name, &plan.programs.madako, args, environment)?;
             world.network.runs(&node, process.id());
             let door = world.open(node, http, &mut chance).await?;
-            world.instances.insert(number, Instance { process, http, door });
+            world.instances.insert(number, Instance { process, http, door, clock });
         }
         for instance in world.instances.values_mut() {
             answers(&mut instance.process, instance.http, "/version").await?;
@@ -291,13 +345,15 @@ impl World {
     }
 
     /// Stores what an operator does in the beginning, past the network.
-    async fn equip(&mut self, plan: &Plan<'_>, chance: &mut ChaCha8Rng) -> Result<(), WorldError> {
+    async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
         let endpoints: Vec<String> = self.endpoints().into_values().collect();
         fs::write(&config, config::file(&endpoints, false)).map_err(io_error("the operator's file"))?;
         let template = plan.data.join("template.yml");
-        fs::write(&template, config::TEMPLATE).map_err(io_error("the template"))?;
-        let registry = self.link(Node::Registry, self.registry.address, chance).await?;
+        let own = plan.programs.own.display().to_string();
+        let text = config::template(&own, &self.registry.control.to_string());
+        fs::write(&template, text).map_err(io_error("the template"))?;
+        let registry = self.registry_way;
         let run = async |args: &[&str]| command(&plan.programs.madako, &config, args).await;
         run(&["sabakan", "set-url", &format!("http://{registry}/graphql")]).await?;
         for (name, value) in config::constraints(plan.wanted()) {

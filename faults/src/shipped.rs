@@ -23,6 +23,7 @@ macro_rules! files {
 pub const SHIPPED: [Shipped; 21] = files![
     "calm-day",
     "short-storm",
+    "two-minutes",
     "rack-power-loss",
     "rack-unreachable",
     "flapping-machines",

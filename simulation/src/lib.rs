@@ -16,6 +16,7 @@
     clippy::unwrap_used,
     reason = "a simulated world whose own parts fail cannot go on; what comes from people is judged before it begins"
 )]
+#![allow(clippy::large_futures, reason = "one run at a time: none of them is ever moved while it runs")]
 
 pub mod api;
 pub mod checker;

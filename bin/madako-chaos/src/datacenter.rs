@@ -46,7 +46,7 @@ pub(crate) struct DatacenterArgs {
 }
 
 /// The wall clock.
-struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     #[allow(clippy::disallowed_methods, reason = "the edge of a program: everything else takes a Clock")]

@@ -10,6 +10,7 @@ use madako_faults::{Fault, MAX_BYTES, Scenario, Span, WRITTEN, shipped};
 
 use crate::PROGRAM;
 use crate::cli::Failure;
+use crate::datacenter::SystemClock;
 
 /// The scenario that is run where none is named: one that shows most within two minutes.
 const DEFAULT_SCENARIO: &str = "short-storm";
@@ -80,7 +81,7 @@ fn finished(options: &Options) -> anyhow::Result<Report> {
     runtime.block_on(async {
         let tell = |line: &str| note(PROGRAM, line);
         tokio::select! {
-            report = madako_chaos_harness::run(options, &tell) => Ok(report?),
+            report = madako_chaos_harness::run(options, &SystemClock, &tell) => Ok(report?),
             () = signalled() => Err(anyhow!("ended by a signal")),
         }
     })

@@ -200,7 +200,7 @@ fn queue(stored: &BTreeMap<String, Change>, before: Option<&RepairQueue>) -> Rep
     let entry = |change: &Change| Entry {
         value: change.value.clone().unwrap_or_default().into(),
         create_revision: change.created,
-        mod_revision: change.created,
+        mod_revision: change.modified,
         lease: change.lease,
     };
     let entries = stored

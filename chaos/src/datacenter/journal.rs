@@ -35,8 +35,27 @@ pub enum What {
         serial: String,
         /// The state that it was given.
         state: MachineState,
+        /// Whether it was taken away for the time of a fault: nothing that is done to it helps.
+        #[serde(default)]
+        held: bool,
     },
-    /// The registry answered with these addresses, other ones than before.
+    /// A repair command began to act on a machine.
+    Acts {
+        /// Its number.
+        number: u64,
+        /// The instance that ran it, as far as it says so.
+        instance: u32,
+        /// The machine's address.
+        address: String,
+    },
+    /// A repair command ended.
+    Acted {
+        /// Its number.
+        number: u64,
+        /// Whether it came to its end, instead of being killed.
+        whole: bool,
+    },
+    /// The registry answered with these addresses, for the first time.
     Machines {
         /// Addresses of the machines.
         addresses: BTreeSet<String>,

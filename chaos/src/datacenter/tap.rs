@@ -20,7 +20,7 @@ use super::journal::{Journal, JournalError, What};
 const MAX_ANSWER: usize = 64 << 20;
 
 /// What can be wrong with an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoilt {
     /// It ends in the middle.
@@ -38,6 +38,9 @@ pub enum Spoilt {
 const ALL: [Spoilt; 5] =
     [Spoilt::CutShort, Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing, Spoilt::Error];
 
+/// Different answers that are remembered; after so many they are told once more.
+const MOST_TOLD: usize = 1_000;
+
 /// Where the lists of answers are: that of the registry, and that of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
@@ -50,7 +53,8 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Inside {
     chance: Option<ChaCha8Rng>,
-    told: Option<(BTreeSet<String>, Option<Spoilt>)>,
+    /// What was told already, so that the same polls are not told again and again.
+    told: BTreeSet<(BTreeSet<String>, Option<Spoilt>)>,
 }
 
 impl Tap {
@@ -75,11 +79,12 @@ impl Tap {
     fn tell(&self, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
         if let Some(machines) = answer.pointer(LISTS[0]).and_then(Value::as_array) {
             let addresses: BTreeSet<String> = machines.iter().filter_map(address).collect();
-            let told = Some((addresses.clone(), spoilt));
             let mut inside = self.inside();
-            if inside.told != told {
+            if inside.told.insert((addresses.clone(), spoilt)) {
+                if inside.told.len() > MOST_TOLD {
+                    inside.told.clear();
+                }
                 self.journal.write(What::Machines { addresses, spoilt })?;
-                inside.told = told;
             }
         }
         if let Some(result) = answer.pointer(LISTS[1]).and_then(Value::as_array) {

@@ -7,6 +7,7 @@ use madako_faults::{Span, World};
 use serde_json::{Value, json};
 
 use crate::datacenter::metric_of;
+use crate::helper;
 
 /// Time to live of a leader's lease: etcd counts whole seconds, and one election of its own takes up to two.
 const SESSION_TTL: Duration = Duration::from_secs(5);
@@ -71,8 +72,28 @@ pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
     ]
 }
 
-/// The template of the cluster.
-pub(super) const TEMPLATE: &str = "\
+/// The template of the cluster, whose repairs are done by commands of ours.
+pub(super) fn template(own: &str, door: &str) -> String {
+    let command = |what: &str| json!([own, helper::WORD, what, door]);
+    let operation = |name: &str| {
+        json!({
+            "operation": name,
+            "health_check_command": command(helper::HEALTHY),
+            "command_timeout_seconds": 10,
+            "repair_steps": [
+                {"repair_command": command(helper::RESET), "command_timeout_seconds": 10, "watch_seconds": 4},
+                {"repair_command": command(helper::RESET), "command_timeout_seconds": 10, "watch_seconds": 4},
+            ],
+        })
+    };
+    let procedures = json!([{
+        "machine_types": ["iDRAC-9", "IPMI-2.0"],
+        "repair_operations": [operation("unreachable"), operation("unhealthy")],
+    }]);
+    format!("{NODES}repair: {}\n", json!({ "repair_procedures": procedures }))
+}
+
+const NODES: &str = "\
 name: chaos
 nodes:
 - user: cybozu

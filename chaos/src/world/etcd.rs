@@ -28,7 +28,10 @@ pub(super) async fn start(
     let mut members = BTreeMap::new();
     for (number, (client, peer, link)) in &places {
         let name = format!("store-{number}");
-        let data = plan.data.join(&name).display().to_string();
+        let place = plan.data.join(&name);
+        let disk = plan.disk(&place).await;
+        // Not the mount itself: an etcd wants a directory that it makes.
+        let data = place.join("data").display().to_string();
         let args = [
             format!("--name={name}"),
             format!("--data-dir={data}"),
@@ -42,7 +45,7 @@ pub(super) async fn start(
         ];
         let process = plan.start(&name, &plan.programs.etcd, args.to_vec())?;
         network.runs(&Node::Store(*number), process.id());
-        members.insert(*number, Member { process, client: *client });
+        members.insert(*number, Member { process, client: *client, disk });
     }
     for member in members.values_mut() {
         // Healthy once there is a leader among them.

@@ -1,0 +1,110 @@
+//! Runs on real processes: a whole one, and those that are no pass.
+
+#![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// How a run of the program ended.
+struct Ended {
+    code: i32,
+    out: String,
+    errors: String,
+}
+
+/// The service's program, which the workspace's tests are built with.
+fn madako() -> PathBuf {
+    let madako = Path::new(env!("CARGO_BIN_EXE_madako-chaos")).with_file_name("madako");
+    assert!(madako.is_file(), "{} is built with the workspace's tests", madako.display());
+    madako
+}
+
+fn run(args: &[&str], input: &str) -> Ended {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
+        .arg("run")
+        .args(args)
+        .arg("--madako")
+        .arg(madako())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code().unwrap(), out: text(output.stdout), errors: text(output.stderr) }
+}
+
+/// Whether there is an etcd to run on. CI must have one.
+fn etcd_is_installed() -> bool {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&places).any(|place| place.join("etcd").is_file());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "etcd is not installed, and CI must not skip this test");
+        println!("skipped: etcd is not installed");
+    }
+    found
+}
+
+#[test]
+fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
+    if !etcd_is_installed() {
+        return;
+    }
+    let files = tempfile::tempdir().unwrap();
+    let report = files.path().join("report");
+    let args = ["--scenario", "two-minutes", "--seed", "1", "--for", "2m", "-o", "json", "--report"];
+    let ended = run(&[&args[..], &[report.to_str().unwrap()]].concat(), "");
+    if ended.code != 0 {
+        // What is needed to find out why is gone with the test.
+        let kept = std::env::temp_dir().join(format!("madako-chaos-report-{}", std::process::id()));
+        std::fs::rename(&report, &kept).unwrap();
+        panic!("exit code {}, see {}:\n{}\n{}", ended.code, kept.display(), ended.errors, ended.out);
+    }
+    let told: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(told["outcome"], "passed");
+    assert_eq!(told["counts"]["faults"], 15, "each fault began: {}", told["counts"]);
+    // What judges nothing shows nothing.
+    for exercised in
+        ["I1", "I3", "I4", "I5", "I6", "I8", "I9", "I11", "I12", "history", "linearizable", "watches"]
+    {
+        let judged = told["verdicts"][exercised]["judged"].as_u64().unwrap();
+        assert!(judged > 0, "{exercised} had nothing to judge: {}", told["verdicts"]);
+    }
+    for file in ["report.md", "report.json", "timeline.svg", "history.jsonl", "logs/instance-1.log"] {
+        let written = std::fs::read_to_string(report.join(file)).unwrap();
+        assert!(!written.is_empty(), "{file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_injected_is_no_pass() {
+    let scenario = "name: quick\nworld: {instances: 1, machines: 10, racks: 2, clusters: 1, applications: 1}\n\
+                    clients: [{kind: placement, rate: 2}]\n\
+                    faults: [{at: 1s, do: panic, target: actor=leader}]\n";
+    let ended = run(&["--scenario", "-", "--seed", "1", "--for", "3s"], scenario);
+    assert_eq!(ended.code, 3, "{}", ended.errors);
+    assert!(ended.errors.contains("the actor leader is inside a process"), "{}", ended.errors);
+    assert!(ended.out.contains("| I9 | held |"), "it is judged all the same: {}", ended.out);
+}
+
+#[test]
+fn too_little_is_no_pass() {
+    let scenario = "name: quick\nworld: {instances: 1, machines: 10, racks: 2, clusters: 0, applications: 0}\n\
+                    expect: {at_least: {leader_changes: 1}}\n";
+    let ended = run(&["--scenario", "-", "--seed", "1", "--for", "1s"], scenario);
+    assert_eq!(ended.code, 1, "{}", ended.errors);
+    assert!(ended.out.contains("leader_changes: 0, where at least 1 were expected"), "{}", ended.out);
+}
+
+#[test]
+fn a_wrong_fault_is_refused_before_anything_starts() {
+    let ended = run(&["--seed", "1", "--for", "10s", "--fault", "kill rack=99 at 5s for 3s"], "");
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{}", ended.errors);
+    assert!(ended.errors.contains("rack=99"), "{}", ended.errors);
+}

@@ -1,0 +1,83 @@
+//! What watchers of the store heard: each revision of their prefix once, in order, without gaps.
+
+use std::collections::BTreeMap;
+
+use super::Verdicts;
+use crate::history::{Event, Micros};
+use crate::observer::{PREFIX, Revision};
+
+/// The name of the verdict.
+const WATCHES: &str = "watches";
+
+/// Judges all watchers by the revisions that there were.
+pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut Verdicts) {
+    let ours: BTreeMap<i64, u64> = revisions
+        .iter()
+        .filter_map(|revision| {
+            let keys = revision.changes.iter().filter(|change| change.key.starts_with(PREFIX)).count();
+            (keys > 0).then_some((revision.revision, keys as u64))
+        })
+        .collect();
+    let mut last: BTreeMap<u32, i64> = BTreeMap::new();
+    verdicts.of(WATCHES);
+    for (_, event) in events {
+        match event {
+            Event::Watch { member, from } => drop(last.insert(*member, *from)),
+            Event::Missed { member, until } => drop(last.insert(*member, *until)),
+            Event::Heard { member, revision, keys } => {
+                verdicts.of(WATCHES).judged += 1;
+                let before = last.insert(*member, *revision).unwrap_or(0);
+                let next = ours.range(before + 1..).next();
+                if next != Some((revision, keys)) {
+                    let what = format!(
+                        "a watcher of store={member} heard revision {revision} with {keys} keys after {before}; what \
+                         there was next is {next:?}"
+                    );
+                    verdicts.broken(WATCHES, what);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::Change;
+
+    fn heard(revisions: &[(i64, u64)]) -> u64 {
+        let change =
+            |key: &str| Change { key: key.to_owned(), value: None, created: 0, modified: 0, lease: 0 };
+        let revision = |number: i64, keys: &[&str]| Revision {
+            revision: number,
+            at: 0,
+            changes: keys.iter().map(|key| change(key)).collect(),
+        };
+        let there = [
+            revision(2, &["/cke/a"]),
+            revision(3, &["/other"]),
+            revision(4, &["/cke/a", "/cke/b"]),
+            revision(5, &["/cke/a"]),
+        ];
+        let mut events = vec![(0, Event::Watch { member: 1, from: 1 })];
+        events.extend(
+            revisions
+                .iter()
+                .map(|(revision, keys)| (0, Event::Heard { member: 1, revision: *revision, keys: *keys })),
+        );
+        let mut verdicts = Verdicts::default();
+        judge(&events, &there, &mut verdicts);
+        assert_eq!(verdicts.of(WATCHES).judged, revisions.len() as u64);
+        verdicts.of(WATCHES).broken
+    }
+
+    #[test]
+    fn each_revision_is_heard_once_in_order_and_whole() {
+        assert_eq!(heard(&[(2, 1), (4, 2), (5, 1)]), 0);
+        assert_eq!(heard(&[(2, 1), (5, 1)]), 1, "a gap");
+        assert_eq!(heard(&[(2, 1), (2, 1)]), 1, "twice");
+        assert_eq!(heard(&[(2, 1), (4, 1)]), 1, "a part");
+        assert_eq!(heard(&[(4, 2)]), 1, "the first is missing");
+    }
+}

@@ -1,0 +1,212 @@
+//! Clients of the kind `etcd-watch`: they watch the store below CKE's prefix, and write to it as `ckecli` does.
+//!
+//! Each watches one member through the network, from the beginning of the run, and goes on after a break where it was.
+//! Together they ask for more and fewer workers, add entries to the repair queue, and remove those that are finished.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
+use madako_messages::cluster::Cluster;
+use madako_messages::constraints::Constraints;
+use madako_messages::keys;
+use madako_messages::repair::RepairQueueEntry;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::history::{Event, History, Wrote};
+use crate::observer::PREFIX;
+
+/// Time for one request, a new connection included.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Pause before a broken watch goes on.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Entries of the repair queue above which none is added.
+const MOST_ENTRIES: usize = 8;
+/// Types of machines that have repairs.
+const MACHINE_TYPE: &str = "IPMI-2.0";
+
+/// Watches a member until it is told to stop.
+pub(crate) async fn watches(member: u32, at: SocketAddr, history: History, mut stop: watch::Receiver<bool>) {
+    let mut last = 0;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            ended = follow(member, at, &history, &mut last) => {
+                if let Err(error) = ended {
+                    tracing::debug!(member, %error, "a watch broke");
+                }
+            }
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Follows the store from the revision after `last` on, until something breaks.
+async fn follow(
+    member: u32,
+    at: SocketAddr,
+    history: &History,
+    last: &mut i64,
+) -> Result<(), etcd_client::Error> {
+    let mut client = connect(at).await?;
+    if *last == 0 {
+        // From the present on.
+        let present = client.get("none", None).await?;
+        *last = present.header().map_or(0, etcd_client::ResponseHeader::revision);
+        history.note(Event::Watch { member, from: *last });
+    }
+    let options = WatchOptions::new().with_start_revision(*last + 1).with_prefix();
+    let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
+    loop {
+        let Some(answer) = timeout(SILENCE, stream.message()).await.map_err(late)?? else { return Ok(()) };
+        if answer.canceled() {
+            // It was too far behind: what it missed nobody can tell it any more.
+            *last = answer.compact_revision().max(*last + 1) - 1;
+            history.note(Event::Missed { member, until: *last });
+            return Ok(());
+        }
+        let mut revisions: BTreeMap<i64, u64> = BTreeMap::new();
+        for kv in answer.events().iter().filter_map(etcd_client::Event::kv) {
+            *revisions.entry(kv.mod_revision()).or_default() += 1;
+        }
+        for (revision, keys) in revisions {
+            history.note(Event::Heard { member, revision, keys });
+            *last = (*last).max(revision);
+        }
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> etcd_client::Error {
+    etcd_client::Error::IoError(std::io::ErrorKind::TimedOut.into())
+}
+
+async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
+    let options = ConnectOptions::new().with_connect_timeout(WITHIN).with_timeout(WITHIN);
+    timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(late)?
+}
+
+/// Writes about `rate` times a second until it is told to stop.
+pub(crate) async fn writes(
+    members: Vec<SocketAddr>,
+    rate: f64,
+    history: History,
+    mut chance: ChaCha8Rng,
+    mut stop: watch::Receiver<bool>,
+) {
+    let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(Duration::from_secs(3600));
+    let mut next = Instant::now() + pause;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = sleep_until(next) => {}
+        }
+        next = (next + pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
+        let at = members[chance.random_range(0..members.len())];
+        let what = chance.random_range(0..6_u32);
+        let drawn = chance.random_range(0..u32::MAX);
+        let acted = async {
+            let mut client = connect(at).await?;
+            match what {
+                0..3 => ask_for_workers(&mut client, drawn).await,
+                3 => add_entry(&mut client, drawn).await,
+                _ => remove_finished(&mut client).await,
+            }
+        };
+        match timeout(WITHIN, acted).await {
+            Ok(Ok(written)) => history.note(Event::Wrote(Wrote { written })),
+            Ok(Err(error)) => history.note(Event::Unwritten { why: error.to_string() }),
+            Err(_) => history.note(Event::Unwritten { why: format!("no answer within {WITHIN:?}") }),
+        }
+    }
+}
+
+/// What was acknowledged: keys below the root, and the revision; `None`: somebody else was faster, or there was nothing
+/// to do.
+type Written = Option<(i64, Vec<String>)>;
+
+/// Commits puts if a key is as it was.
+async fn commit(
+    client: &mut Client,
+    (key, revision): (String, i64),
+    puts: Vec<(String, Vec<u8>)>,
+) -> Result<Written, etcd_client::Error> {
+    let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
+    let keys = puts.iter().map(|(key, _)| key.clone()).collect();
+    let puts: Vec<TxnOp> = puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
+    let done = client.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+    let revision = done.header().map_or(0, etcd_client::ResponseHeader::revision);
+    Ok(done.succeeded().then_some((revision, keys)))
+}
+
+/// A stored value, and its revision.
+async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
+    let key = format!("{PREFIX}{key}");
+    let answer = client.get(key.clone(), None).await?;
+    let kv = answer.kvs().first();
+    Ok((
+        key,
+        kv.map_or(0, etcd_client::KeyValue::mod_revision),
+        kv.map_or_else(Vec::new, |kv| kv.value().to_vec()),
+    ))
+}
+
+/// One worker more or less, within what the machines allow.
+async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
+    let (key, revision, value) = stored(client, keys::CONSTRAINTS).await?;
+    let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
+    let most = constraints.maximum_workers.saturating_sub(2).max(2);
+    constraints.minimum_workers = 1 + drawn % most;
+    let Ok(value) = serde_json::to_vec(&constraints) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
+}
+
+async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEntry)>, etcd_client::Error> {
+    let prefix = format!("{PREFIX}{}", keys::REPAIRS);
+    let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
+    let read = |kv: &etcd_client::KeyValue| {
+        let entry = serde_json::from_slice(kv.value()).ok()?;
+        Some((kv.key_str().ok()?.to_owned(), kv.mod_revision(), entry))
+    };
+    Ok(answer.kvs().iter().filter_map(read).collect())
+}
+
+/// A worker's repair is asked for.
+async fn add_entry(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
+    if entries(client).await?.len() >= MOST_ENTRIES {
+        return Ok(None);
+    }
+    let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
+    let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
+    let workers: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
+    if workers.is_empty() {
+        return Ok(None);
+    }
+    let address = workers[drawn as usize % workers.len()];
+    let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
+    let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", MACHINE_TYPE, address) };
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    let puts = vec![
+        (counter.clone(), (index + 1).to_string().into_bytes()),
+        (format!("{PREFIX}{}", keys::repair(index)), value),
+    ];
+    commit(client, (counter, revision), puts).await
+}
+
+/// Asks for the removal of an entry that is finished.
+async fn remove_finished(client: &mut Client) -> Result<Written, etcd_client::Error> {
+    let finished =
+        entries(client).await?.into_iter().find(|(_, _, entry)| entry.is_finished() && !entry.deleted);
+    let Some((key, revision, mut entry)) = finished else { return Ok(None) };
+    entry.deleted = true;
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
+}
