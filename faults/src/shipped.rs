@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 21] = files![
+pub const SHIPPED: [Shipped; 22] = files![
     "calm-day",
     "short-storm",
     "two-minutes",

@@ -107,7 +107,7 @@ impl Checker {
             }
         }
         for violation in &judged.violations {
-            self.history.note("checker", &violation);
+            self.history.note("checker", violation);
         }
     }
 
