@@ -4,6 +4,7 @@ mod clock;
 mod config;
 mod disk;
 mod etcd;
+mod operator;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +13,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Method;
 use madako_faults::{Act, Scenario, Store, TargetKind, World as Wanted};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::process::Command;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::datacenter::metric_of;
 use crate::helper;
@@ -39,8 +37,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// How often what is waited for is looked at.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Time for an operator's command.
-const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
 /// The programs of a run.
 #[derive(Debug, Clone)]
@@ -344,45 +340,6 @@ impl World {
         opened.map_err(io_error(format!("a link to {to}")))
     }
 
-    /// Stores what an operator does in the beginning, past the network.
-    async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
-        let config = plan.data.join("operator.yml");
-        let endpoints: Vec<String> = self.endpoints().into_values().collect();
-        fs::write(&config, config::file(&endpoints, false)).map_err(io_error("the operator's file"))?;
-        let template = plan.data.join("template.yml");
-        let own = plan.programs.own.display().to_string();
-        let text = config::template(&own, &self.registry.control.to_string());
-        fs::write(&template, text).map_err(io_error("the template"))?;
-        let registry = self.registry_way;
-        let run = async |args: &[&str]| command(&plan.programs.madako, &config, args).await;
-        run(&["sabakan", "set-url", &format!("http://{registry}/graphql")]).await?;
-        for (name, value) in config::constraints(plan.wanted()) {
-            run(&["constraints", "set", name, &value.to_string()]).await?;
-        }
-        run(&["sabakan", "set-template", &template.display().to_string()]).await
-    }
-
-    /// Creates what applications are placed on, through the API of an instance.
-    pub(crate) async fn settle(&mut self, plan: &Plan<'_>) -> Result<(), WorldError> {
-        let Some(provider) = self.provider.as_ref().map(|provider| provider.address) else { return Ok(()) };
-        let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
-        chance.set_stream(LINKS + 1);
-        let to = Node::Provider(PROVIDER.to_owned());
-        let url = format!("http://{}", self.link(to, provider, &mut chance).await?);
-        let Some(at) = self.instances.values().next().map(|instance| instance.http) else { return Ok(()) };
-        let send = async |method: &Method, path: &str, body: &Value| send(at, method, path, body).await;
-        send(&Method::POST, "/core/globalmetricsproviders", &config::provider(PROVIDER, &url)).await?;
-        let all = format!("/kubernetes/namespaces/{NAMESPACE}/clusters");
-        for (number, name) in clusters(plan.wanted()).iter().enumerate() {
-            let metric = config::metric(&metric_of(name), PROVIDER);
-            send(&Method::POST, "/core/globalmetrics", &metric).await?;
-            let mut made = send(&Method::POST, &all, &config::cluster(name, number)).await?;
-            made["status"]["state"] = "ONLINE".into();
-            send(&Method::PUT, &format!("{all}/{name}/status"), &made).await?;
-        }
-        Ok(())
-    }
-
     /// Where the members are, past the network.
     pub(crate) fn endpoints(&self) -> BTreeMap<u32, String> {
         self.members.iter().map(|(number, member)| (*number, format!("http://{}", member.client))).collect()
@@ -406,35 +363,6 @@ impl World {
         let provider = self.provider.iter().map(|_| Node::Provider(PROVIDER.to_owned()));
         members.chain(instances).chain([Node::Registry]).chain(provider).collect()
     }
-}
-
-/// Runs an operator's command.
-async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), WorldError> {
-    let mut command = Command::new(madako);
-    command.arg("--config").arg(config).args(args).kill_on_drop(true);
-    let words = || args.join(" ");
-    let output = timeout(COMMAND_WITHIN, command.output()).await.map_err(|_| WorldError::Late {
-        what: format!("madako {} did not end", words()),
-        within: COMMAND_WITHIN,
-    })?;
-    let output = output.map_err(io_error(format!("{} cannot be run", madako.display())))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(WorldError::Command { args: words(), said })
-}
-
-/// Sends what must succeed before anything fails: again for as long as nobody leads yet.
-async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
-    let what = format!("{method} {path}");
-    let answer = web::ask(at, Ask::send(method, path, body, ANSWERS_WITHIN)).await;
-    let answer = answer.map_err(|error| WorldError::Unanswered(what.clone(), error))?;
-    if answer.status.is_success() {
-        return Ok(answer.json());
-    }
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    Err(WorldError::Refused(what, answer.status.as_u16(), said))
 }
 
 /// The generator that links draw from.

@@ -1,6 +1,10 @@
 //! Runs on real processes: a whole one, and those that are no pass.
 
-#![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests: clippy.toml's exceptions do not reach their helpers"
+)]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -43,10 +47,20 @@ fn run(args: &[&str], input: &str) -> Ended {
 /// Whether there is an etcd to run on. CI must have one.
 fn etcd_is_installed() -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).any(|place| place.join("etcd").is_file());
+    missing_outside_ci("etcd", std::env::split_paths(&places).any(|place| place.join("etcd").is_file()))
+}
+
+/// Whether processes can have clocks of their own. CI must be able to.
+fn faketime_is_installed() -> bool {
+    let places = std::fs::read_dir("/usr/lib").unwrap();
+    let library = |place: std::fs::DirEntry| place.path().join("faketime/libfaketimeMT.so.1");
+    missing_outside_ci("faketime", places.flatten().any(|place| library(place).is_file()))
+}
+
+fn missing_outside_ci(what: &str, found: bool) -> bool {
     if !found {
-        assert!(std::env::var_os("CI").is_none(), "etcd is not installed, and CI must not skip this test");
-        println!("skipped: etcd is not installed");
+        assert!(std::env::var_os("CI").is_none(), "{what} is not installed, and CI must not do without it");
+        println!("skipped: {what} is not installed");
     }
     found
 }
@@ -58,8 +72,13 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     }
     let files = tempfile::tempdir().unwrap();
     let report = files.path().join("report");
-    let args = ["--scenario", "two-minutes", "--seed", "1", "--for", "2m", "-o", "json", "--report"];
-    let ended = run(&[&args[..], &[report.to_str().unwrap()]].concat(), "");
+    let mut args = vec!["--scenario", "two-minutes", "--seed", "1", "--for", "2m", "-o", "json"];
+    args.extend(["--report", report.to_str().unwrap()]);
+    let clocks = faketime_is_installed();
+    if clocks {
+        args.extend(["--fault", "clock-jump instance=2 at 20s for 30s"]);
+    }
+    let ended = run(&args, "");
     if ended.code != 0 {
         // What is needed to find out why is gone with the test.
         let kept = std::env::temp_dir().join(format!("madako-chaos-report-{}", std::process::id()));
@@ -68,7 +87,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     }
     let told: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(told["outcome"], "passed");
-    assert_eq!(told["counts"]["faults"], 15, "each fault began: {}", told["counts"]);
+    assert_eq!(told["counts"]["faults"], 15 + u64::from(clocks), "each fault began: {}", told["counts"]);
     // What judges nothing shows nothing.
     for exercised in
         ["I1", "I3", "I4", "I5", "I6", "I8", "I9", "I11", "I12", "history", "linearizable", "watches"]

@@ -122,3 +122,6 @@ fn application(
         verdicts.violated(&Violation { invariant: violation.invariant, what });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,3 +213,6 @@ fn queue(stored: &BTreeMap<String, Change>, before: Option<&RepairQueue>) -> Rep
 fn violation(invariant: Id, revision: i64, what: &str) -> Violation {
     Violation { invariant, what: format!("revision {revision}: {what}") }
 }
+
+#[cfg(test)]
+mod tests;

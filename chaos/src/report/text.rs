@@ -22,6 +22,7 @@ impl fmt::Display for Report {
             Some(after) => writeln!(f, "All was calm {after} after the last fault.")?,
             None => writeln!(f, "It did not become calm.")?,
         }
+        writeln!(f, "Cuts, delays, losses and resets were made by proxies between the processes.")?;
         for short in &self.shortfalls {
             writeln!(f, "- {short}")?;
         }

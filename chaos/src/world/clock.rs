@@ -26,7 +26,7 @@ impl OwnClock {
         let places = fs::read_dir(LIBRARIES).map_err(|error| error.to_string())?;
         let library =
             places.flatten().map(|place| place.path().join(LIBRARY)).find(|library| library.is_file());
-        let library = library.ok_or("faketime is not installed (Debian: faketime)")?;
+        let library = library.ok_or("faketime is not installed (Debian: libfaketime)")?;
         let clock = Self { library, file: directory.join(format!("{name}.clock")) };
         clock.ahead(Duration::ZERO).map_err(|error| error.to_string())?;
         Ok(clock)
