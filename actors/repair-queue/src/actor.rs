@@ -29,7 +29,7 @@ use madako_messages::observation::Observation;
 use madako_messages::ports::Clock;
 use madako_messages::repair::RepairStatus;
 use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::command::CommandEnd;
+use madako_messages::repair::command::{CommandEnd, HowEnded};
 use madako_messages::repair::hold::HoldSettings;
 use madako_messages::repair::kept::Kept;
 use madako_messages::repair::report::Reports;
@@ -394,7 +394,15 @@ impl RepairState {
             && queue.kept_of(announced.index).is_some_and(|kept| announced.is_kept_as(kept))
         {
             let announced = announced.clone();
-            self.run(announced);
+            // What came meanwhile would have kept it from being announced.
+            match self.against_start(state, &announced) {
+                None => self.run(announced),
+                Some(why) => {
+                    self.unsure = None;
+                    let end = CommandEnd { how: HowEnded::Stopped, text: format!("not started, {why}") };
+                    self.ended = Some((announced.index, announced.record, end));
+                }
+            }
         } else if queue.records.known.contains_key(&announced.record) {
             self.unsure = None;
         }

@@ -27,7 +27,8 @@ pub enum HowEnded {
     Succeeded,
     /// It failed as often as it may.
     Failed,
-    /// It failed, and was not tried again, because the queue was disabled, the entry deleted, or the rack held.
+    /// It failed and was not tried again, or did not begin, because the queue was disabled, the entry deleted, the rack held, or
+    /// the machine healthy.
     Stopped,
     /// It may have run or not.
     Unknown,

@@ -21,9 +21,12 @@ pub(super) struct Order {
     pub(super) interval: Duration,
     /// The machine's health check, which is asked before each further attempt; `None`: it has none.
     pub(super) health: Option<HealthCheck>,
-    /// Set to the reason when it is not to be tried again.
+    /// Set to the reason when no attempt is to begin any more.
     pub(super) stop: Arc<SetOnce<String>>,
 }
+
+/// Why a machine's command is not run.
+pub(super) const HEALTHY: &str = "the machine is healthy";
 
 /// How a machine's health is asked between two attempts.
 pub(super) struct HealthCheck {
@@ -36,8 +39,16 @@ pub(super) struct HealthCheck {
 impl Order {
     pub(super) async fn carry_out(self) -> CommandEnd {
         let mut attempt = 1;
+        let mut before = None;
         loop {
-            let text = match self.run().await {
+            // A permit may take long to come, and what speaks against the attempt comes meanwhile.
+            let permit = tokio::select! {
+                biased;
+                why = self.stop.wait() => return stopped(why, before),
+                permit = self.permits.get() => permit,
+            };
+            let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
+            let text = match self.host.run(&permit, command).await {
                 Ok(outcome) if outcome.succeeded() => {
                     return CommandEnd { how: HowEnded::Succeeded, text: told(&outcome) };
                 }
@@ -59,10 +70,9 @@ impl Order {
                 return CommandEnd { how: HowEnded::Failed, text };
             }
             if let Some(why) = self.pause().await {
-                let text = format!("not tried again, {why}; {text}");
-                return CommandEnd { how: HowEnded::Stopped, text };
+                return stopped(&why, Some(text));
             }
-            attempt += 1;
+            (attempt, before) = (attempt + 1, Some(text));
         }
     }
 
@@ -71,7 +81,7 @@ impl Order {
         tokio::select! {
             biased;
             why = self.stop.wait() => Some(why.clone()),
-            healthy = self.becomes_healthy() => healthy.then(|| "the machine is healthy".to_owned()),
+            healthy = self.becomes_healthy() => healthy.then(|| HEALTHY.to_owned()),
         }
     }
 
@@ -100,12 +110,15 @@ impl Order {
             tokio::time::sleep_until(over.min(begun + health.round)).await;
         }
     }
+}
 
-    async fn run(&self) -> Result<HostOutcome, HostError> {
-        let permit = self.permits.get().await;
-        let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
-        self.host.run(&permit, command).await
-    }
+/// The end of a command of which no other attempt begins, and what became of the last one.
+fn stopped(why: &str, before: Option<String>) -> CommandEnd {
+    let text = match before {
+        Some(before) => format!("not tried again, {why}; {before}"),
+        None => format!("not started, {why}"),
+    };
+    CommandEnd { how: HowEnded::Stopped, text }
 }
 
 /// Asks a machine's health. `None`: the check was not run.

@@ -120,7 +120,11 @@ fn busy(state: &ClusterState) -> BTreeSet<&str> {
     let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
     let name = |address: &str| places.get(address).map(|place| place.name);
     let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));
-    let repaired = repaired.filter_map(|item| name(&item.value.address));
+    // One that left the cluster meanwhile is worked at under the name that it had.
+    let repaired = repaired.filter_map(|item| {
+        let kept = Some(item.value.nodename.as_str()).filter(|name| !name.is_empty());
+        name(&item.value.address).or(kept)
+    });
     // A reboot's node is an address; CKE compares names.
     let rebooted = state.repair.rebooting().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
     repaired.chain(rebooted).collect()

@@ -16,8 +16,9 @@ use madako_messages::state::ClusterState;
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
+use super::command::HEALTHY;
 use super::{Announced, FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
-use crate::round::{Drain, later, places_of, since};
+use crate::round::{Drain, Health, later, places_of, since};
 
 /// The command that runs.
 pub(super) struct Running {
@@ -50,7 +51,7 @@ impl RepairState {
         if self.drains.len() != before {
             self.look_at_nodes();
         }
-        if let Some(running) = &self.running
+        if let Some(running) = self.running.as_ref().filter(|running| running.announced.kind == REPAIR)
             && let Some(why) = self.against(state, running.announced.index)
         {
             // What stood in the way first is told, also when that is over before the next attempt was due.
@@ -58,7 +59,17 @@ impl RepairState {
         }
     }
 
-    /// Why a command of an entry that failed is not tried again.
+    /// Why a command that was announced some time ago is not started any more. A success command follows from the machine's
+    /// health, which is asked whatever else is.
+    pub(super) fn against_start(&self, state: &ClusterState, announced: &Announced) -> Option<String> {
+        if announced.kind != REPAIR {
+            return None;
+        }
+        let healthy = self.checks.believed().get(&announced.index) == Some(&Health::Healthy);
+        self.against(state, announced.index).or_else(|| healthy.then(|| HEALTHY.to_owned()))
+    }
+
+    /// Why no attempt of a repair's command begins.
     fn against(&self, state: &ClusterState, index: i64) -> Option<String> {
         if state.repair.disabled {
             return Some("the repair queue was disabled".to_owned());

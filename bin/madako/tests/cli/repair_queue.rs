@@ -293,6 +293,7 @@ async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
     let mut held = rack.clone();
     held.sort_unstable();
     assert_eq!((&told["held"][0]["rack"], &told["held"][0]["machines"]), (&json!("1"), &json!(held)));
+    assert_eq!(told["held"][0]["expected"], json!(true), "no leader has held it");
 
     // One machine by its address, and the constraint that refuses it.
     etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "0"]).await.calm();
@@ -302,7 +303,7 @@ async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
     assert_eq!(reports.len(), 1, "{told}");
     assert_eq!((&reports[0]["next"], &reports[0]["obstacles"]), (&json!("nothing"), &json!(["too-many"])));
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
-    assert!(table.starts_with("HELD  LABEL"), "{table}");
+    assert!(table.starts_with("HELD  LABEL") && table.contains("not held yet"), "{table}");
     let line = table.lines().find(|line| line.starts_with(address)).unwrap();
     assert!(line.contains("nothing is added for it") && line.contains("too-many: "), "{table}");
     assert_eq!(etcd.revision().await, before + 1, "nothing but the constraint was written");

@@ -229,6 +229,49 @@ async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_comm
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_whose_announcement_shows_late_is_not_started_when_something_came_meanwhile() {
+    for (what, why) in
+        [("disabled", "the repair queue was disabled"), ("deleted", "the entry was deleted"), ("nothing", "")]
+    {
+        let mut world = world(&[queued(0, "w", "plain")]).await;
+        let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
+        world.gate.lock().unwrap().fails.push_back((false, unanswered));
+        world.begin().await;
+        let lost = || world.gate.lock().unwrap().lost.clone();
+        for _ in 0..1_000 {
+            if !lost().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let announced = lost()[0].clone();
+        // The store shows it together with what came after it.
+        world.change(|store| {
+            assert!(store.commit(&announced));
+            match what {
+                "disabled" => store.text(keys::REPAIRS_DISABLED, "true"),
+                "deleted" => {
+                    let entry = store.state().repair.entries[&0].value.clone();
+                    store.entry(&RepairQueueEntry { deleted: true, ..entry });
+                }
+                _ => {}
+            }
+        });
+        if why.is_empty() {
+            world.until_status(0, RepairStatus::Failed).await;
+            assert_eq!(world.ran(), ["reset w"]);
+            continue;
+        }
+        world.until("the end of its record", |state| state.repair.records.unfinished.is_empty()).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.ran(), [""; 0], "{what}");
+        let record = &world.records()[0];
+        assert_eq!(record.status.to_string(), "cancelled");
+        assert_eq!(record.error, format!("not started, {why}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);

@@ -3,6 +3,7 @@
 mod reports;
 
 use madako_messages::ports::Clock;
+use madako_messages::repair::hold::{Hold, Holds};
 use madako_messages::state::ClusterState;
 use madako_messages::store::Store;
 use madako_repair_queue::explain::{Beside, explain};
@@ -51,6 +52,9 @@ struct Held {
     label: String,
     since: Option<String>,
     machines: Vec<String>,
+    /// Nothing says yet that it is held: the answer of now would hold it, if the leader knew no other.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    expected: bool,
     /// What is kept of it cannot be read: it counts as held.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unreadable: bool,
@@ -73,7 +77,7 @@ pub(super) async fn run(
         reports.retain(|report| address.is_none_or(|address| report.address == address));
         reports
     });
-    let holds = found.holds.iter().map(|(rack, hold)| (rack.as_str(), &**hold));
+    let holds = found.kept.iter().map(|(rack, hold)| (rack.as_str(), &**hold));
     let kept = KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() };
     let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
     let beside = Beside {
@@ -81,23 +85,32 @@ pub(super) async fn run(
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());
-    let explanation = Explanation { reports, held: held(&kept), entries };
+    let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
     show(args.output, &explanation, table)
 }
 
-fn held(kept: &KeptRacks<'_>) -> Vec<Held> {
-    let held = kept.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, hold)| Held {
-        rack: (*rack).to_owned(),
+/// The racks that are held, and those that the answer which was asked for would hold. What an answer ends ends when the leader
+/// has it.
+fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
+    let held = |rack: &str, hold: &Hold, expected| Held {
+        rack: rack.to_owned(),
         label: hold.label.to_string(),
         since: hold.since().map(|since| super::moment(Some(since))),
         machines: hold.serials(),
+        expected,
         unreadable: false,
-    });
+    };
+    let is_kept = |rack: &str| kept.holds.iter().any(|(kept, hold)| *kept == rack && hold.is_held());
+    let now =
+        kept.holds.iter().filter(|(_, hold)| hold.is_held()).map(|(rack, hold)| held(rack, hold, false));
+    let next = after.iter().filter(|(rack, hold)| hold.is_held() && !is_kept(rack));
+    let held = now.chain(next.map(|(rack, hold)| held(rack, hold, true)));
     let unreadable = kept.unreadable.iter().map(|rack| Held {
         rack: (*rack).to_owned(),
         label: String::new(),
         since: None,
         machines: Vec::new(),
+        expected: false,
         unreadable: true,
     });
     held.chain(unreadable).collect()
@@ -109,7 +122,14 @@ fn table(explanation: &Explanation) -> String {
         let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);
         for held in &explanation.held {
             let since = held.since.clone().unwrap_or_default();
-            let machines = if held.unreadable { "not readable".to_owned() } else { held.machines.join(",") };
+            let machines = match held {
+                Held { unreadable: true, .. } => "not readable".to_owned(),
+                // The leader knows answers of before, and may take the same reports for old ones.
+                Held { expected: true, .. } => {
+                    format!("{} (by the answer of now; not held yet)", held.machines.join(","))
+                }
+                _ => held.machines.join(","),
+            };
             table.row([held.rack.clone(), held.label.clone(), since, machines]);
         }
         parts.push(table.text());

@@ -51,7 +51,9 @@ pub(super) struct Report {
 pub(super) struct Found {
     /// `None`: the registry was not asked or did not answer.
     pub(super) reports: Option<Vec<Report>>,
-    /// What is kept of racks after it.
+    /// What is kept of racks: what the leader has, which knows earlier answers too.
+    pub(super) kept: Holds,
+    /// What would be kept of them after this answer, if no leader knew another.
     pub(super) holds: Holds,
     /// Who stands in which rack, by the registry's answer about machines that should be repaired.
     pub(super) reported: Option<Racks>,
@@ -65,7 +67,9 @@ pub(super) async fn gather(
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
 ) -> Result<Found, Failure> {
-    let mut found = Found { reports: None, holds: kept(state), reported: None, observed: None };
+    let kept = kept(state);
+    let holds = kept.clone();
+    let mut found = Found { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
         warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
@@ -78,7 +82,7 @@ pub(super) async fn gather(
     if let Some(machines) = reported(state, &registry).await {
         let at = clock.now();
         // Nobody remembers an answer here, nor what was removed after it was asked for: it was asked for now.
-        let times = Times::of(&machines, (at, None), hold, &found.holds, &Times::default());
+        let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
         let removed = Removed::default();
         let decision =
             judge(state, &Asked { machines: &machines, at, times: &times, removed: &removed }, hold);
@@ -88,7 +92,7 @@ pub(super) async fn gather(
         found.holds = decision.holds;
     }
     // The leader knows where a machine stands that is neither reported nor a node from what it asks for the cluster.
-    let held = found.holds.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
+    let held = found.kept.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
         found.observed = observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
     }
