@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 21] = files![
+pub const SHIPPED: [Shipped; 22] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -42,6 +42,7 @@ pub const SHIPPED: [Shipped; 21] = files![
     "lying-providers",
     "panics-of-each-actor",
     "everything-fails-at-times",
+    "processes-fail-at-times",
 ];
 
 /// The scenario of that name.
