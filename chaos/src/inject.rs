@@ -22,8 +22,6 @@ use crate::world::World;
 const DONE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a server of the data center to open its door.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// Time until somebody leads, for a fault of the leader: two terms of a lease and an election of the store.
-const LED_WITHIN: Duration = Duration::from_secs(15);
 /// Time for the observer to see what is about to be compacted away.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 const GLANCE: Duration = Duration::from_millis(20);
@@ -31,6 +29,21 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// Why a fault could not be injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible(pub String);
+
+/// Why a fault is not injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// It cannot be.
+    Impossible(Impossible),
+    /// It is one of the leader, and at present there is none.
+    NobodyLeads,
+}
+
+impl From<Impossible> for Undone {
+    fn from(impossible: Impossible) -> Self {
+        Self::Impossible(impossible)
+    }
+}
 
 fn impossible(why: impl std::fmt::Display) -> Impossible {
     Impossible(why.to_string())
@@ -83,11 +96,11 @@ impl Injector {
         world: &mut World,
         number: usize,
         injection: &Injection,
-    ) -> Result<String, Impossible> {
+    ) -> Result<String, Undone> {
         if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
-            return self.machines(world, injection, true).await;
+            return Ok(self.machines(world, injection, true).await?);
         }
-        let node = self.node(number, injection).await?;
+        let node = self.node(number, injection)?;
         self.change(world, &node, injection, true).await?;
         Ok(node.to_string())
     }
@@ -98,33 +111,24 @@ impl Injector {
         world: &mut World,
         number: usize,
         injection: &Injection,
-    ) -> Result<String, Impossible> {
+    ) -> Result<String, Undone> {
         if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
-            return self.machines(world, injection, false).await;
+            return Ok(self.machines(world, injection, false).await?);
         }
-        let node = self.node(number, injection).await?;
+        let node = self.node(number, injection)?;
         self.change(world, &node, injection, false).await?;
         Ok(node.to_string())
     }
 
-    async fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Impossible> {
+    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Undone> {
         Ok(match &injection.target {
             Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
                 if let Some(leader) = self.leader_of.get(&number) {
                     return Ok(Node::Instance(*leader));
                 }
-                let began = Instant::now();
-                let leader = loop {
-                    let epoch = self.observer.leader();
-                    if let Some(leader) = epoch.and_then(|epoch| self.leaders.of(epoch)) {
-                        break leader;
-                    }
-                    if began.elapsed() > LED_WITHIN {
-                        return Err(impossible(format_args!("nobody led within {LED_WITHIN:?}")));
-                    }
-                    sleep(GLANCE).await;
-                };
+                let leader = self.observer.leader().and_then(|epoch| self.leaders.of(epoch));
+                let leader = leader.ok_or(Undone::NobodyLeads)?;
                 self.leader_of.insert(number, leader);
                 Node::Instance(leader)
             }
@@ -132,11 +136,12 @@ impl Injector {
             Target::Registry => Node::Registry,
             Target::Provider(name) => Node::Provider(name.clone()),
             Target::Actor(name) => {
-                return Err(impossible(format_args!(
-                    "the actor {name} is inside a process: only a simulation reaches it"
-                )));
+                let why = format_args!("the actor {name} is inside a process: only a simulation reaches it");
+                return Err(impossible(why).into());
             }
-            Target::Rack(_) | Target::Address(_) => return Err(impossible("machines are no processes")),
+            Target::Rack(_) | Target::Address(_) => {
+                return Err(impossible("machines are no processes").into());
+            }
         })
     }
 
@@ -294,11 +299,16 @@ impl Injector {
             client.compact(revision, None).await
         };
         let done = timeout(DONE_WITHIN + SEEN_WITHIN, compacting).await;
-        match done.map_err(|_| impossible(format_args!("{node} did not answer")))? {
-            Ok(_) => Ok(()),
+        // Who is down or stands still for another fault is asked in vain, as it would be by anybody.
+        let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
+        let full = self.full.get(node).is_some_and(|full| *full > 0);
+        match done.map_err(|_| impossible(format_args!("{node} did not answer"))) {
+            Ok(Ok(_)) => Ok(()),
+            _ if held || full => Ok(()),
+            Err(late) => Err(late),
             // Somebody else compacted just then: it is as asked for.
-            Err(error) if error.to_string().contains("has been compacted") => Ok(()),
-            Err(error) => Err(impossible(error)),
+            Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
+            Ok(Err(error)) => Err(impossible(error)),
         }
     }
 }

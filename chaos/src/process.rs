@@ -2,8 +2,10 @@
 //!
 //! Guarantees: it does not outlive the run, however that ends ([`crate::keeper`]); its output goes to a file of its own.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -214,17 +216,35 @@ fn last_words(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// A port of loopback that nobody listens on.
-///
-/// # Errors
-/// There is none.
-pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(std::net::TcpListener::bind(SERVED)?.local_addr()?.port())
+/// Where processes that are started again listen: an address of loopback that is this run's alone, since it is made of
+/// its process's number. Nobody else listens there, and connections come from the first address of loopback: while one
+/// of the processes is down, its port stays free for it.
+fn host() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 | (high & 0x3f), middle, low)
 }
 
-/// Where processes that are started again listen. Connections come from the first address of loopback: while one of
-/// these is down, no connection can take its port.
-const SERVED: (&str, u16) = ("127.0.2.1", 0);
+/// Addresses on which nobody listens, each given once.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    given: BTreeSet<u16>,
+}
 
-/// The host of [`free_port`].
-pub(crate) const HOST: &str = SERVED.0;
+/// Tries to find a port that was not given yet.
+const TRIES: usize = 100;
+
+impl Ports {
+    /// The next one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn next(&mut self) -> io::Result<SocketAddr> {
+        for _ in 0..TRIES {
+            let address = TcpListener::bind((host(), 0))?.local_addr()?;
+            if self.given.insert(address.port()) {
+                return Ok(address);
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+}

@@ -108,7 +108,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
         verdicts.judged(id, 0);
     }
     store::judge(&seen.revisions, &seen.answered, &mut verdicts);
-    placement::judge(&seen.revisions, &mut verdicts);
+    placement::judge(&seen.revisions, seen.calm_after.is_some(), &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
         Event::Wrote(wrote) => wrote.written.as_ref(),
         _ => None,

@@ -1,24 +1,26 @@
 //! A run from its first process to its report.
 
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_faults::{Change, ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
 use madako_messages::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::check::effects::Act;
 use crate::clients::{CLIENTS, Clients, chance};
 use crate::datacenter::{JournalError, Line, What, read};
-use crate::history::{Event, History, Micros, micros};
+use crate::history::{History, Micros, micros};
 use crate::inject::Injector;
 use crate::observer::Observer;
 use crate::operators;
@@ -233,51 +235,6 @@ impl Course<'_> {
             }
         }
         working
-    }
-
-    /// Does what the schedule says, and gives the injections that were not possible, each with the reason.
-    async fn inject(
-        &self,
-        world: &mut World,
-        injector: &mut Injector,
-        schedule: &Schedule,
-    ) -> BTreeMap<usize, String> {
-        let began = Instant::now();
-        let mut skipped = BTreeMap::new();
-        for event in &schedule.events {
-            sleep_until(began + event.at.duration()).await;
-            let injection = &schedule.injections[event.injection];
-            if event.change == Change::Ends && skipped.contains_key(&event.injection) {
-                continue;
-            }
-            let done = match event.change {
-                Change::Ends => injector.end(world, event.injection, injection).await,
-                Change::Begins | Change::Strikes => injector.begin(world, event.injection, injection).await,
-            };
-            let what = format!("{} {}", injection.act, injection.target);
-            let change = match event.change {
-                Change::Begins => "begins",
-                Change::Ends => "ends",
-                Change::Strikes => "strikes",
-            };
-            let (change, on, why) = match done {
-                Ok(on) => (change, Some(on), None),
-                Err(why) => {
-                    skipped.insert(event.injection, why.0.clone());
-                    ("skipped", None, Some(why.0))
-                }
-            };
-            let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
-            (self.tell)(&format!(
-                "{}: {what}{} {change}{}",
-                event.at,
-                on_whom.map(|on| format!(" ({on})")).unwrap_or_default(),
-                why.as_deref().map(|why| format!(": {why}")).unwrap_or_default(),
-            ));
-            self.history.note(Event::Fault { injection: event.injection, what, change, on, why });
-        }
-        sleep_until(began + self.options.length.duration()).await;
-        skipped
     }
 
     /// Waits until nothing is written any more and all is well; gives how long after the end that was.

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use crate::datacenter::metric_of;
 use crate::helper;
 use crate::network::{Link, Network, Node};
-use crate::process::{HOST, Process, ProcessError, Spec, free_port};
+use crate::process::{Ports, Process, ProcessError, Spec};
 use crate::web::{self, Ask, Unanswered};
 
 pub(crate) use self::clock::OwnClock;
@@ -190,9 +190,8 @@ pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
 }
 
 /// An address that nobody listens on.
-fn served() -> Result<SocketAddr, WorldError> {
-    let port = free_port().map_err(io_error("no port is free"))?;
-    Ok(SocketAddr::new(HOST.parse().expect("it is an address"), port))
+fn served(ports: &mut Ports) -> Result<SocketAddr, WorldError> {
+    ports.next().map_err(io_error("no port is free"))
 }
 
 /// Waits until a process answers a path with success.
@@ -212,8 +211,8 @@ async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<()
     }
 }
 
-async fn embedded(plan: &Plan<'_>, network: &Network) -> Result<Member, WorldError> {
-    let client = served()?;
+async fn embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Result<Member, WorldError> {
+    let client = served(ports)?;
     let data = plan.data.join("store-1");
     fs::create_dir_all(&data).map_err(io_error("the directory of the store"))?;
     let disk = plan.disk(&data).await;
@@ -233,8 +232,13 @@ async fn embedded(plan: &Plan<'_>, network: &Network) -> Result<Member, WorldErr
     Ok(Member { process, client, disk })
 }
 
-async fn server(plan: &Plan<'_>, network: &Network, node: Node) -> Result<Server, WorldError> {
-    let (address, control) = (served()?, served()?);
+async fn server(
+    plan: &Plan<'_>,
+    network: &Network,
+    ports: &mut Ports,
+    node: Node,
+) -> Result<Server, WorldError> {
+    let (address, control) = (served(ports)?, served(ports)?);
     let (name, flag) = match &node {
         Node::Provider(name) => (name.clone(), "--prometheus"),
         _ => ("registry".to_owned(), "--registry"),
@@ -262,15 +266,18 @@ impl World {
     /// Starts all processes, and stores what an operator would; then somebody leads, and a cluster is committed.
     pub(crate) async fn build(plan: &Plan<'_>) -> Result<Self, WorldError> {
         let network = Network::default();
+        let mut ports = Ports::default();
         let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
         chance.set_stream(LINKS);
         let (members, links) = match plan.wanted().store {
-            Store::Etcd => etcd::start(plan, &network, &mut chance).await?,
-            Store::Embedded => (BTreeMap::from([(1, embedded(plan, &network).await?)]), Vec::new()),
+            Store::Etcd => etcd::start(plan, &network, &mut ports, &mut chance).await?,
+            Store::Embedded => {
+                (BTreeMap::from([(1, embedded(plan, &network, &mut ports).await?)]), Vec::new())
+            }
         };
-        let registry = server(plan, &network, Node::Registry).await?;
+        let registry = server(plan, &network, &mut ports, Node::Registry).await?;
         let provider = match plan.wanted().places() {
-            true => Some(server(plan, &network, Node::Provider(PROVIDER.to_owned())).await?),
+            true => Some(server(plan, &network, &mut ports, Node::Provider(PROVIDER.to_owned())).await?),
             false => None,
         };
         let mut world = Self {
@@ -296,7 +303,7 @@ impl World {
         fs::write(&config, config::file(&endpoints, plan.wanted().places()))
             .map_err(io_error("the configuration file"))?;
         for number in 1..=plan.wanted().instances {
-            let http = served()?;
+            let http = served(&mut ports)?;
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let node = Node::Instance(number);
             let name = format!("instance-{number}");

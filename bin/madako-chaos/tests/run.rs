@@ -65,28 +65,39 @@ fn missing_outside_ci(what: &str, found: bool) -> bool {
     found
 }
 
+/// Runs a scenario that ships to its end, and gives the report; it is kept where the run is no pass.
+fn passed(scenario: &str, seed: u64, length: &str, faults: &[&str], look: impl FnOnce(&Path)) -> Value {
+    let files = tempfile::tempdir().unwrap();
+    let (report, seed) = (files.path().join("report"), seed.to_string());
+    let mut args = vec!["--scenario", scenario, "--seed", &seed, "--for", length, "-o", "json"];
+    args.extend(["--report", report.to_str().unwrap()]);
+    args.extend(faults.iter().flat_map(|fault| ["--fault", *fault]));
+    let ended = run(&args, "");
+    if ended.code != 0 {
+        // What is needed to find out why would be gone with the test.
+        let kept = std::env::temp_dir().join(format!("madako-chaos-report-{}", std::process::id()));
+        std::fs::rename(&report, &kept).unwrap();
+        panic!("exit code {}, see {}:\n{}\n{}", ended.code, kept.display(), ended.errors, ended.out);
+    }
+    look(&report);
+    let told: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(told["outcome"], "passed");
+    told
+}
+
 #[test]
 fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     if !etcd_is_installed() {
         return;
     }
-    let files = tempfile::tempdir().unwrap();
-    let report = files.path().join("report");
-    let mut args = vec!["--scenario", "two-minutes", "--seed", "1", "--for", "2m", "-o", "json"];
-    args.extend(["--report", report.to_str().unwrap()]);
     let clocks = faketime_is_installed();
-    if clocks {
-        args.extend(["--fault", "clock-jump instance=2 at 20s for 30s"]);
-    }
-    let ended = run(&args, "");
-    if ended.code != 0 {
-        // What is needed to find out why is gone with the test.
-        let kept = std::env::temp_dir().join(format!("madako-chaos-report-{}", std::process::id()));
-        std::fs::rename(&report, &kept).unwrap();
-        panic!("exit code {}, see {}:\n{}\n{}", ended.code, kept.display(), ended.errors, ended.out);
-    }
-    let told: Value = serde_json::from_str(&ended.out).unwrap();
-    assert_eq!(told["outcome"], "passed");
+    let jump = ["clock-jump instance=2 at 20s for 30s"];
+    let told = passed("two-minutes", 1, "2m", &jump[..usize::from(clocks)], |report| {
+        for file in ["report.md", "report.json", "timeline.svg", "history.jsonl", "logs/instance-1.log"] {
+            let written = std::fs::read_to_string(report.join(file)).unwrap();
+            assert!(!written.is_empty(), "{file}");
+        }
+    });
     assert_eq!(told["counts"]["faults"], 15 + u64::from(clocks), "each fault began: {}", told["counts"]);
     // What judges nothing shows nothing.
     for exercised in
@@ -95,9 +106,15 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         let judged = told["verdicts"][exercised]["judged"].as_u64().unwrap();
         assert!(judged > 0, "{exercised} had nothing to judge: {}", told["verdicts"]);
     }
-    for file in ["report.md", "report.json", "timeline.svg", "history.jsonl", "logs/instance-1.log"] {
-        let written = std::fs::read_to_string(report.join(file)).unwrap();
-        assert!(!written.is_empty(), "{file}");
+}
+
+/// The seed of the long run is `MADAKO_CHAOS_SEED`, or 1.
+#[test]
+#[ignore = "takes eleven minutes"]
+fn ten_minutes_of_chance_are_passed() {
+    if etcd_is_installed() && faketime_is_installed() {
+        let seed = std::env::var("MADAKO_CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
+        passed("processes-fail-at-times", seed, "10m", &[], |_| {});
     }
 }
 

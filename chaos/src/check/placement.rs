@@ -1,5 +1,7 @@
 //! Placement, judged by the store's revisions: I11, by the predicate of the gate.
 //!
+//! And when everything is calm, nothing is left to do: who fits somewhere is bound, and what was deleted is gone (I12).
+//!
 //! Each application that a revision binds is judged with the cluster as it was stored before that revision. Values of
 //! metrics that were given in the run may all have been decided on; the one that lets most through counts.
 
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use madako_messages::actors::BindingEvidence;
 use madako_messages::invariants::{Id, PlacementChange, Violation, placed_where_allowed};
-use madako_messages::placement::fit::Compared;
+use madako_messages::placement::fit::{Compared, Offer, unmet};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, Cluster};
 use madako_messages::placement::metadata::ResourceRef;
@@ -22,8 +24,8 @@ use time::OffsetDateTime;
 use super::Verdicts;
 use crate::observer::{Change, Revision};
 
-/// Judges all revisions.
-pub fn judge(revisions: &[Revision], verdicts: &mut Verdicts) {
+/// Judges all revisions; `calm` says whether all was calm after the last one.
+pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
     let mut objects: BTreeMap<ObjectKey, Arc<Stored>> = BTreeMap::new();
     for revision in revisions {
         let mut after = Vec::new();
@@ -52,6 +54,37 @@ pub fn judge(revisions: &[Revision], verdicts: &mut Verdicts) {
                 Some(stored) => objects.insert(key, stored),
                 None => objects.remove(&key),
             };
+        }
+    }
+    if calm {
+        settled(&objects, verdicts);
+    }
+}
+
+/// Judges what is there at the end. Values of metrics do not matter: nobody's constraints name one.
+fn settled(objects: &BTreeMap<ObjectKey, Arc<Stored>>, verdicts: &mut Verdicts) {
+    for stored in objects.values() {
+        let Some(application) = Application::of(&stored.object) else { continue };
+        verdicts.judged(Id::I12, 1);
+        let key = &stored.key;
+        if application.metadata.deleted.is_some() {
+            let what = format!("{key} was deleted, and is still there at the end");
+            verdicts.violated(&Violation { invariant: Id::I12, what });
+            continue;
+        }
+        if application.status.scheduled_to.is_some() {
+            continue;
+        }
+        let none = BTreeMap::new();
+        let fits = |cluster: &&Arc<Stored>| {
+            Cluster::of(&cluster.object).is_some_and(|cluster| {
+                let offer = Offer::of_cluster(cluster, None, &none, Compared::Value);
+                unmet(application, cluster, &offer).is_empty()
+            })
+        };
+        if let Some(cluster) = objects.values().find(fits) {
+            let what = format!("{key} is bound to nothing at the end, though it fits on {}", cluster.key);
+            verdicts.violated(&Violation { invariant: Id::I12, what });
         }
     }
 }

@@ -7,17 +7,19 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Member, Plan, WorldError, answers, io_error, served};
 use crate::network::{Link, Network, Node};
+use crate::process::Ports;
 
 /// Starts all members, and waits until each is healthy. Gives them with the links that they reach each other by.
 pub(super) async fn start(
     plan: &Plan<'_>,
     network: &Network,
+    ports: &mut Ports,
     chance: &mut ChaCha8Rng,
 ) -> Result<(BTreeMap<u32, Member>, Vec<Link>), WorldError> {
     let mut peers = Vec::new();
     let mut places = BTreeMap::new();
     for number in 1..=plan.wanted().store.members() {
-        let (client, peer) = (served()?, served()?);
+        let (client, peer) = (served(ports)?, served(ports)?);
         let link = Link::open(network, Node::Store(number), peer, ChaCha8Rng::from_rng(chance)).await;
         let link = link.map_err(io_error("a link to a member of the store"))?;
         places.insert(number, (client, peer, link.address()));

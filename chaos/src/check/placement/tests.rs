@@ -42,7 +42,7 @@ fn broken(cluster: Option<&Value>, after: &Value) -> Vec<String> {
     revisions.extend(cluster.map(|cluster| change(CLUSTER, Some(cluster), 4)));
     revisions.push(change(APPLICATION, Some(after), 5));
     let mut verdicts = Verdicts::default();
-    judge(&revisions, &mut verdicts);
+    judge(&revisions, true, &mut verdicts);
     verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0).map(|(name, _)| name).collect()
 }
 
@@ -63,6 +63,20 @@ fn each_other_binding_is_found() {
 #[test]
 fn an_application_is_not_bound_from_its_first_version_on() {
     let mut verdicts = Verdicts::default();
-    judge(&[change(APPLICATION, Some(&application(Some("c"))), 3)], &mut verdicts);
+    judge(&[change(APPLICATION, Some(&application(Some("c"))), 3)], false, &mut verdicts);
     assert_eq!(verdicts.of("I9").broken + verdicts.of("I11").broken, 1);
+}
+
+#[test]
+fn nothing_is_left_to_do_when_all_is_calm() {
+    let mut deleted = application(Some("c"));
+    deleted["metadata"]["deleted"] = json!("2026-01-01T00:00:01Z");
+    let online = cluster("a", "ONLINE");
+    assert_eq!(broken(Some(&online), &application(None)), ["I12"], "it fits, and is bound to nothing");
+    assert_eq!(broken(Some(&online), &deleted), ["I12"], "it is still there");
+    assert_eq!(
+        broken(Some(&cluster("b", "ONLINE")), &application(None)),
+        Vec::<String>::new(),
+        "it fits nowhere"
+    );
 }
