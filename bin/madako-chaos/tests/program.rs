@@ -84,9 +84,12 @@ fn a_file_that_is_wrong_is_refused_with_the_lines() {
 
 #[test]
 fn whatever_else_is_wrong_is_bad_input_too() {
-    for args in
-        [&["scenarios", "--check", "/nowhere/at-all.yml"][..], &["scenarios"], &["simulate"], &["--sede"]]
-    {
+    for args in [
+        &["scenarios", "--check", "/nowhere/at-all.yml"][..],
+        &["scenarios"],
+        &["simulate", "--sede"],
+        &["--sede"],
+    ] {
         let (code, out, errors) = run(args, "");
         assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {errors}");
         assert!(errors.starts_with("madako-chaos: ") && !errors.contains("panicked"), "{args:?}: {errors}");
