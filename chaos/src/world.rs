@@ -315,7 +315,7 @@ impl World {
             }
             let process = plan.start_with(&name, &plan.programs.madako, args, environment)?;
             world.network.runs(&node, process.id());
-            let door = world.open(node, http, &mut chance).await?;
+            let door = world.open(Some(Node::Client), node, http, &mut chance).await?;
             world.instances.insert(number, Instance { process, http, door, clock });
         }
         for instance in world.instances.values_mut() {
@@ -331,7 +331,7 @@ impl World {
         upstream: SocketAddr,
         chance: &mut ChaCha8Rng,
     ) -> Result<SocketAddr, WorldError> {
-        let link = self.open(to, upstream, chance).await?;
+        let link = self.open(None, to, upstream, chance).await?;
         let address = link.address();
         self.links.push(link);
         Ok(address)
@@ -339,11 +339,13 @@ impl World {
 
     async fn open(
         &self,
+        from: Option<Node>,
         to: Node,
         upstream: SocketAddr,
         chance: &mut ChaCha8Rng,
     ) -> Result<Link, WorldError> {
-        let opened = Link::open(&self.network, to.clone(), upstream, ChaCha8Rng::from_rng(chance)).await;
+        let opened =
+            Link::open(&self.network, from, to.clone(), upstream, ChaCha8Rng::from_rng(chance)).await;
         opened.map_err(io_error(format!("a link to {to}")))
     }
 

@@ -30,12 +30,14 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Takes a free port of loopback, and carries what comes there to `upstream`.
+    /// Takes a free port of loopback, and carries what comes there to `upstream`. Where it comes from is asked of the
+    /// kernel, unless `from` says it of all of it.
     ///
     /// # Errors
     /// No port can be taken.
     pub async fn open(
         network: &Network,
+        from: Option<Node>,
         to: Node,
         upstream: SocketAddr,
         mut chance: ChaCha8Rng,
@@ -52,10 +54,10 @@ impl Link {
                     Some(_) = connections.join_next() => {}
                     taken = listener.accept(), if connections.len() < MAX_CONNECTIONS => match taken {
                         Ok((client, _)) => {
-                            let (network, to) = (network.clone(), to.clone());
+                            let (network, from, to) = (network.clone(), from.clone(), to.clone());
                             let chances =
                                 [ChaCha8Rng::from_rng(&mut chance), ChaCha8Rng::from_rng(&mut chance)];
-                            connections.spawn(connect(network, to, client, upstream, chances));
+                            connections.spawn(connect(network, from, to, client, upstream, chances));
                         }
                         Err(error) => {
                             tracing::debug!(%error, "a link cannot take a connection");
@@ -77,12 +79,16 @@ impl Link {
 
 async fn connect(
     network: Network,
+    from: Option<Node>,
     to: Node,
     mut client: TcpStream,
     upstream: SocketAddr,
     chances: [ChaCha8Rng; 2],
 ) {
-    let from = owner(&client, &network.processes()).unwrap_or(Node::Client);
+    let from = match from {
+        Some(from) => from,
+        None => owner(&client, network.processes()).await.unwrap_or(Node::Client),
+    };
     let view = network.view(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
     if end == End::Reset {
@@ -145,7 +151,7 @@ mod tests {
         let network = Network::default();
         // This process is an instance.
         network.runs(&Node::Instance(1), std::process::id());
-        let link = Link::open(&network, Node::Registry, echo().await, chance()).await.unwrap();
+        let link = Link::open(&network, None, Node::Registry, echo().await, chance()).await.unwrap();
         let client = TcpStream::connect(link.address()).await.unwrap();
         (network, link, client)
     }
@@ -205,7 +211,7 @@ mod tests {
         let network = Network::default();
         network.runs(&Node::Instance(1), std::process::id());
         network.runs(&Node::Instance(1), u32::MAX);
-        let link = Link::open(&network, Node::Store(2), echo().await, chance()).await.unwrap();
+        let link = Link::open(&network, None, Node::Store(2), echo().await, chance()).await.unwrap();
         let mut client = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
         network.change(&Node::Instance(1), |trouble| trouble.resets += 1);

@@ -1,7 +1,8 @@
 //! Which process holds the other end of a connection, as Linux tells it in `/proc`.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -11,12 +12,25 @@ use super::Node;
 
 /// Where the kernel lists the sockets of IPv4.
 const SOCKETS: &str = "/proc/net/tcp";
+/// Bytes of the list that are read at a time.
+const PIECE: usize = 64 * 1024;
 
 /// The node whose process holds the other end; `None`: no node's, or it is gone already.
-pub(super) fn owner(stream: &TcpStream, processes: &BTreeMap<u32, Node>) -> Option<Node> {
+///
+/// Where a machine has tens of thousands of sockets, the list takes the kernel a tenth of a second and more: on the thread
+/// that carries everybody's bytes that would be a fault of its own.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "real files beside real processes; nothing is repeated by a seed here"
+)]
+pub(super) async fn owner(stream: &TcpStream, processes: BTreeMap<u32, Node>) -> Option<Node> {
     let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
-    let sockets = fs::read_to_string(SOCKETS).ok()?;
-    let inode = sockets.lines().find_map(|line| inode(line, theirs, ours))?;
+    tokio::task::spawn_blocking(move || find(theirs, ours, &processes)).await.ok()?
+}
+
+fn find(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -> Option<Node> {
+    let sockets = BufReader::with_capacity(PIECE, File::open(SOCKETS).ok()?);
+    let inode = sockets.lines().map_while(Result::ok).find_map(|line| inode(&line, theirs, ours))?;
     let named = format!("socket:[{inode}]");
     let holds = |process: &&u32| {
         let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };

@@ -20,7 +20,7 @@ pub(super) async fn start(
     let mut places = BTreeMap::new();
     for number in 1..=plan.wanted().store.members() {
         let (client, peer) = (served(ports)?, served(ports)?);
-        let link = Link::open(network, Node::Store(number), peer, ChaCha8Rng::from_rng(chance)).await;
+        let link = Link::open(network, None, Node::Store(number), peer, ChaCha8Rng::from_rng(chance)).await;
         let link = link.map_err(io_error("a link to a member of the store"))?;
         places.insert(number, (client, peer, link.address()));
         peers.push(link);
