@@ -101,8 +101,8 @@ struct Judged {
     table: BTreeMap<String, f64>,
     /// Since when a cluster is neither online nor only without metrics.
     down: BTreeMap<ObjectKey, OffsetDateTime>,
-    /// When moves were decided.
-    moves: Vec<OffsetDateTime>,
+    /// When moves were decided, by the clock of who did, and when they were seen.
+    moves: Vec<(OffsetDateTime, Duration)>,
     most_applications: u64,
     seen: Seen,
     violations: Vec<Violation>,

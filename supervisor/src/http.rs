@@ -90,7 +90,6 @@ pub struct Served {
 }
 
 /// The pages of an instance, before the API if that is on the same port.
-#[must_use]
 pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
     let health_deadline = settings.timeout;
     let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;

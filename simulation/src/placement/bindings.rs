@@ -57,7 +57,7 @@ impl Judged {
         };
         self.i11(revision, stored, before.as_ref(), Some(&target), now);
         if let (Some(former), Some(before)) = (former, before) {
-            self.moved(revision, &before, stored, &former);
+            self.moved(revision, &before, stored, &former, now);
         }
     }
 
@@ -118,7 +118,7 @@ impl Judged {
     }
 
     /// An application left a cluster.
-    fn moved(&mut self, revision: i64, before: &Stored, after: &Stored, former: &ObjectKey) {
+    fn moved(&mut self, revision: i64, before: &Stored, after: &Stored, former: &ObjectKey, now: Duration) {
         self.seen.moves += 1;
         let key = &after.key;
         let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
@@ -128,9 +128,13 @@ impl Judged {
             self.violate(Id::I9, revision, format_args!("{key} moved at no time"));
             return;
         };
-        self.moves.push(at);
-        let within =
-            self.moves.iter().filter(|other| **other <= at && **other + RESCHEDULE_AFTER > at).count();
+        self.moves.push((at, now));
+        // By the clocks of those who decided and by the time of the world: a clock that jumped lets moves seem close that were not,
+        // and a slow way to the store lets moves come close that were decided apart.
+        let close = |(other, seen): &&(OffsetDateTime, Duration)| {
+            *other <= at && *other + RESCHEDULE_AFTER > at && *seen + RESCHEDULE_AFTER > now
+        };
+        let within = self.moves.iter().filter(close).count();
         let part = self.most_applications * MAX_MOVES.percent / 100;
         let most = MAX_MOVES.at_least.max(part);
         if within as u64 > most {
@@ -152,7 +156,8 @@ impl Judged {
         let fits =
             !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
-            Some(since) if since + RESCHEDULE_AFTER > at => {
+            // Who fits no longer leaves, whatever the state is.
+            Some(since) if since + RESCHEDULE_AFTER > at && fits && !self.outgrown(was, &left, now) => {
                 self.violate(
                     Id::I5,
                     revision,
@@ -169,5 +174,23 @@ impl Judged {
             }
             None => {}
         }
+    }
+
+    /// Whether a constraint on a metric may not have been met, by one of the values that may have been decided on.
+    fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> bool {
+        let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
+            let unmet = self.unmet(application, cluster, values).unwrap_or_default();
+            unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
+        };
+        let latest = self.latest(now);
+        let given = self.values.iter().flat_map(|(name, values)| {
+            values.iter().filter(|(at, _)| *at + VALUES_COUNT >= now).map(move |(_, value)| (name, *value))
+        });
+        is_outgrown(&latest)
+            || given.into_iter().any(|(name, value)| {
+                let mut values = latest.clone();
+                values.insert(key_of(name), state(value));
+                is_outgrown(&values)
+            })
     }
 }
