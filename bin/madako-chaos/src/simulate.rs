@@ -1,5 +1,8 @@
 //! `madako-chaos simulate`: the whole service in this process, on simulated time, with the faults of a scenario.
 
+#[cfg(feature = "canary")]
+mod planting;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -61,6 +64,9 @@ pub(crate) struct SimulateArgs {
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
+    #[cfg(feature = "canary")]
+    #[command(flatten)]
+    planting: planting::Planting,
 }
 
 fn span(text: &str) -> Result<Span, String> {
@@ -78,6 +84,10 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let scenario = scenario(args)?;
+    #[cfg(feature = "canary")]
+    if !args.planting.begin(args.output)? {
+        return Ok(());
+    }
     keep_planted_panics_quiet();
     match args.seeds {
         Some((first, last)) => many(args, &scenario, first..=last),
@@ -225,6 +235,8 @@ impl Seen<'_> {
             let numbers: Vec<String> = only.iter().map(ToString::to_string).collect();
             command += &format!(" --only {}", numbers.join(","));
         }
+        #[cfg(feature = "canary")]
+        command.push_str(&self.args.planting.words());
         command
     }
 
@@ -286,6 +298,7 @@ impl Seen<'_> {
             "seed": report.seed,
             "for": report.length,
             "passed": report.outcome() == Outcome::Passed,
+            "wrong": report.wrong(),
             "why_not": self.why(),
             "invariants": invariants,
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
