@@ -74,7 +74,7 @@ impl Checker {
         for (key, value) in &changes {
             self.history.note(
                 "store",
-                &format!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }),
+                format_args!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }),
             );
             judged.history.entry(revision).or_default().insert(key.clone());
             if key.starts_with(keys::LEADER) {
@@ -107,7 +107,7 @@ impl Checker {
             }
         }
         for violation in &judged.violations {
-            self.history.note("checker", &violation.to_string());
+            self.history.note("checker", &violation);
         }
     }
 

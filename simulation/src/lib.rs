@@ -20,6 +20,7 @@
 pub mod api;
 pub mod checker;
 pub mod clock;
+pub mod contents;
 pub mod corruption;
 pub mod disk;
 pub mod drains;

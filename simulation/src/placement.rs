@@ -31,6 +31,7 @@ use madako_messages::placement::objects::Stored;
 use madako_messages::placement::ownership;
 use time::OffsetDateTime;
 
+use crate::contents::Contents;
 use crate::history::History;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
@@ -108,6 +109,7 @@ struct Judged {
     violations: Vec<Violation>,
     /// Every write, and when it was seen.
     writes: Vec<(Duration, String)>,
+    contents: Contents,
 }
 
 /// Clones are the same checker.
@@ -194,6 +196,17 @@ impl PlacementChecker {
     /// How often things were seen.
     pub fn seen(&self) -> Seen {
         self.judged.lock().unwrap().seen
+    }
+
+    /// A store was started again: whether it has everything that was seen.
+    pub async fn started(&self, store: &StoreProcess) {
+        let contents = self.judged.lock().unwrap().contents.clone();
+        let Some(mut client) = store.client().await else { return };
+        let Some((compared, lost)) = contents.lost_in(&mut client).await else { return };
+        (0..compared).for_each(|_| self.history.judged(Id::I9));
+        for what in lost {
+            self.violate(Id::I9, what);
+        }
     }
 
     /// The last revision that was seen.
@@ -336,11 +349,12 @@ impl Judged {
         for event in events {
             self.history.entry(revision).or_default().insert(event.key.clone());
             self.writes.push((now, event.key.clone()));
+            self.contents.wrote(revision, &event.key, event.value.as_deref());
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
                     let stored = event.value.as_ref().map(|value| read(&key, event, value, revision));
                     let what = stored.as_ref().map_or("delete".to_owned(), |stored| told(stored));
-                    checker.history.note("root", &format!("{revision} {key}: {what}"));
+                    checker.history.note("root", format_args!("{revision} {key}: {what}"));
                     after.push((key, stored));
                 }
                 None => self.other(revision, event),

@@ -302,7 +302,7 @@ impl RepairJudge {
             self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
         }));
         for violation in found {
-            self.history.note("repairs", &violation.to_string());
+            self.history.note("repairs", &violation);
             judged.found.push((-revision, violation));
         }
         judged.running.push(address.to_owned());

@@ -9,6 +9,7 @@ mod machines;
 mod people;
 mod report;
 mod settle;
+mod shrink;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::world::{Hosts, NAMES, World};
 use self::inject::Injector;
 use self::people::People;
 pub use self::report::{Calm, Outcome, Report, Skipped, Verdict};
+pub use self::shrink::{Shrunk, shrink};
 
 /// How often the world is looked after: what is to be tried again, instances that ended by themselves, values of metrics.
 const TICK: Duration = Duration::from_secs(5);

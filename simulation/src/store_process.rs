@@ -102,9 +102,10 @@ impl StoreProcess {
     ///
     /// # Errors
     /// It does not run.
-    pub async fn people(&self) -> Result<Client, etcd_client::Error> {
+    pub async fn people(&self) -> Result<Box<Client>, etcd_client::Error> {
         self.client()
             .await
+            .map(Box::new)
             .ok_or_else(|| etcd_client::Error::IoError(io::ErrorKind::ConnectionRefused.into()))
     }
 

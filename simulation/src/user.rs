@@ -237,7 +237,7 @@ impl User {
             Ok(answer) => format!("{} {:?}", answer.status, answer.tag),
             Err(error) => error.kind().to_string(),
         };
-        self.history.note("user", &format!("{method} {path} of {name}: {said}"));
+        self.history.note("user", format_args!("{method} {path} of {name}: {said}"));
         let Ok(answer) = answer else {
             self.done.failed += 1;
             return None;
@@ -555,7 +555,8 @@ impl User {
         writes.push(TxnOp::put(WIPED, "", None));
         let wiped = self.store.next_client().await.txn(Txn::new().and_then(writes)).await.unwrap();
         self.told.clear();
-        self.history.note("user", &format!("deletes everything at {}", wiped.header().unwrap().revision()));
+        self.history
+            .note("user", format_args!("deletes everything at {}", wiped.header().unwrap().revision()));
         self.fill().await;
         "has filled the store again".to_owned()
     }

@@ -215,7 +215,7 @@ struct Sink {
 
 impl EventSink for Sink {
     fn emit(&self, event: Event) {
-        self.history.note(&self.name, &line(&event));
+        self.history.note(&self.name, line(&event));
         if let Some(judge) = &self.repairs {
             judge.heard(&self.name, &event);
         }

@@ -88,8 +88,10 @@ impl Memory {
 
     /// Notes moves that were made, and forgets those that do not count any more.
     pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
-        let kept: Vec<_> = self.recent(span, now).copied().collect();
-        self.moves = kept;
+        // A later time is one of a clock that went back since, or of a former leader's that was ahead: it counts from now on, or
+        // nothing would move until the clock has caught up.
+        let kept = self.recent(span, now).map(|moves| Moves { at: moves.at.min(now), ..*moves });
+        self.moves = kept.collect();
         if count == 0 {
             return;
         }
@@ -99,7 +101,7 @@ impl Memory {
         }
     }
 
-    // What is noted with a later time, by a clock that went back since, counts for as long as it says.
+    // What is noted with a later time counts, until it is noted anew.
     fn recent(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
         self.moves.iter().filter(move |moves| later(moves.at, span) > now)
     }
@@ -133,5 +135,16 @@ mod tests {
         assert_eq!(memory.moves_within(span, at(60)), 4);
         memory.note_moves(1, span, at(95));
         assert_eq!(memory.moves, [Moves { at: at(95), count: 1 }]);
+    }
+
+    #[test]
+    fn moves_that_a_clock_ahead_noted_count_from_when_they_are_seen() {
+        let span = Duration::from_secs(60);
+        let at = |seconds: i64| OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap();
+        let mut memory = Memory::default();
+        memory.note_moves(3, span, at(3600));
+        memory.note_moves(0, span, at(10));
+        assert_eq!((memory.moves_within(span, at(69)), memory.next_move(span, at(69))), (3, Some(at(70))));
+        assert_eq!(memory.moves_within(span, at(70)), 0);
     }
 }

@@ -245,7 +245,9 @@ fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
             // While it is not online every change of it is noted: who reads this later knows that none was missed.
             let least = if down { seen.stored.mod_revision } else { seen.stored.create_revision };
             memory.revision = memory.revision.max(least);
-            memory.not_online_since = down.then_some(memory.not_online_since.unwrap_or(input.now));
+            // A later time is one of a clock that was ahead: waiting for it to come would be waiting for longer than is asked.
+            let since = memory.not_online_since.map_or(input.now, |since| since.min(input.now));
+            memory.not_online_since = down.then_some(since);
             memory.was_online |= seen.value.spec.auto_generated && standing.was_up;
             (seen.stored.key.clone(), memory)
         })
@@ -268,7 +270,8 @@ fn unused(
         }
         // What was never online has nothing to be remembered, or only that it is not.
         let Some(kept) = memory.clusters.get_mut(key).filter(|kept| kept.was_online) else { continue };
-        kept.unused_since = (!used.contains(key)).then_some(kept.unused_since.unwrap_or(input.now));
+        let since = kept.unused_since.map_or(input.now, |since| since.min(input.now));
+        kept.unused_since = (!used.contains(key)).then_some(since);
         if let Some(since) = kept.unused_since {
             let until = later(since, input.config.cluster_creation.deletion_retention);
             if until > input.now {

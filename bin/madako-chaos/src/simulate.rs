@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use madako_console::{Format, Table, note, read_text, show, shown};
 use madako_faults::{Count, Fault, MAX_BYTES, Scenario, Span, shipped};
+#[cfg(feature = "canary")]
+use madako_messages::canary::{Canary, plant};
 use madako_simulation::planted::PLANTED;
-use madako_simulation::run::{Options, Outcome, Progress, Report, simulate};
+use madako_simulation::run::{Options, Outcome, Progress, Report, Shrunk, shrink, simulate};
 use serde_json::{Value, json};
 
 use crate::PROGRAM;
@@ -24,6 +26,9 @@ const DEFAULT: &str = "default";
 
 /// How often progress is told, in time of the real clock.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Runs that are tried at most to make a failing one smaller: a hundred beginnings of faults take about as many.
+const MOST_RUNS: u32 = 200;
 
 /// Violations of one invariant that are shown; the report file has all.
 const SHOWN: usize = 5;
@@ -55,6 +60,13 @@ pub(crate) struct SimulateArgs {
     /// Only these beginnings of faults happen, by their numbers in the schedule
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', conflicts_with = "seeds")]
     only: Option<Vec<usize>>,
+    /// A failing seed is made smaller for so long, in time of the real clock; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span)]
+    shrink_for: Span,
+    /// A bug that is planted in the service, to see that it is found
+    #[cfg(feature = "canary")]
+    #[arg(long, value_name = "NAME", value_parser = canary)]
+    canary: Option<Canary>,
     /// Writes everything that happens to a file, a line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -73,6 +85,13 @@ fn span(text: &str) -> Result<Span, String> {
     Span::parse(text).ok_or_else(|| "expected a duration, such as 30s, 2h or 1d12h".to_owned())
 }
 
+#[cfg(feature = "canary")]
+fn canary(text: &str) -> Result<Canary, String> {
+    let names: Vec<&str> = Canary::ALL.iter().map(|canary| canary.name()).collect();
+    let found = Canary::ALL.iter().find(|canary| canary.name() == text).copied();
+    found.ok_or_else(|| format!("expected one of {}", names.join(", ")))
+}
+
 fn seeds(text: &str) -> Result<(u64, u64), String> {
     let parsed =
         text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
@@ -89,6 +108,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         return Ok(());
     }
     keep_planted_panics_quiet();
+    #[cfg(feature = "canary")]
+    plant(args.canary);
     match args.seeds {
         Some((first, last)) => many(args, &scenario, first..=last),
         None => one(args, &scenario),
@@ -123,12 +144,26 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
     };
     let report = simulate(scenario, args.seed, args.length, options)
         .map_err(|error| Failure::BadInput(error.into()))?;
-    let seen = Seen { report: &report, args, took: began.elapsed() };
+    let took = began.elapsed();
+    let smaller = smaller(args, scenario, &report)?;
+    let seen = Seen { report: &report, args, took, smaller: smaller.as_ref() };
     if let Some(directory) = &args.report {
         seen.write(directory).map_err(Failure::BadInput)?;
     }
     show(args.output, &seen.value(), |_| seen.text())?;
     seen.end()
+}
+
+/// The smallest run that was found to fail as this one does; `None`: it did not, or nobody wants one.
+fn smaller(args: &SimulateArgs, scenario: &Scenario, report: &Report) -> Result<Option<Shrunk>, Failure> {
+    let limit = args.shrink_for.duration();
+    if report.wrong().is_empty() || limit.is_zero() || args.only.is_some() {
+        return Ok(None);
+    }
+    note(PROGRAM, format!("seed {} is no pass; looking for less that fails as well", report.seed));
+    let began = now();
+    let shrunk = shrink(scenario, report.clone(), |runs| runs < MOST_RUNS && began.elapsed() < limit);
+    shrunk.map(Some).map_err(|error| Failure::BadInput(error.into()))
 }
 
 fn many(
@@ -142,7 +177,7 @@ fn many(
         let began = now();
         let report = simulate(scenario, seed, args.length, Options::default())
             .map_err(|error| Failure::BadInput(error.into()))?;
-        let seen = Seen { report: &report, args, took: began.elapsed() };
+        let seen = Seen { report: &report, args, took: began.elapsed(), smaller: None };
         match report.outcome() {
             Outcome::Passed => {}
             Outcome::Skipped => skipped.push(seed),
@@ -206,6 +241,7 @@ struct Seen<'a> {
     report: &'a Report,
     args: &'a SimulateArgs,
     took: Duration,
+    smaller: Option<&'a Shrunk>,
 }
 
 impl Seen<'_> {
@@ -223,15 +259,29 @@ impl Seen<'_> {
 
     /// The command that repeats it.
     fn command(&self) -> String {
+        let only = self.args.only.as_ref().map(|only| only.iter().copied().collect());
+        self.command_of(only.as_ref(), self.args.length)
+    }
+
+    /// The command that repeats the smallest run that failed as well.
+    fn smaller_command(&self) -> Option<String> {
+        self.smaller.map(|smaller| self.command_of(Some(&smaller.only), smaller.length))
+    }
+
+    fn command_of(&self, only: Option<&BTreeSet<usize>>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quoted(&self.args.scenario));
         }
-        command += &format!(" --seed {} --for {}", self.report.seed, self.args.length);
+        command += &format!(" --seed {} --for {length}", self.report.seed);
         for fault in &self.args.fault {
             command += &format!(" --fault {}", quoted(fault));
         }
-        if let Some(only) = &self.args.only {
+        #[cfg(feature = "canary")]
+        if let Some(canary) = self.args.canary {
+            command += &format!(" --canary {}", canary.name());
+        }
+        if let Some(only) = only {
             let numbers: Vec<String> = only.iter().map(ToString::to_string).collect();
             command += &format!(" --only {}", numbers.join(","));
         }
@@ -311,6 +361,7 @@ impl Seen<'_> {
             "simulated_seconds": report.simulated.as_secs_f64(),
             "simulated_seconds_a_second": self.rate(),
             "command": self.command(),
+            "smaller_command": self.smaller_command(),
         })
     }
 
@@ -361,6 +412,17 @@ impl Seen<'_> {
                 text += &format!("  {why}\n");
             }
             text += &format!("Again with: {}\n", self.command());
+        }
+        if let (Some(smaller), Some(command)) = (self.smaller, self.smaller_command()) {
+            text += &format!("\nAfter {} runs less fails as well: {command}\n", smaller.runs);
+            for number in &smaller.only {
+                let injection = smaller.report.schedule.injections.get(*number);
+                let told = injection.map(|it| {
+                    let ends = it.ends.map(|ends| format!(" to {ends}")).unwrap_or_default();
+                    format!("{} {} at {}{ends}", it.act, it.target, it.begins)
+                });
+                text += &format!("  {number}: {}\n", told.unwrap_or_default());
+            }
         }
         text += &format!(
             "\n{:.0} s simulated in {:.1} s: {:.0} simulated seconds a second. History {:016x}, {} lines.\n",

@@ -217,7 +217,7 @@ impl Injector {
         match act {
             Act::Kill => {
                 if place == Place::Store && network.condition(place).down == 1 {
-                    self.start_store();
+                    self.start_store().await;
                 }
                 network.change(place, |condition| less(&mut condition.down));
                 let is_up = network.condition(place).down == 0;
@@ -233,7 +233,7 @@ impl Injector {
                 self.disk.set_full(self.full > 0);
                 // A store that could not be opened on a full disk is started again.
                 if network.condition(Place::Store).down == 0 {
-                    self.start_store();
+                    self.start_store().await;
                 }
             }
             Act::ClockJump => {
@@ -248,9 +248,12 @@ impl Injector {
         }
     }
 
-    fn start_store(&self) {
+    async fn start_store(&self) {
         match self.world.store.start() {
-            Ok(()) => self.world.history.note("store", "starts"),
+            Ok(()) => {
+                self.world.history.note("store", "starts");
+                self.world.placement.started(&self.world.store).await;
+            }
             Err(error) => {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 self.world.history.note("store", format_args!("does not start: {error}: {why}"));
@@ -345,7 +348,7 @@ impl Injector {
             self.world.store.kill();
         }
         if self.world.network.condition(Place::Store).down == 0 && self.world.store.etcd().is_none() {
-            self.start_store();
+            self.start_store().await;
         }
         self.world.prometheus.wander_a_little(&mut self.chance);
     }
@@ -383,6 +386,11 @@ impl Injector {
             self.world.handling.plant(instance, actor);
             self.planted = Some((number, instance, actor));
         }
+    }
+
+    /// How often the store's disk synced something.
+    pub(super) fn syncs(&self) -> u64 {
+        self.disk.syncs()
     }
 
     /// Nothing more begins.

@@ -195,6 +195,7 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
     traffic.insert("connections to the store".to_owned(), to_store.connections);
     traffic.insert("bytes to the store".to_owned(), to_store.sent);
     traffic.insert("bytes from the store".to_owned(), to_store.received);
+    traffic.insert("disk syncs".to_owned(), injector.syncs());
     let to_api = world.network.used(|from, to| from == Place::People && matches!(to, Place::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);

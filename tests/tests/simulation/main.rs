@@ -30,6 +30,7 @@ mod drain_canary;
 mod driver;
 mod holding_canary;
 mod repair_canary;
+mod scenarios;
 mod taints;
 
 use std::process::Command;

@@ -196,8 +196,11 @@ impl<'a> Case<'_, '_, 'a> {
         };
         let scheduled = self.seen.value.status.scheduled.as_ref();
         if let Some(scheduled) = scheduled {
-            let until = later(scheduled.instant(), self.court.config.reschedule_after);
-            if until > self.court.now {
+            let reschedule_after = self.court.config.reschedule_after;
+            let until = later(scheduled.instant(), reschedule_after);
+            // Further ahead than clocks of a cluster ever differ, it is the time of one that was wrong and says nothing.
+            let is_sane = until <= later(self.court.now, reschedule_after.saturating_mul(2));
+            if until > self.court.now && is_sane {
                 return stays(Stay::Recent { until }).again_at(until);
             }
         }

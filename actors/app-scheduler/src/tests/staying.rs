@@ -103,6 +103,36 @@ fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_i
 }
 
 #[test]
+fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
+    let hour = std::time::Duration::from_secs(3600);
+    let mut world = World::new();
+    world.scored("own", &[("own", 0.1)]);
+    world.application("a", |_| {});
+    // The leader's clock is an hour ahead: it binds, and sees that the cluster goes offline.
+    world.now += hour;
+    world.run();
+    world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
+    world.run();
+    world.now -= hour;
+    world.scored("other", &[("other", 0.9)]);
+    world.wait(1);
+    world.run();
+    assert_eq!(world.bound("a"), Some("own"));
+    world.wait(60);
+    world.run();
+    assert_eq!(world.bound("a"), Some("other"), "a cluster that is not online is left in time");
+    world.now += hour;
+    world.scored("best", &[("best", 1.0)]);
+    world.run();
+    assert_eq!(world.bound("a"), Some("best"));
+    world.now -= hour;
+    world.metric("best", 0.0);
+    world.wait(1);
+    world.run();
+    assert_eq!(world.bound("a"), Some("other"), "who moved by a clock ahead may move again");
+}
+
+#[test]
 fn a_cluster_that_was_online_between_two_passes_or_while_nobody_watched_begins_its_time_afresh() {
     for watched in [true, false] {
         let mut world = World::new();

@@ -1,0 +1,95 @@
+//! What the store holds by its own history, to be compared with what a store that was started again holds: nothing that anybody
+//! was shown may be gone (I9).
+
+use std::collections::BTreeMap;
+
+use etcd_client::{Client, GetOptions};
+
+/// What is known of a key: the revision that wrote it last, and a hash of what it wrote.
+type Written = (i64, u64);
+
+/// All keys, as the history of revisions left them.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    revision: i64,
+    keys: BTreeMap<String, Written>,
+}
+
+/// FNV-1a, a word at a time: values are compared with their own kind alone.
+fn hash(value: &[u8]) -> u64 {
+    value.chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl Contents {
+    /// A revision wrote a key, or deleted it.
+    pub fn wrote(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
+        self.revision = self.revision.max(revision);
+        match value {
+            Some(value) => self.keys.insert(key.to_owned(), (revision, hash(value))),
+            None => self.keys.remove(key),
+        };
+    }
+
+    /// What a store lacks of all this, and how many keys were compared; `None`: it does not answer.
+    pub async fn lost_in(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
+        let answer = client.get("", Some(GetOptions::new().with_all_keys())).await.ok()?;
+        let revision = answer.header()?.revision();
+        let mut lost = Vec::new();
+        if revision < self.revision {
+            lost.push(format!(
+                "the store was started again at revision {revision}, and had shown {}",
+                self.revision
+            ));
+        }
+        let there: BTreeMap<&str, Written> = answer
+            .kvs()
+            .iter()
+            .map(|kv| (kv.key_str().unwrap_or_default(), (kv.mod_revision(), hash(kv.value()))))
+            .collect();
+        for (key, (written, value)) in &self.keys {
+            match there.get(key.as_str()) {
+                Some((again, _)) if *again > self.revision => {}
+                Some(same) if *same == (*written, *value) => {}
+                // It may have been deleted after the last revision that was seen.
+                None if revision > self.revision => {}
+                found => lost.push(format!("{key} of revision {written} is {found:?} after a start")),
+            }
+        }
+        Some((self.keys.len(), lost))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store_process::StoreProcess;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_shown_and_is_gone_is_found() {
+        let store = StoreProcess::in_memory(1);
+        let mut client = store.client().await.unwrap();
+        let mut contents = Contents::default();
+        for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+            let put = client.put(key, value, None).await.unwrap();
+            contents.wrote(put.header().unwrap().revision(), key, Some(value.as_bytes()));
+        }
+        assert_eq!(contents.lost_in(&mut client).await, Some((2, Vec::new())));
+        let mut spoilt = contents.clone();
+        spoilt.wrote(4, "b", Some(b"other"));
+        assert_eq!(spoilt.lost_in(&mut client).await.unwrap().1.len(), 1, "another value");
+        let mut spoilt = contents.clone();
+        spoilt.wrote(2, "c", Some(b"gone"));
+        assert_eq!(spoilt.lost_in(&mut client).await.unwrap().1.len(), 1, "a key that is not there");
+        let mut spoilt = contents.clone();
+        spoilt.wrote(9, "a", Some(b"3"));
+        assert_eq!(
+            spoilt.lost_in(&mut client).await.unwrap().1.len(),
+            2,
+            "a revision that is not there, and its key"
+        );
+    }
+}

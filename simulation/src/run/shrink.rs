@@ -1,0 +1,81 @@
+//! From a run that is no pass to the smallest one that still is none for the same reason: fewer faults, and a shorter time.
+//!
+//! Delta debugging over the beginnings of faults: halves, then quarters and so on are left out as long as what was wrong stays wrong.
+//! It need not be the smallest there is; it is one from which nothing that was tried could be taken away.
+
+use std::collections::BTreeSet;
+
+use madako_faults::{Scenario, Span};
+
+use super::{Options, Report, SHORTEST, SimulateError, simulate};
+
+/// How long a run goes on after the last fault that is left: enough for what it broke to show before the demand for calm.
+const AFTER_THE_LAST: Span = Span::seconds(5 * 60);
+
+/// A smaller run that is no pass for the same reason.
+#[derive(Debug)]
+pub struct Shrunk {
+    /// The beginnings of faults that are left, by their numbers in the schedule.
+    pub only: BTreeSet<usize>,
+    /// How long it is.
+    pub length: Span,
+    /// How many runs were tried.
+    pub runs: u32,
+    /// What it came to.
+    pub report: Report,
+}
+
+/// Makes a failed run smaller, as long as `go_on` allows another run, which is asked with the number of runs so far.
+///
+/// # Errors
+/// See [`simulate`].
+pub fn shrink(
+    scenario: &Scenario,
+    failed: Report,
+    mut go_on: impl FnMut(u32) -> bool,
+) -> Result<Shrunk, SimulateError> {
+    let wrong: BTreeSet<String> = failed.wrong().into_iter().collect();
+    let (seed, mut length) = (failed.seed, failed.length);
+    let mut only: Vec<usize> = (0..failed.schedule.injections.len()).collect();
+    let (mut runs, mut best) = (0, failed);
+    let mut fails = |only: &[usize], length: Span, runs: &mut u32| -> Result<Option<Report>, SimulateError> {
+        *runs += 1;
+        let options = Options { only: Some(only.iter().copied().collect()), ..Options::default() };
+        let report = simulate(scenario, seed, length, options)?;
+        Ok(report.wrong().iter().any(|what| wrong.contains(what)).then_some(report))
+    };
+    let mut parts = 2;
+    while !only.is_empty() && go_on(runs) {
+        let size = only.len().div_ceil(parts);
+        let mut smaller = None;
+        for part in 0..only.len().div_ceil(size) {
+            if !go_on(runs) {
+                break;
+            }
+            let (from, to) = (part * size, ((part + 1) * size).min(only.len()));
+            let rest: Vec<usize> = only[..from].iter().chain(&only[to..]).copied().collect();
+            if let Some(report) = fails(&rest, length, &mut runs)? {
+                smaller = Some((rest, report));
+                break;
+            }
+        }
+        match smaller {
+            Some((rest, report)) => {
+                (only, best) = (rest, report);
+                parts = parts.saturating_sub(1).max(2);
+            }
+            None if size == 1 => break,
+            None => parts = (parts * 2).min(only.len()),
+        }
+    }
+    let last = only.iter().filter_map(|number| best.schedule.injections.get(*number));
+    let ends = last.map(|injection| injection.ends.unwrap_or(injection.begins)).max();
+    let shorter = ends.map_or(SHORTEST, |ends| ends + AFTER_THE_LAST).max(SHORTEST);
+    if shorter < length
+        && go_on(runs)
+        && let Some(report) = fails(&only, shorter, &mut runs)?
+    {
+        (length, best) = (shorter, report);
+    }
+    Ok(Shrunk { only: only.into_iter().collect(), length, runs, report: best })
+}

@@ -1,0 +1,107 @@
+//! Scenarios of the language, run by the simulation: the same seed gives the same trace, nothing is gone around, and what is no
+//! pass is told as such.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::Path;
+use std::process::Command;
+
+use madako_faults::{Fault, Scenario, Span, shipped};
+use madako_messages::invariants::Id;
+use madako_simulation::run::{Options, Outcome, Report, SimulateError, simulate};
+
+const TEN_MINUTES: Span = Span::seconds(600);
+
+fn scenario(name: &str) -> Scenario {
+    shipped(name).unwrap().scenario().unwrap()
+}
+
+fn run(scenario: &Scenario, seed: u64, length: Span) -> Report {
+    simulate(scenario, seed, length, Options::default()).unwrap()
+}
+
+fn traced(scenario: &Scenario, seed: u64, length: Span, file: &Path) -> Report {
+    let trace = Box::new(BufWriter::new(File::create(file).unwrap()));
+    simulate(scenario, seed, length, Options { trace: Some(trace), ..Options::default() }).unwrap()
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
+    const TEST: &str = "scenarios::a_seed_gives_the_same_trace_in_two_processes_byte_for_byte";
+    if let Ok(file) = std::env::var("MADAKO_SIMULATE_TRACE") {
+        traced(&scenario("default"), 3, Span::seconds(1200), Path::new(&file));
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let traces = ["one", "two"].map(|name| {
+        let file = directory.path().join(name);
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([TEST, "--exact"])
+            .env("MADAKO_SIMULATE_TRACE", &file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::read_to_string(file).unwrap()
+    });
+    assert!(traces[0].lines().count() > 500, "{} lines", traces[0].lines().count());
+    let differs = traces[0].lines().zip(traces[1].lines()).find(|(one, two)| one != two);
+    assert_eq!(differs, None);
+    assert_eq!(traces[0].len(), traces[1].len());
+}
+
+#[test]
+fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
+    let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
+    assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+    let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
+    // Each poll is a message and two questions to the registry; each write of a client is a connection of its own.
+    let polls = report.simulated.as_secs() / 60;
+    assert!(count("requests to the registry") >= polls * 2, "{:?}", report.traffic);
+    assert!(count("messages of sabakan-poller") >= polls, "{:?}", report.traffic);
+    let (requests, _) = report.calls["placement"];
+    assert!(count("connections to instances") >= requests * 9 / 10, "{:?}", report.traffic);
+    // Whatever was committed went as bytes of gRPC, and back; so did each event of a watch.
+    assert!(count("bytes to the store") > report.counts.commits * 100, "{:?}", report.traffic);
+    assert!(count("bytes from the store") > report.counts.commits * 100, "{:?}", report.traffic);
+    assert!(count("requests to providers") >= report.simulated.as_secs() / 15 / 2, "{:?}", report.traffic);
+    for actor in ["leader", "cluster-planner", "repair-queue", "metrics-fetcher", "app-scheduler"] {
+        assert!(count(&format!("messages of {actor}")) > 10, "{actor}: {:?}", report.traffic);
+    }
+    assert!(count("disk syncs") >= report.counts.commits, "{:?}", report.traffic);
+}
+
+#[test]
+fn what_is_expected_and_did_not_happen_is_no_pass() {
+    let mut quiet = scenario("short-storm");
+    quiet.faults.clear();
+    quiet.expect.at_least.faults = 1;
+    let report = run(&quiet, 1, Span::seconds(300));
+    assert_eq!(report.outcome(), Outcome::Failed);
+    assert!(report.invariants.values().all(|verdict| verdict.violations.is_empty()), "{report:#?}");
+    let mut hopeless = quiet;
+    hopeless.expect.at_least.faults = 0;
+    hopeless.faults.push(Fault::parse("kill provider=influx at 1m for 1m").unwrap());
+    let report = run(&hopeless, 1, Span::seconds(300));
+    assert_eq!((report.outcome(), report.skipped.len()), (Outcome::Skipped, 1), "{report:#?}");
+}
+
+#[test]
+fn an_invariant_that_nothing_was_there_for_is_not_exercised() {
+    let mut nobody = scenario("short-storm");
+    (nobody.faults, nobody.clients) = (Vec::new(), Vec::new());
+    nobody.world.machines = 3;
+    nobody.world.racks = 1;
+    nobody.faults.push(Fault::parse("kill registry at 0s").unwrap());
+    let report = run(&nobody, 1, Span::seconds(300));
+    assert_eq!(report.invariants[&Id::I3].judged, 0);
+    assert!(report.not_exercised.contains(&Id::I3), "{:?}", report.not_exercised);
+    assert_eq!(report.outcome(), Outcome::Failed);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    let etcd = simulate(&scenario("everything-fails-at-times"), 1, TEN_MINUTES, Options::default());
+    assert!(matches!(etcd, Err(SimulateError::Etcd)));
+    let short = simulate(&scenario("default"), 1, Span::seconds(1), Options::default());
+    assert!(matches!(short, Err(SimulateError::TooShort { .. })));
+}
