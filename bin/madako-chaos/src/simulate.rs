@@ -67,6 +67,13 @@ pub(crate) struct SimulateArgs {
     #[cfg(feature = "canary")]
     #[arg(long, value_name = "NAME", value_parser = canary)]
     canary: Option<Canary>,
+    /// Lists the bugs that can be planted, and runs nothing
+    #[cfg(feature = "canary")]
+    #[arg(long, conflicts_with_all = ["canary", "trace", "report"])]
+    canaries: bool,
+    /// Ends a run as soon as something violated an invariant
+    #[arg(long)]
+    until_wrong: bool,
     /// Writes everything that happens to a file, a line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -76,9 +83,6 @@ pub(crate) struct SimulateArgs {
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
-    #[cfg(feature = "canary")]
-    #[command(flatten)]
-    planting: planting::Planting,
 }
 
 fn span(text: &str) -> Result<Span, String> {
@@ -102,11 +106,11 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
-    let scenario = scenario(args)?;
     #[cfg(feature = "canary")]
-    if !args.planting.begin(args.output)? {
-        return Ok(());
+    if args.canaries {
+        return planting::list(args.output);
     }
+    let scenario = scenario(args)?;
     keep_planted_panics_quiet();
     #[cfg(feature = "canary")]
     plant(args.canary);
@@ -141,6 +145,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
         trace: trace.map(|file| Box::new(BufWriter::new(file)) as madako_simulation::history::Trace),
         only,
         progress: Some(progress(args.length)),
+        until_wrong: args.until_wrong,
     };
     let report = simulate(scenario, args.seed, args.length, options)
         .map_err(|error| Failure::BadInput(error.into()))?;
@@ -175,7 +180,8 @@ fn many(
     let (mut failed, mut skipped) = (Vec::new(), Vec::new());
     for seed in seeds {
         let began = now();
-        let report = simulate(scenario, seed, args.length, Options::default())
+        let options = Options { until_wrong: args.until_wrong, ..Options::default() };
+        let report = simulate(scenario, seed, args.length, options)
             .map_err(|error| Failure::BadInput(error.into()))?;
         let seen = Seen { report: &report, args, took: began.elapsed(), smaller: None };
         match report.outcome() {
@@ -285,8 +291,6 @@ impl Seen<'_> {
             let numbers: Vec<String> = only.iter().map(ToString::to_string).collect();
             command += &format!(" --only {}", numbers.join(","));
         }
-        #[cfg(feature = "canary")]
-        command.push_str(&self.args.planting.words());
         command
     }
 

@@ -38,7 +38,7 @@ pub fn shrink(
     let (seed, mut length) = (failed.seed, failed.length);
     let mut only: Vec<usize> = (0..failed.schedule.injections.len()).collect();
     let (mut runs, mut best) = (0, failed);
-    let mut fails = |only: &[usize], length: Span, runs: &mut u32| -> Result<Option<Report>, SimulateError> {
+    let fails = |only: &[usize], length: Span, runs: &mut u32| -> Result<Option<Report>, SimulateError> {
         *runs += 1;
         let options = Options { only: Some(only.iter().copied().collect()), ..Options::default() };
         let report = simulate(scenario, seed, length, options)?;
