@@ -31,6 +31,7 @@ test: ## Every test, those against a real etcd included
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST)
+	$(NEXTEST) --features madako-chaos/canary --test canaries
 
 check: ## What a machine can judge without running the service; CI does the same
 	@scripts/set-up build check

@@ -70,7 +70,10 @@ impl Checker {
     fn judge(&self, revision: i64, changes: Changes) {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
-        let before = judged.values.clone();
+        let known = judged.violations.len();
+        let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
+        // What a cluster is judged by; a revision writes a key once, so that nothing else needs what was before all of it.
+        let before = if clustered { judged.values.clone() } else { BTreeMap::new() };
         for (key, value) in &changes {
             self.history.note(
                 "store",
@@ -78,9 +81,11 @@ impl Checker {
             );
             judged.history.entry(revision).or_default().insert(key.clone());
             if key.starts_with(keys::LEADER) {
-                judged.leader(revision, value.is_some(), before.get(key).map(|(_, created)| *created));
+                let created = judged.values.get(key).map(|(_, created)| *created);
+                judged.leader(revision, value.is_some(), created);
             }
-            if key == keys::REMOVAL_GUARD && before.get(key).map(|(value, _)| value) == value.as_ref() {
+            if key == keys::REMOVAL_GUARD && judged.values.get(key).map(|(value, _)| value) == value.as_ref()
+            {
                 judged.violations.push(Violation {
                     invariant: Id::I12,
                     what: format!("revision {revision} writes the guard's state that is there already"),
@@ -88,7 +93,7 @@ impl Checker {
             }
             match value {
                 Some(value) => {
-                    let created = before.get(key).map_or(revision, |(_, created)| *created);
+                    let created = judged.values.get(key).map_or(revision, |(_, created)| *created);
                     let at = if key == keys::SABAKAN_TEMPLATE { revision } else { created };
                     judged.values.insert(key.clone(), (value.clone(), at));
                 }
@@ -97,7 +102,7 @@ impl Checker {
                 }
             }
         }
-        if changes.iter().any(|(key, _)| key == keys::CLUSTER) {
+        if clustered {
             judged.cluster(revision, &before, self.history.now());
             for invariant in [Id::I1, Id::I3, Id::I4, Id::I6, Id::I12] {
                 self.history.judged(invariant);
@@ -106,8 +111,8 @@ impl Checker {
                 self.history.judged(Id::I5);
             }
         }
-        for violation in &judged.violations {
-            self.history.note("checker", &violation);
+        for violation in &judged.violations[known..] {
+            self.history.note("checker", violation);
         }
     }
 

@@ -229,7 +229,7 @@ async fn run((seed, length): (u64, Duration), halves: Halves, trace: Option<Trac
     history.note("driver", "peace");
     tokio::time::sleep(TO_CALM).await;
     let revision = checker.revision();
-    history.note("driver", &format!("calm is due at revision {revision}"));
+    history.note("driver", format_args!("calm is due at revision {revision}"));
     tokio::time::sleep(CALM).await;
     let mut violations = checker.finish();
     violations.extend(placement.finish());
@@ -280,7 +280,7 @@ async fn placed(placement: &PlacementChecker, history: &History) -> Vec<Violatio
     let (applications, bound) = placement.bound();
     let settled = placement.revision();
     let fit_nowhere = homeless.len();
-    history.note("driver", &format!("{bound} of {applications} are bound, {fit_nowhere} fit nowhere"));
+    history.note("driver", format_args!("{bound} of {applications} are bound, {fit_nowhere} fit nowhere"));
     tokio::time::sleep(PLACED).await;
     let written = placement.written_after(settled);
     let restless = written.into_iter().filter_map(|key| ObjectKey::from_etcd_key(&key));
