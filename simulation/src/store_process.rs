@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use etcd_client::Client;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options};
 use tokio::io::DuplexStream;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::disk::{ForgetfulDisk, Forgotten};
 
@@ -18,8 +18,9 @@ struct Inside {
     disk: Option<ForgetfulDisk>,
     seed: u64,
     running: Mutex<Option<Arc<EmbeddedEtcd>>>,
-    /// How often it was started; odd and even do not matter, changes do.
-    starts: watch::Sender<u64>,
+    /// Rings when it was started. Whoever waits is woken in the order of waiting: a `watch` channel would wake them in an order
+    /// that no seed decides.
+    starts: Notify,
 }
 
 /// The store. Clones are the same one.
@@ -35,13 +36,13 @@ impl StoreProcess {
     pub fn in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
         let running = Mutex::new(Some(Arc::new(etcd.unwrap())));
-        Self(Arc::new(Inside { disk: None, seed, running, starts: watch::Sender::new(1) }))
+        Self(Arc::new(Inside { disk: None, seed, running, starts: Notify::new() }))
     }
 
     /// A store on a disk. It does not run yet.
     #[must_use]
     pub fn on(disk: ForgetfulDisk, seed: u64) -> Self {
-        let starts = watch::Sender::new(0);
+        let starts = Notify::new();
         Self(Arc::new(Inside { disk: Some(disk), seed, running: Mutex::new(None), starts }))
     }
 
@@ -58,7 +59,7 @@ impl StoreProcess {
         let options = Options::new(Backend::Custom(disk.open()), Commit::Inline, self.0.seed);
         *running = Some(Arc::new(EmbeddedEtcd::open(options)?));
         drop(running);
-        self.0.starts.send_modify(|starts| *starts += 1);
+        self.0.starts.notify_waiters();
         Ok(())
     }
 
@@ -111,13 +112,14 @@ impl StoreProcess {
 
     /// A client of the store that runs, or of the next one that does.
     pub async fn next_client(&self) -> Client {
-        let mut starts = self.0.starts.subscribe();
         loop {
+            let mut started = std::pin::pin!(self.0.starts.notified());
+            // Before the look, so that no start is missed.
+            started.as_mut().enable();
             if let Some(client) = self.client().await {
                 return client;
             }
-            // The sender lives as long as this store.
-            let _ = starts.changed().await;
+            started.await;
         }
     }
 }
