@@ -131,6 +131,15 @@ impl Checker {
         self.history.judged(Id::I9);
     }
 
+    /// The gate of an instance refused what it was about to commit: what decided that is wrong, whether it was written or not.
+    pub fn refused(&self, name: &str, violations: &[Violation]) {
+        let told = violations.iter().map(|Violation { invariant, what }| Violation {
+            invariant: *invariant,
+            what: format!("{name} was about to commit this: {what}"),
+        });
+        self.judged.lock().unwrap().violations.extend(told);
+    }
+
     fn observed(&self, addresses: BTreeSet<String>) {
         let now = self.history.now();
         let mut judged = self.judged.lock().unwrap();
@@ -138,6 +147,13 @@ impl Checker {
         while judged.observed.front().is_some_and(|(at, _)| *at + REMEMBERED < now) {
             judged.observed.pop_front();
         }
+    }
+
+    /// Whether something was violated so far.
+    #[must_use]
+    pub fn found_something(&self) -> bool {
+        let judged = self.judged.lock().unwrap();
+        !judged.violations.is_empty() || !one_writer(&judged.acknowledged_writes, &judged.terms).is_empty()
     }
 
     /// Every violation, when the run is over.

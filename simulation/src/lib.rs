@@ -25,6 +25,7 @@ pub mod contents;
 pub mod corruption;
 pub mod disk;
 pub mod drains;
+pub mod effects;
 pub mod history;
 pub mod holding;
 pub mod link;

@@ -24,7 +24,7 @@ use madako_messages::placement::core::MetricsProviderKind;
 use madako_messages::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_messages::placement::metadata::ResourceRef;
+use madako_messages::placement::metadata::{CASCADE_DELETION, ResourceRef};
 use madako_messages::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use madako_messages::placement::object_value::{Object, Resource as _};
 use madako_messages::placement::objects::Stored;
@@ -265,12 +265,33 @@ impl PlacementChecker {
         (misplaced, homeless)
     }
 
+    /// What was deleted, waits for nobody else, and is there still. Only meaningful when nothing changes any more.
+    pub fn left_over(&self) -> Vec<Violation> {
+        let judged = self.judged.lock().unwrap();
+        let left = judged.objects.values().filter(|stored| {
+            let metadata = stored.object.metadata();
+            metadata.deleted.is_some()
+                && metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION)
+        });
+        left.map(|stored| Violation {
+            invariant: Id::I12,
+            what: format!("{} was deleted, and is there at the end", stored.key),
+        })
+        .collect()
+    }
+
     /// How many applications there are, and how many are bound.
     pub fn bound(&self) -> (usize, usize) {
         let judged = self.judged.lock().unwrap();
         let all = judged.objects.values().filter_map(|stored| Application::of(&stored.object));
         let bound = all.clone().filter(|application| application.status.scheduled_to.is_some());
         (all.clone().count(), bound.count())
+    }
+
+    /// Whether something was violated so far.
+    #[must_use]
+    pub fn found_something(&self) -> bool {
+        !self.judged.lock().unwrap().violations.is_empty()
     }
 
     /// Every violation, when the run is over.

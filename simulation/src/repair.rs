@@ -232,8 +232,15 @@ impl RepairJudge {
         Seen { requested, to_be_held: judged.holding.asked, ..judged.seen }
     }
 
-    /// Every violation, when the run is over and every repair must have ended.
-    pub fn finish(&self) -> Vec<Violation> {
+    /// Whether something was violated so far, as far as is known who wrote what.
+    #[must_use]
+    pub fn found_something(&self) -> bool {
+        !self.found().is_empty()
+    }
+
+    /// What was violated so far, as far as is known who wrote what.
+    #[must_use]
+    pub fn found(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
@@ -242,6 +249,13 @@ impl RepairJudge {
         let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
         let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
         found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
+        found
+    }
+
+    /// Every violation, when the run is over and every repair must have ended.
+    pub fn finish(&self) -> Vec<Violation> {
+        let mut found = self.found();
+        let judged = self.judged.lock().unwrap();
         for (revision, index) in &judged.acknowledged {
             if !judged.steps_known(*index, *revision) {
                 found.push(violation(Id::I9, format!("entry {index} of revision {revision} was lost")));
@@ -261,6 +275,31 @@ impl RepairJudge {
         found
     }
 
+    /// What the store shows: now, or, when it is gone or full, what it showed last.
+    async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
+        match standing(store).await {
+            Some(standing) => standing,
+            None => {
+                let judged = self.judged.lock().unwrap();
+                (judged.entries.clone(), judged.revision)
+            }
+        }
+    }
+
+    /// Something is about to be written to Kubernetes.
+    pub async fn writes_to_kubernetes(&self, store: &StoreProcess, permit: &Permit, what: &str) {
+        let (entries, revision) = self.shown(store).await;
+        self.history.judged(Id::I1);
+        let mut judged = self.judged.lock().unwrap();
+        if let Some(Violation { invariant, what: why }) =
+            judged.leads(permit.epoch(), &entries, self.history.now())
+        {
+            let what = format!("{what}: {why}");
+            self.history.note("repairs", &what);
+            judged.found.push((-revision, violation(invariant, what)));
+        }
+    }
+
     /// A command is about to act. Gives its place among those that run.
     pub async fn begins(
         &self,
@@ -269,30 +308,15 @@ impl RepairJudge {
         program: &str,
         address: &str,
     ) -> Acting {
-        let (entries, revision) = match standing(store).await {
-            Some(standing) => standing,
-            // A store that is gone or full still has what it showed last.
-            None => {
-                let judged = self.judged.lock().unwrap();
-                (judged.entries.clone(), judged.revision)
-            }
-        };
+        let (entries, revision) = self.shown(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
-        let leader = entries
-            .iter()
-            .filter(|(key, _)| key.starts_with(keys::LEADER))
-            .map(|(_, entry)| entry.create_revision)
-            .min();
         let mut judged = self.judged.lock().unwrap();
         let mut found = Vec::new();
         judged.seen.commands += 1;
         self.history.judged(Id::I1);
         self.history.judged(Id::I10);
         let epoch = permit.epoch();
-        let excused = judged.deposed.is_some_and(|at| self.history.now() < at + SESSION_TTL);
-        if leader != Some(epoch) && !excused {
-            found.push(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")));
-        }
+        found.extend(judged.leads(epoch, &entries, self.history.now()));
         if let Some(other) = judged.running.first() {
             found.push(violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
         }
@@ -311,6 +335,15 @@ impl RepairJudge {
 }
 
 impl Judged {
+    /// Whoever acts must lead; `None`: it does, or cannot know yet that it does not.
+    fn leads(&self, epoch: i64, entries: &BTreeMap<String, Entry>, now: Duration) -> Option<Violation> {
+        let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
+        let leader = keys.map(|(_, entry)| entry.create_revision).min();
+        let excused = self.deposed.is_some_and(|at| now < at + SESSION_TTL);
+        (leader != Some(epoch) && !excused)
+            .then(|| violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
+    }
+
     /// Which invariants these changes give something to judge.
     fn subjects(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
         let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));

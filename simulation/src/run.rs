@@ -40,10 +40,15 @@ use crate::world::{Hosts, NAMES, World};
 use self::inject::Injector;
 use self::people::People;
 pub use self::report::{Calm, Outcome, Report, Skipped, Verdict};
+use self::settle::Settling;
 pub use self::shrink::{Shrunk, shrink};
 
 /// How often the world is looked after: what is to be tried again, instances that ended by themselves, values of metrics.
 const TICK: Duration = Duration::from_secs(5);
+
+/// For how long a violation must stand until a run ends for it: a user is told of a write after the judges saw it, and what users
+/// spoil is held against nobody.
+const SURE: Duration = Duration::from_secs(60);
 
 /// Called now and then with the time that was simulated so far.
 pub type Progress = Box<dyn FnMut(Duration)>;
@@ -57,6 +62,8 @@ pub struct Options {
     pub only: Option<BTreeSet<usize>>,
     /// Is told how far the run is.
     pub progress: Option<Progress>,
+    /// The run ends when something has violated an invariant for [`SURE`], and is not demanded to become calm then.
+    pub until_wrong: bool,
 }
 
 /// Why a scenario is not simulated.
@@ -155,6 +162,7 @@ async fn run(
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
     let repairs = RepairJudge::new(history.clone(), drains.clone());
+    let placement_judge = placement.clone();
     let judges = [
         Task::start(checker.clone().watch(store.clone())),
         Task::start(placement.clone().watch(store.clone())),
@@ -183,51 +191,79 @@ async fn run(
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
         injector.start(name).await;
     }
-    let mut progress = options.progress;
+    let mut idle = Idle {
+        began,
+        ticks: 0,
+        progress: options.progress,
+        judges: options
+            .until_wrong
+            .then(|| (injector.world.checker.clone(), placement_judge, repairs.clone())),
+        wrong_since: None,
+    };
     let end = began + length.duration();
-    let mut ticks = 0_u32;
     for event in &schedule.events {
         if options.only.as_ref().is_some_and(|only| !only.contains(&event.injection)) {
             continue;
         }
         let at = began + event.at.duration();
-        idle(&mut injector, at, &mut ticks, began, &mut progress).await;
+        if !idle.until(at, &mut injector).await {
+            break;
+        }
         let injection = &schedule.injections[event.injection];
         match event.change {
             Change::Begins | Change::Strikes => injector.begin(event.injection, injection).await,
             Change::Ends => injector.end(event.injection).await,
         }
     }
-    idle(&mut injector, end, &mut ticks, began, &mut progress).await;
+    let to_the_end = idle.until(end, &mut injector).await;
     injector.finish().await;
     history.note("driver", "the faults are over");
     let done = people.rest().await;
-    let report = settle::settle(scenario, (seed, length), injector, done, (&drains, &repairs)).await;
+    let settling = Settling { drains: &drains, repairs: &repairs, to_the_end };
+    let report = settle::settle(scenario, (seed, length), injector, done, settling).await;
     drop(judges);
     history.finish().map_err(SimulateError::Trace)?;
     Ok(Report { schedule, simulated: began.elapsed(), ..report })
 }
 
-/// Waits, and looks after the world meanwhile.
-async fn idle(
-    injector: &mut Injector,
-    until: Instant,
-    ticks: &mut u32,
+/// Between faults.
+struct Idle {
     began: Instant,
-    progress: &mut Option<Progress>,
-) {
-    loop {
-        let tick = began + TICK * (*ticks + 1);
-        if tick > until {
-            tokio::time::sleep_until(until).await;
-            return;
+    ticks: u32,
+    progress: Option<Progress>,
+    /// Who says that something is wrong, where a run ends for that.
+    judges: Option<(Checker, PlacementChecker, RepairJudge)>,
+    wrong_since: Option<Instant>,
+}
+
+impl Idle {
+    /// Waits, and looks after the world meanwhile. Whether the run goes on.
+    async fn until(&mut self, until: Instant, injector: &mut Injector) -> bool {
+        loop {
+            if self.is_wrong() {
+                return false;
+            }
+            let tick = self.began + TICK * (self.ticks + 1);
+            if tick > until {
+                tokio::time::sleep_until(until).await;
+                return true;
+            }
+            tokio::time::sleep_until(tick).await;
+            self.ticks += 1;
+            injector.look_after().await;
+            if let Some(progress) = self.progress.as_mut().filter(|_| self.ticks.is_multiple_of(12)) {
+                progress(self.began.elapsed());
+            }
         }
-        tokio::time::sleep_until(tick).await;
-        *ticks += 1;
-        injector.look_after().await;
-        if let Some(progress) = progress.as_mut().filter(|_| ticks.is_multiple_of(12)) {
-            progress(began.elapsed());
+    }
+
+    fn is_wrong(&mut self) -> bool {
+        let Some((checker, placement, repairs)) = &self.judges else { return false };
+        if !(checker.found_something() || placement.found_something() || repairs.found_something()) {
+            self.wrong_since = None;
+            return false;
         }
+        self.wrong_since.get_or_insert_with(Instant::now).elapsed() >= SURE
     }
 }
 

@@ -23,6 +23,9 @@ use crate::store_process::StoreProcess;
 /// Mean time between two acts.
 const BETWEEN_ACTS: Duration = Duration::from_secs(25);
 
+/// Longer than faults keep a store away, several at once included.
+const STORE_IS_AWAY: Duration = Duration::from_secs(20 * 60);
+
 /// The metric that stands in a table.
 const TABLED: &str = "cost";
 
@@ -274,19 +277,23 @@ impl User {
         Some(answer)
     }
 
-    /// Waits until the checker has seen all that is stored.
+    /// Waits until the checker has seen all that is stored, or for as long as a store is ever away.
     async fn caught_up(&mut self) {
-        loop {
-            // A store that does not answer is caught up with later.
-            let mut client = self.store.next_client().await;
-            if let Ok(answer) = client.get("none", None).await {
-                let revision = answer.header().unwrap().revision();
-                if self.checker.revision() >= revision {
-                    return;
+        let caught_up = async {
+            loop {
+                // A store that does not answer is caught up with later.
+                let mut client = self.store.next_client().await;
+                if let Ok(answer) = client.get("none", None).await {
+                    let revision = answer.header().unwrap().revision();
+                    if self.checker.revision() >= revision {
+                        return;
+                    }
                 }
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        };
+        // One that never comes back is found by whoever starts it; a run must come to its end nevertheless.
+        let _ = tokio::time::timeout(STORE_IS_AWAY, caught_up).await;
     }
 
     /// What there is, by what the checker has seen.

@@ -25,6 +25,7 @@ use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, Place
 
 use crate::checker::{Checker, Overheard};
 use crate::corruption::Corruption;
+use crate::effects::JudgedKubernetes;
 use crate::history::{History, line};
 use crate::link::Link;
 use crate::network::{Network, Place};
@@ -239,6 +240,9 @@ impl EventSink for Sink {
                 _ => {}
             }
         }
+        if let Event::Violated(violations) = &event {
+            self.checker.refused(&self.name, violations);
+        }
         if let Event::Committed { what, revision, epoch, .. } = &event {
             self.checker.acknowledge(what, *revision, *epoch);
             if *what == "placement" {
@@ -327,6 +331,11 @@ impl World {
         }))
     }
 
+    fn kubernetes(&self) -> Option<Arc<dyn Kubernetes>> {
+        let Hosts { kubernetes, judge, .. } = self.hosts.clone()?;
+        Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone() }))
+    }
+
     /// Starts an instance under one of [`NAMES`].
     ///
     /// # Panics
@@ -341,8 +350,7 @@ impl World {
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, place));
-        let kubernetes = self.hosts.as_ref().map(|hosts| hosts.kubernetes.clone());
-        let kubernetes = kubernetes.map(|kubernetes| Arc::new(kubernetes) as Arc<dyn Kubernetes>);
+        let kubernetes = self.kubernetes();
         let http = Arc::new(self.registry.in_memory());
         let asked = Arc::clone(&self.requests.registry);
         let transport = self.corruption.spoiling(Arc::clone(&http));

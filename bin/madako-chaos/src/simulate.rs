@@ -1,5 +1,8 @@
 //! `madako-chaos simulate`: the whole service in this process, on simulated time, with the faults of a scenario.
 
+#[cfg(feature = "canary")]
+mod planting;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -64,6 +67,13 @@ pub(crate) struct SimulateArgs {
     #[cfg(feature = "canary")]
     #[arg(long, value_name = "NAME", value_parser = canary)]
     canary: Option<Canary>,
+    /// Lists the bugs that can be planted, and runs nothing
+    #[cfg(feature = "canary")]
+    #[arg(long, conflicts_with_all = ["canary", "trace", "report"])]
+    canaries: bool,
+    /// Ends a run as soon as something violated an invariant
+    #[arg(long)]
+    until_wrong: bool,
     /// Writes everything that happens to a file, a line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -96,6 +106,10 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
+    #[cfg(feature = "canary")]
+    if args.canaries {
+        return planting::list(args.output);
+    }
     let scenario = scenario(args)?;
     keep_planted_panics_quiet();
     #[cfg(feature = "canary")]
@@ -131,6 +145,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
         trace: trace.map(|file| Box::new(BufWriter::new(file)) as madako_simulation::history::Trace),
         only,
         progress: Some(progress(args.length)),
+        until_wrong: args.until_wrong,
     };
     let report = simulate(scenario, args.seed, args.length, options)
         .map_err(|error| Failure::BadInput(error.into()))?;
@@ -165,7 +180,8 @@ fn many(
     let (mut failed, mut skipped) = (Vec::new(), Vec::new());
     for seed in seeds {
         let began = Stopwatch::start();
-        let report = simulate(scenario, seed, args.length, Options::default())
+        let options = Options { until_wrong: args.until_wrong, ..Options::default() };
+        let report = simulate(scenario, seed, args.length, options)
             .map_err(|error| Failure::BadInput(error.into()))?;
         let seen = Seen { report: &report, args, took: began.elapsed(), smaller: None };
         match report.outcome() {
@@ -346,6 +362,7 @@ impl Seen<'_> {
             "seed": report.seed,
             "for": report.length,
             "passed": report.outcome() == Outcome::Passed,
+            "wrong": report.wrong(),
             "why_not": self.why(),
             "invariants": invariants,
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),

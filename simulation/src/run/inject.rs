@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::Fault;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_messages::invariants::Id;
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
 use madako_supervisor::tree::SupervisorRef;
@@ -257,6 +258,11 @@ impl Injector {
             Err(error) => {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 self.world.history.note("store", format_args!("does not start: {error}: {why}"));
+                // With room on its disk, a store opens whatever a crash left there.
+                if self.full == 0 {
+                    let what = format!("the store cannot be opened after a crash: {error}: {why}");
+                    self.world.placement.violate(Id::I9, what);
+                }
             }
         }
     }

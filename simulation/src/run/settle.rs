@@ -49,12 +49,20 @@ fn span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// What there is to settle, beside the world.
+pub(super) struct Settling<'a> {
+    pub(super) drains: &'a Drains,
+    pub(super) repairs: &'a RepairJudge,
+    /// Whether the run came to its end, so that it must become calm.
+    pub(super) to_the_end: bool,
+}
+
 pub(super) async fn settle(
     scenario: &Scenario,
     (seed, length): (u64, Span),
     mut injector: Injector,
     done: Done,
-    (drains, repairs): (&Drains, &RepairJudge),
+    Settling { drains, repairs, to_the_end }: Settling<'_>,
 ) -> Report {
     let history = injector.world.history.clone();
     let placement = injector.world.placement.clone();
@@ -63,6 +71,9 @@ pub(super) async fn settle(
     let settings_allow = allowed(u64::from(scenario.world.applications), repairs.unfinished());
     let within = scenario.expect.calm_within.map_or(settings_allow, |span| span.duration());
     let last = loop {
+        if !to_the_end {
+            break None;
+        }
         tokio::time::sleep(LOOK).await;
         injector.restart_those_that_ended().await;
         let last = last_write(&injector, began);
@@ -77,12 +88,15 @@ pub(super) async fn settle(
     history.judged(Id::I12);
     let calm_after = last.map(|last| span(last.saturating_sub(began)));
     let mut found = Vec::new();
-    if calm_after.is_none() {
+    if to_the_end && calm_after.is_none() {
         let written = placement.writes_since(history.now().saturating_sub(QUIET));
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
         found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
     }
-    found.extend(as_it_should_be(scenario, &injector));
+    if to_the_end {
+        found.extend(as_it_should_be(scenario, &injector));
+        found.extend(unserved(scenario, &injector).await);
+    }
     let counts = *injector.world.counts.lock().unwrap();
     let observed = Observed {
         counts: Counts {
@@ -98,7 +112,7 @@ pub(super) async fn settle(
     };
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());
-    violations.extend(repairs.finish());
+    violations.extend(if to_the_end { repairs.finish() } else { repairs.found() });
     let traffic = traffic(&injector);
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
@@ -107,10 +121,11 @@ pub(super) async fn settle(
     let places = scenario.world.places();
     let not_exercised = EXERCISED
         .into_iter()
+        .filter(|_| to_the_end)
         .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
         .collect();
     let wrong = |short: &Shortfall| !matches!(short, Shortfall::Skipped { .. });
-    let short = shortfalls(&scenario.expect, &observed);
+    let short = if to_the_end { shortfalls(&scenario.expect, &observed) } else { Vec::new() };
     let failed = !violations.is_empty() || !found.is_empty() || short.iter().any(wrong);
     Report {
         scenario: scenario.name.clone(),
@@ -179,7 +194,30 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
         }
     }
     let (misplaced, _) = injector.world.placement.misplaced();
-    found.extend(misplaced.into_iter().map(|Violation { what, .. }| what));
+    let left_over = injector.world.placement.left_over();
+    found.extend(misplaced.into_iter().chain(left_over).map(|Violation { what, .. }| what));
+    found
+}
+
+/// Whoever runs serves its pages, and placement's API where something is placed.
+async fn unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+    let mut doors = vec![("pages", &injector.world.pages)];
+    if scenario.world.places() {
+        doors.push(("API of placement", &injector.world.doors));
+    }
+    let mut found = Vec::new();
+    for name in injector.running.keys() {
+        for (what, doors) in &doors {
+            let door = doors.lock().unwrap().get(name).cloned();
+            let served = match door {
+                Some(door) => door.connect().await.is_ok(),
+                None => false,
+            };
+            if !served {
+                found.push(format!("{name} does not serve its {what}"));
+            }
+        }
+    }
     found
 }
 
