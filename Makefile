@@ -12,7 +12,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An exception in deny.toml that is not needed any more is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor test check test-long bench fmt
+.PHONY: help run monitor test check test-long canaries bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists these commands
@@ -45,6 +45,10 @@ check: ## What a machine can judge without running the service; CI does the same
 test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	@scripts/set-up build test
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
+
+canaries: ## That bugs which are planted are found (docs/canaries.md); a build of its own
+	@scripts/set-up build test
+	$(NEXTEST) --release --features madako-chaos/canary --test canaries
 
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test
