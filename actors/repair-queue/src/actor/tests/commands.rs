@@ -272,6 +272,24 @@ async fn a_command_whose_announcement_shows_late_is_not_started_when_something_c
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_that_waits_for_its_permit_is_not_started_when_the_queue_is_disabled_meanwhile() {
+    let mut world = world(&[queued(0, "w", "plain")]).await;
+    world.gate.lock().unwrap().permits_end = true;
+    world.begin().await;
+    world.until("its announcement", |state| state.repair.records.unfinished.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    {
+        let mut gate = world.gate.lock().unwrap();
+        (gate.permits_end, gate.permits) = (false, true);
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.ran(), [""; 0]);
+    assert_eq!(world.records()[0].error, "not started, the repair queue was disabled");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);

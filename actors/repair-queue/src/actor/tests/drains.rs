@@ -56,6 +56,27 @@ async fn a_node_is_drained_repaired_and_uncordoned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_the_cluster_while_it_is_repaired_stays_cordoned_until_that_is_over() {
+    let mut world = world().await;
+    world.host.0.lock().unwrap().cured.clear();
+    world.begin().await;
+    let watched = |state: &ClusterState| {
+        state.repair.entries[&0].value.step_status == RepairStepStatus::Watching
+            && state.repair.records.unfinished.is_empty()
+    };
+    world.until("the end of the command", watched).await;
+    assert_eq!(world.ran(), ["reset w"]);
+    world.change(|store| store.configure(&["a", "b", "c"], &["x", "y"], REPAIR));
+    // Several looks at the nodes, and less than the time for which the machine is watched.
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    assert!(watched(&world.gate.lock().unwrap().store.state()));
+    assert!(!world.calls().contains(&"uncordon node-w".to_owned()), "{:?}", world.calls());
+    world.host.0.lock().unwrap().healthy.insert("w".to_owned());
+    world.until_status(0, RepairStatus::Succeeded).await;
+    uncordoned(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_budget_that_allows_nothing_is_asked_again_and_again_but_ever_more_rarely() {
     let mut world = world().await;
     world.kubernetes.0.lock().unwrap().budget.insert("web".to_owned());

@@ -305,6 +305,10 @@ pub(super) struct Gate {
     pub(super) fails: VecDeque<(bool, CommitError)>,
     /// What failed and was not written then: it may be later.
     pub(super) lost: Vec<RepairChange>,
+    /// Whether permits are given.
+    pub(super) permits: bool,
+    /// Whether none is given any more once a command was announced.
+    pub(super) permits_end: bool,
     /// Commits after which the repair queue is killed; `None`: never.
     pub(super) fuse: Option<usize>,
     /// Each state that was published, until somebody takes them.
@@ -359,6 +363,7 @@ impl Gate {
             return Err(CommitError::Conflict { keys: change.conditions.iter().map(key).collect() });
         }
         self.committed.push(change.clone());
+        self.permits &= !(self.permits_end && self.store.state().repair.records.unfinished.len() == 1);
         if let Some(fuse) = &mut self.fuse {
             *fuse = fuse.saturating_sub(1);
         }
@@ -394,7 +399,8 @@ impl Actor for FakeLeader {
         match letter.open() {
             LeaderMessage::Permit { epoch, reply } => {
                 let until = Instant::now() + Duration::from_secs(10);
-                let _ = reply.send((epoch == EPOCH).then(|| Permit::give(epoch, until)));
+                let given = epoch == EPOCH && gate.lock().unwrap().permits;
+                let _ = reply.send(given.then(|| Permit::give(epoch, until)));
             }
             LeaderMessage::Commit { mutation: Mutation::Repair(change), reply, .. } => {
                 let mut gate = gate.lock().unwrap();
@@ -433,6 +439,8 @@ impl World {
             committed: vec![],
             fails: VecDeque::new(),
             lost: vec![],
+            permits: true,
+            permits_end: false,
             fuse: None,
             published: vec![],
             broken: vec![],
