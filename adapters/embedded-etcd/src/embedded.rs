@@ -21,7 +21,7 @@ use crate::random::SplitMix64;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::services::Api;
-use crate::store::{MAX_WAITING_WRITES, Operation, State, Store, stopped};
+use crate::store::{MAX_WAITING_WRITES, Operation, State, Store};
 use crate::writer::{Writer, WriterSetup};
 
 /// Bytes that a connection in memory holds in each direction.
@@ -211,7 +211,7 @@ fn start_thread(writer: Writer, lock: Option<File>) -> Result<std::thread::JoinH
 
 /// Has leases revoked when their time is up.
 async fn end_leases(store: Arc<Store>) {
-    let mut stopping = store.stopping();
+    let stopping = store.stopping();
     loop {
         let next = store.state().leases.next_end();
         let until_next = async {
@@ -222,7 +222,7 @@ async fn end_leases(store: Arc<Store>) {
         };
         tokio::select! {
             biased;
-            () = stopped(&mut stopping) => return,
+            () = stopping.wait() => return,
             () = store.lease_granted.notified() => continue,
             () = until_next => {}
         }

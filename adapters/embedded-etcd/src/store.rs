@@ -14,10 +14,10 @@ use etcd_client::proto::{
     PbRangeResponse, PbResponseHeader, PbTxnRequest, PbTxnResponse,
 };
 use redb::{Database, ReadTransaction, ReadableDatabase};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::bell::{Bell, Listener};
+use crate::bell::{Bell, Latch, Latched, Listener};
 use crate::file::{Disk, Identity, REVISIONS, StoredValues};
 use crate::index::Index;
 use crate::leases::{Renewal, TimedLeases};
@@ -114,7 +114,7 @@ pub(crate) struct Store {
     failure: Mutex<Option<String>>,
     jobs: mpsc::Sender<Job>,
     published: Arc<Bell>,
-    stopping: watch::Sender<bool>,
+    stopping: Latch,
 }
 
 impl Store {
@@ -139,7 +139,7 @@ impl Store {
             database: RwLock::new(Some(database)),
             failure: Mutex::new(None),
             jobs,
-            stopping: watch::Sender::new(false),
+            stopping: Latch::new(),
         }
     }
 
@@ -170,10 +170,10 @@ impl Store {
     }
 
     pub(crate) fn stop(&self) {
-        self.stopping.send_replace(true);
+        self.stopping.set();
     }
 
-    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+    pub(crate) fn stopping(&self) -> Latched {
         self.stopping.subscribe()
     }
 
@@ -312,12 +312,6 @@ impl Store {
         self.data_bytes.fetch_add(added, Ordering::Relaxed);
         self.data_bytes.fetch_sub(removed, Ordering::Relaxed);
     }
-}
-
-/// Returns when the store stops.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // A store that is gone has stopped as well.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 /// The table of changes in a snapshot.

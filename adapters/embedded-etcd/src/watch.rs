@@ -22,7 +22,7 @@ use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 use crate::recent::{DELETE, RevisionEvents};
 use crate::refusal::Refusal;
 use crate::span::Span;
-use crate::store::{Store, stopped};
+use crate::store::Store;
 
 /// Most watches in the store, over all streams: what a store for one service and its tools needs, many times over.
 pub(crate) const MAX_WATCHES: usize = 10_000;
@@ -73,7 +73,7 @@ impl WatchStream {
     /// Serves the stream until it ends.
     pub(crate) async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
         let mut published = self.store.subscribe();
-        let mut stopping = self.store.stopping();
+        let stopping = self.store.stopping();
         let mut progress = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -83,7 +83,7 @@ impl WatchStream {
             }
             let outcome = tokio::select! {
                 biased;
-                () = stopped(&mut stopping) => {
+                () = stopping.wait() => {
                     // The client may have gone first.
                     let _ = self.responses.try_send(Err(Refusal::Stopped.into()));
                     return;

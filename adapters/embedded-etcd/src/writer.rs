@@ -115,7 +115,7 @@ impl Writer {
 
     /// Whether the store stops and nobody waits any more.
     fn is_to_stop(&self) -> bool {
-        *self.store.stopping().borrow() && self.jobs.is_empty()
+        self.store.stopping().is_set() && self.jobs.is_empty()
     }
 
     fn has_work_of_its_own(&mut self) -> bool {

@@ -7,9 +7,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 
-use crate::store::stopped;
+use crate::bell::Latched;
 
 /// How long a connection may be silent before it is asked whether the client is there: a third of etcd's two hours
 /// would hide a partition for a night; this finds it within half a minute.
@@ -28,7 +27,7 @@ const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// Serves one client until it goes or the store stops.
-pub(crate) async fn serve_connection<S>(stream: S, router: Router, mut stopping: watch::Receiver<bool>)
+pub(crate) async fn serve_connection<S>(stream: S, router: Router, stopping: Latched)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -48,7 +47,7 @@ where
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),
-        () = stopped(&mut stopping) => None,
+        () = stopping.wait() => None,
     };
     let ended = match ended {
         Some(ended) => ended,

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use super::serve_connection;
-use crate::store::stopped;
+use crate::bell::{Latch, Latched};
 
 /// Connections that are served at once; more wait to be accepted. Each costs some tens of KiB.
 const MAX_CONNECTIONS: usize = 1024;
@@ -24,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct ServerHandle {
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: Arc<Latch>,
     task: JoinHandle<()>,
 }
 
@@ -36,7 +36,7 @@ impl ServerHandle {
 
     /// Stops listening, lets open requests end for a short while, and returns when all connections are closed.
     pub async fn shutdown(self) {
-        self.stop.send_replace(true);
+        self.stop.set();
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the embedded store's listener failed");
         }
@@ -47,12 +47,12 @@ pub(crate) fn serve_listener(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
-    store_stopping: watch::Receiver<bool>,
+    store_stopping: Latched,
 ) -> std::io::Result<ServerHandle> {
     let address = listener.local_addr()?;
-    let stop = watch::Sender::new(false);
+    let stop = Arc::new(Latch::new());
     let task =
-        tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), router, store_stopping, stop.clone()));
+        tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), router, store_stopping, Arc::clone(&stop)));
     Ok(ServerHandle { address, stop, task })
 }
 
@@ -60,10 +60,10 @@ async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
-    mut store_stopping: watch::Receiver<bool>,
-    stop: watch::Sender<bool>,
+    store_stopping: Latched,
+    stop: Arc<Latch>,
 ) {
-    let mut stopping = stop.subscribe();
+    let stopping = stop.subscribe();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -72,8 +72,8 @@ async fn accept(
         let place = Arc::clone(&places).acquire_owned();
         let accepted = tokio::select! {
             biased;
-            () = stopped(&mut stopping) => break,
-            () = stopped(&mut store_stopping) => break,
+            () = stopping.wait() => break,
+            () = store_stopping.wait() => break,
             accepted = async { (place.await, listener.accept().await) } => accepted,
         };
         let (Ok(place), Ok((stream, _))) = accepted else {
@@ -87,16 +87,11 @@ async fn accept(
         });
     }
     drop(listener);
-    stop.send_replace(true);
+    stop.set();
     while connections.join_next().await.is_some() {}
 }
 
-async fn handshake_and_serve(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    stopping: watch::Receiver<bool>,
-) {
+async fn handshake_and_serve(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stopping: Latched) {
     // Answers are small and waited for.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection to the embedded store ended at once");

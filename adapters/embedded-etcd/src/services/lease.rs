@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{Answers, Api, respond, unexpected};
 use crate::leases::Renewal;
 use crate::refusal::Refusal;
-use crate::store::{Answer, Operation, Store, stopped};
+use crate::store::{Answer, Operation, Store};
 
 /// Answers that may wait for a client; keep-alives are answered one by one.
 const MAX_WAITING_ANSWERS: usize = 4;
@@ -104,11 +104,11 @@ async fn keep_alive(
     mut requests: Streaming<PbLeaseKeepAliveRequest>,
     answers: mpsc::Sender<Result<PbLeaseKeepAliveResponse, Status>>,
 ) {
-    let mut stopping = store.stopping();
+    let stopping = store.stopping();
     loop {
         let request = tokio::select! {
             biased;
-            () = stopped(&mut stopping) => {
+            () = stopping.wait() => {
                 // The client may have gone first.
                 let _ = answers.try_send(Err(Refusal::Stopped.into()));
                 return;
