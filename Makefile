@@ -6,6 +6,8 @@ TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools/current/bin
 LOCKED := --locked
 # Always the whole workspace: one choice of features, so that nothing is compiled twice.
 NEXTEST := $(TOOLS)/cargo-nextest nextest run $(LOCKED) --workspace
+# The one build with bugs that can be planted: what looks for them, and nothing else.
+CANARIES := --features madako-chaos/canary --test canaries
 
 # What cargo-deny judges: the crates of the systems that Madako runs on, so that no others have to be fetched.
 PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch64-unknown-linux-gnu
@@ -46,9 +48,9 @@ test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	@scripts/set-up build test
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
 
-canaries: ## That bugs which are planted are found (docs/canaries.md); a build of its own
+canaries: ## That bugs which are planted are found (docs/canaries.md), as the tests do, with optimization
 	@scripts/set-up build test
-	$(NEXTEST) --release --features madako-chaos/canary --test canaries
+	$(NEXTEST) --release $(CANARIES)
 
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test

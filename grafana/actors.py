@@ -1,6 +1,6 @@
 """The instances from within: actors and supervision, leadership, the store, HTTP, the process."""
 
-from panels import (GREEN, RED, YELLOW, dashboard, lines, of_instance, of_job, rate, share, since, stat, states, times)
+from panels import (GREEN, RED, YELLOW, age, dashboard, lines, of_instance, of_job, rate, share, since, stat, states, times)
 
 
 def actors():
@@ -71,6 +71,10 @@ def store():
         stat("Requests that fail", {"": share("madako_store_requests_total", 'outcome="ok"', select=of_instance)},
              "Good: 0.", unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05), (RED, 0.5)),
              runbooks=("MadakoStoreErrors",)),
+        stat("Answered", {"{{instance}}": age(of_instance("madako_store_answer_timestamp_seconds"))},
+             "Age of the store's last good answer. Good: below a third of the session's lease (20 s) and some seconds: so often each "
+             "instance renews its own.", unit="s", steps=((GREEN, None), (YELLOW, 40), (RED, 60)), spark=False,
+             runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors")),
         stat("Stored values at fault", {"": f"max({of_job('madako_state_faults')})"},
              "Values that cannot be used. Good: 0. The log names them.", steps=((GREEN, None), (YELLOW, 1)),
              runbooks=("MadakoStateFaults",)),

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Asks a Prometheus every query of every panel, as Grafana would.
 
-    grafana/ask.py URL [--job JOB] [--minutes N] [--json]
+    grafana/ask.py URL [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS] [--expect FILE] [--json]
 
 URL        of the Prometheus, such as http://127.0.0.1:9090
 --job      the deployment, that is Prometheus' job; madako if it is not given
 --minutes  how far back; 10 if it is not given
+--until    Unix time of the end; now if it is not given
+--rate     over how long rates are taken: four times the interval of scrapes; 60 if it is not given
+--expect   what each query must show, such as grafana/runs/two-minutes.md
 --json     an object for each query, on a line of its own
 
 Tells of each query how many series answer it, and whether any of them changes within that time. Exit codes: 0 each query is
-answered; 1 some are not; 2 a wrong command line; 3 Prometheus cannot be reached, or finds a query wrong.
+answered, as it is expected if --expect is given; 1 some are not; 2 a wrong command line, or a table that does not speak of each query
+once; 3 Prometheus cannot be reached, or finds a query wrong.
 """
 
 import argparse
@@ -19,48 +23,132 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 DASHBOARDS = Path(__file__).resolve().parent / "dashboards"
 # Grafana asks for about as many points as a panel has room for.
 POINTS = 120
-# The least that Grafana takes a rate over is four scrapes; Prometheus asks every 15 s at most where this is used.
-RATE_SECONDS = 60
 DEADLINE_SECONDS = 30
 
 
-def ask(url, query, minutes):
-    """The series of a query over the last minutes."""
-    now = time.time()
-    step = max(1, minutes * 60 // POINTS)
-    words = urllib.parse.urlencode({"query": query, "start": now - minutes * 60, "end": now, "step": step})
-    with urllib.request.urlopen(f"{url}/api/v1/query_range", words.encode(), timeout=DEADLINE_SECONDS) as answer:
-        return json.load(answer)["data"]["result"]
+@dataclass
+class Span:
+    """What is asked about: which deployment, and which time."""
+
+    url: str
+    job: str
+    minutes: int
+    until: float
+    rate: int
+
+    def ask(self, form):
+        """The series of a query as a dashboard has it."""
+        query = form.replace("$job", self.job).replace("$instance", ".*").replace("$__rate_interval", f"{self.rate}s")
+        seconds = self.minutes * 60
+        asked = {"query": query, "start": self.until - seconds, "end": self.until, "step": self.step()}
+        words = urllib.parse.urlencode(asked).encode()
+        with urllib.request.urlopen(f"{self.url}/api/v1/query_range", words, timeout=DEADLINE_SECONDS) as answer:
+            return json.load(answer)["data"]["result"]
+
+    def step(self):
+        return max(1, self.minutes * 60 // POINTS)
 
 
-def queries(job):
-    """(dashboard, panel, query) of everything that the dashboards ask."""
+def span_arguments(parser, minutes):
+    """What says which deployment, and which time."""
+    parser.add_argument("url")
+    parser.add_argument("--job", default="madako")
+    parser.add_argument("--minutes", type=int, default=minutes)
+    parser.add_argument("--until", type=float, default=None)
+    # The least that Grafana takes a rate over is four scrapes; Prometheus asks every 15 s at most where this is used.
+    parser.add_argument("--rate", type=int, default=60)
+
+
+def span(given):
+    until = time.time() if given.until is None else given.until
+    return Span(given.url.rstrip("/"), given.job, given.minutes, until, given.rate)
+
+
+def queries():
+    """((dashboard, panel, legend), query) of everything that the dashboards ask."""
     for path in sorted(DASHBOARDS.glob("*.json")):
         board = json.loads(path.read_text(encoding="utf-8"))
         for panel in board["panels"]:
             for target in panel.get("targets", []):
-                query = target["expr"].replace("$job", job).replace("$instance", ".*")
-                yield path.stem, panel["title"], query.replace("$__rate_interval", f"{RATE_SECONDS}s")
+                yield (path.stem, panel["title"], target["legendFormat"]), target["expr"]
 
 
-def told(url, minutes, dashboard, panel, query):
-    """What Prometheus says to one of them."""
-    series = ask(url, query, minutes)
-    # What is no number (0/0) is nothing that a panel could show.
-    values = [[value for _, value in one["values"] if value not in ("NaN", "+Inf", "-Inf")] for one in series]
-    values = [one for one in values if one]
-    return {
-        "dashboard": dashboard,
-        "panel": panel,
-        "query": query,
-        "series": len(values),
-        "varies": any(len(set(one)) > 1 for one in values) or len({len(one) for one in values}) > 1,
-    }
+def numbers(series):
+    """{time: value} of a series. What is no number (0/0) is nothing that a panel could show."""
+    return {at: float(value) for at, value in series["values"] if value not in ("NaN", "+Inf", "-Inf")}
+
+
+def varies(values, times):
+    """Whether a series changes, or is there at some of these times alone."""
+    return len(set(values.values())) > 1 or 0 < len(values) < len(times)
+
+
+# What is expected: a table with a row for each query.
+
+COLUMNS = ["Dashboard", "Panel", "Series", "Must", "Those with", "Because"]
+
+
+class Wrong(Exception):
+    """A table that cannot be used."""
+
+
+@dataclass
+class Demand:
+    """What a query must show."""
+
+    must: str
+    # Labels that the series in question have.
+    chosen: dict
+    because: str
+
+    def unmet(self, series, times):
+        """What is missing, in words; nothing if it is met."""
+        asked = [values for labels, values in series if all(labels.get(key) == value for key, value in self.chosen.items())]
+        named = ", ".join(f"{key}={value}" for key, value in self.chosen.items())
+        if not asked:
+            return f"nothing answers{' with ' + named if named else ''}"
+        word, _, least = self.must.partition(" ")
+        if word == "varies" and not any(varies(values, times) for values in asked):
+            return f"nothing varies{' of ' + named if named else ''}"
+        if word == "reaches" and not any(max(values.values()) >= float(least) > min(values.values()) for values in asked):
+            return f"nothing reaches {least} from below{' of ' + named if named else ''}"
+        return None
+
+
+def demands(path):
+    """{(dashboard, panel, legend): Demand} of a table."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|") or cells == COLUMNS or set(line) <= set("|-"):
+            continue
+        if len(cells) != len(COLUMNS):
+            raise Wrong(f"{path}: a row has not {len(COLUMNS)} cells: {line}")
+        key, must, chosen = tuple(cells[:3]), cells[3], cells[4]
+        word, _, least = must.partition(" ")
+        number = least.replace(".", "", 1).isdigit()
+        if not (must in ("answers", "varies") or (word == "reaches" and number)):
+            raise Wrong(f"{path}: not answers, varies or reaches N: {must}")
+        if key in found:
+            raise Wrong(f"{path}: twice: {key}")
+        if must != "answers" and not cells[5]:
+            raise Wrong(f"{path}: no reason why it {must}: {key}")
+        labels = dict(pair.split("=", 1) for pair in chosen.split(", ") if "=" in pair)
+        found[key] = Demand(must, labels, cells[5])
+    asked = [key for key, _ in queries()]
+    for key in asked:
+        if key not in found:
+            raise Wrong(f"{path}: nothing is said of {key}")
+    for key in found:
+        if asked.count(key) != 1:
+            raise Wrong(f"{path}: no panel, or more than one, has {key}")
+    return found
 
 
 def unanswered(url, error):
@@ -74,24 +162,39 @@ def unanswered(url, error):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
-    parser.add_argument("url")
-    parser.add_argument("--job", default="madako")
-    parser.add_argument("--minutes", type=int, default=10)
+    span_arguments(parser, minutes=10)
+    parser.add_argument("--expect", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    silent = 0
+    asked = span(given)
     try:
-        for dashboard, panel, query in queries(given.job):
-            answer = told(given.url.rstrip("/"), given.minutes, dashboard, panel, query)
-            silent += answer["series"] == 0
-            if given.json:
-                print(json.dumps(answer))
-            else:
-                how = "nothing" if not answer["series"] else "varies" if answer["varies"] else "constant"
-                print(f"{how:9}{answer['series']:4}  {dashboard}: {panel}" + (f": {query}" if how == "nothing" else ""))
+        expected = demands(given.expect) if given.expect else {}
+    except (OSError, ValueError, Wrong) as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = []
+    try:
+        for key, form in queries():
+            series = [(one["metric"], numbers(one)) for one in asked.ask(form)]
+            found.append((key, form, [(labels, values) for labels, values in series if values]))
     except OSError as error:
-        return unanswered(given.url, error)
-    return 1 if silent else 0
+        return unanswered(asked.url, error)
+    # The times at which anything was known at all.
+    times = {at for _, _, series in found for _, values in series for at in values}
+    failed = False
+    for (dashboard, panel, legend), form, series in found:
+        how = "nothing" if not series else "varies" if any(varies(values, times) for _, values in series) else "constant"
+        demand = expected.get((dashboard, panel, legend))
+        unmet = demand.unmet(series, times) if demand else "nothing answers" if not series else None
+        failed |= unmet is not None
+        if given.json:
+            told = {"dashboard": dashboard, "panel": panel, "query": form, "series": len(series), "varies": how == "varies"}
+            print(json.dumps({**told, "legend": legend, "unmet": unmet}))
+            continue
+        because = f" ({demand.because})" if demand and demand.because else ""
+        more = f" -- {unmet}{because}: {form}" if unmet else ""
+        print(f"{how:9}{len(series):4}  {dashboard}: {panel}{': ' + legend if legend else ''}{more}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

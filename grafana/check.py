@@ -40,8 +40,8 @@ SCRAPED = {"job", "instance"}
 # Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: one that is being
 # deposed may still show what it knew.
 OWN = re.compile(
-    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|actor_\w+|objects|objects_\w+|http_connections"
-    r"|placement_watches|host_commands_running)|cke_leader|process_\w+"
+    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|store_answer_timestamp_seconds|actor_\w+|objects|objects_\w+"
+    r"|http_connections|placement_watches|host_commands_running)|cke_leader|process_\w+"
 )
 LEADS = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
 # Metrics of Prometheus itself.
@@ -106,9 +106,6 @@ def documented():
             known[name] = labels
             if kind == "gauge" and not OWN.fullmatch(name):
                 leaders.add(name)
-    # The process's own metrics have no table of their own.
-    source = (ROOT / "adapters" / "http" / "src" / "process.rs").read_text(encoding="utf-8")
-    known.update({name: SCRAPED for name in re.findall(r"\bprocess_[a-z_]+\b", source)})
     return known, leaders
 
 

@@ -91,6 +91,22 @@ def _words(words):
     return [{"options": options, "type": "value"}]
 
 
+def _page(title, tooltip, url):
+    """A link to a page of Madako's documents."""
+    return {
+        "asDropdown": False,
+        "icon": "doc",
+        "includeVars": False,
+        "keepTime": False,
+        "tags": [],
+        "targetBlank": True,
+        "title": title,
+        "tooltip": tooltip,
+        "type": "link",
+        "url": url,
+    }
+
+
 def _panel(kind, title, queries, says, *, width, height, runbooks, instant=False, form="time_series"):
     return {
         "datasource": DATASOURCE,
@@ -98,21 +114,7 @@ def _panel(kind, title, queries, says, *, width, height, runbooks, instant=False
         "fieldConfig": {"defaults": {}, "overrides": []},
         "gridPos": {"h": height, "w": width, "x": 0, "y": 0},
         "id": 0,
-        "links": [
-            {
-                "asDropdown": False,
-                "icon": "doc",
-                "includeVars": False,
-                "keepTime": False,
-                "tags": [],
-                "targetBlank": True,
-                "title": f"What to do: {name}",
-                "tooltip": "The runbook's page",
-                "type": "link",
-                "url": f"${{runbooks}}/{name}.md",
-            }
-            for name in runbooks
-        ],
+        "links": [_page(f"What to do: {name}", "The runbook's page", f"${{runbooks}}/{name}.md") for name in runbooks],
         "options": {},
         "targets": [_target(n, legend, query, instant, form) for n, (legend, query) in enumerate(queries.items())],
         "title": title,
@@ -314,31 +316,18 @@ VARIABLES = [
     ),
 ]
 
+# The other dashboards, which keep what is chosen here, and the runbooks.
 LINKS = [
     {
-        "asDropdown": False,
+        **_page("", "", ""),
         "icon": "external link",
         "includeVars": True,
         "keepTime": True,
         "tags": ["madako"],
         "targetBlank": False,
-        "title": "",
-        "tooltip": "",
         "type": "dashboards",
-        "url": "",
     },
-    {
-        "asDropdown": False,
-        "icon": "doc",
-        "includeVars": False,
-        "keepTime": False,
-        "tags": [],
-        "targetBlank": True,
-        "title": "Runbooks",
-        "tooltip": "What to do about each alert",
-        "type": "link",
-        "url": "${runbooks}/README.md",
-    },
+    _page("Runbooks", "What to do about each alert", "${runbooks}/README.md"),
 ]
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Draws a dashboard from what a Prometheus answers, as SVG: for a report, and where there is no Grafana.
 
-    grafana/picture.py URL DIRECTORY [--job JOB] [--minutes N]
+    grafana/picture.py URL DIRECTORY [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS]
 
 Writes DIRECTORY/NAME.svg for each dashboard, with the places, titles, units, thresholds and words that Grafana would show. It is no
-Grafana: what it does not draw (mouse, links, descriptions) is not judged by it. Exit codes as those of ask.py.
+Grafana: what it does not draw (mouse, links, descriptions) is not judged by it. Arguments and exit codes are those of ask.py.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from ask import DASHBOARDS, RATE_SECONDS, ask, unanswered  # noqa: E402
+from ask import DASHBOARDS, numbers, span, span_arguments, unanswered  # noqa: E402
 
 # Pixels of a column and a row of the grid.
 WIDE, HIGH, GAP = 60, 34, 8
@@ -29,10 +29,10 @@ LEGEND_ROWS = 4
 STATES_MOST = 16
 
 
-def number(value, unit):
-    """A value as Grafana would write it, nearly."""
+def number(value, unit, now=0.0):
+    """A value as Grafana would write it at a time, nearly."""
     if unit == "dateTimeFromNow":
-        return number(max(0.0, time.time() - value / 1000), "s") + " ago"
+        return number(max(0.0, now - value / 1000), "s") + " ago"
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if unit == "bytes":
@@ -80,7 +80,7 @@ def legend(form, labels):
     return re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), form)
 
 
-def stat(panel, series, x, y, w, h):
+def stat(panel, series, x, y, w, h, now):
     defaults = panel["fieldConfig"]["defaults"]
     if not series:
         return [text(x + w / 2, y + h / 2 + 6, defaults.get("noValue", "no data"), size=16, fill=FAINT, anchor="middle")]
@@ -91,7 +91,7 @@ def stat(panel, series, x, y, w, h):
         value = points[-1][1]
         word = words(defaults).get(str(int(value)) if value == int(value) else "")
         fill = COLORS.get(word["color"], word["color"]) if word else color(defaults, value)
-        shown = word["text"] if word else number(value, defaults["unit"])
+        shown = word["text"] if word else number(value, defaults["unit"], now)
         if panel["options"]["textMode"] == "name":
             shown, name = name, ""
         drawn.append(box(at, down, each - 3, tall - 3, fill))
@@ -122,6 +122,8 @@ def curves(panel, series, x, y, w, h, start, end):
     if most <= least:
         most = least + (abs(least) or 1)
     drawn = [text(x, y + 10, number(most, unit), size=10, fill=FAINT), text(x, y + tall, number(least, unit), size=10, fill=FAINT)]
+    # Those that say most have a line in the legend.
+    greatest = sorted(range(len(stacks)), key=lambda n: -max(value for _, value in stacks[n][1]))[:rows]
     for n, (name, points, line) in enumerate(stacks):
         stroke = PALETTE[n % len(PALETTE)]
         path, before = [], None
@@ -131,10 +133,11 @@ def curves(panel, series, x, y, w, h, start, end):
             path.append(f"{'M' if before is None or at - before > 180 else 'L'}{px:.1f} {py:.1f}")
             before = at
         drawn.append(f'<path d="{" ".join(path)}" fill="none" stroke="{stroke}" stroke-width="1.3"/>')
-        if n < rows:
-            down = y + tall + 14 * (n + 1)
+        if n in greatest:
+            row = greatest.index(n)
+            down = y + tall + 14 * (row + 1)
             drawn.append(box(x, down - 8, 10, 3, stroke))
-            more = f" (and {len(series) - rows} more)" if n == rows - 1 and len(series) > rows else ""
+            more = f" (and {len(series) - rows} more)" if row == rows - 1 and len(series) > rows else ""
             drawn.append(text(x + 14, down, (name or panel["title"]) + more, size=11, width=w - 150))
             highest = max(value for _, value in points)
             drawn.append(text(x + w, down, f"{number(points[-1][1], unit)}   max {number(highest, unit)}", size=11, anchor="end"))
@@ -174,10 +177,10 @@ def rows(panel, found, x, y, w, h):
     return drawn
 
 
-def draw(board, url, job, minutes):
+def draw(board, asked):
     """A dashboard as SVG."""
-    end = time.time()
-    start = end - minutes * 60
+    end = asked.until
+    start = end - asked.minutes * 60
     drawn, bottom = [], 0
     for panel in board["panels"]:
         place = panel["gridPos"]
@@ -188,25 +191,24 @@ def draw(board, url, job, minutes):
             continue
         series, labels = [], []
         for target in panel["targets"]:
-            query = target["expr"].replace("$job", job).replace("$instance", ".*").replace("$__rate_interval", f"{RATE_SECONDS}s")
-            for one in ask(url, query, minutes):
-                points = [(at, float(value)) for at, value in one["values"] if value not in ("NaN", "+Inf", "-Inf")]
+            for one in asked.ask(target["expr"]):
+                points = list(numbers(one).items())
                 # What has ended is no more in a table, nor in one value.
-                if points and (panel["type"] not in ("table", "stat") or points[-1][0] > end - 30):
+                if points and (panel["type"] not in ("table", "stat") or points[-1][0] > end - 2 * asked.step()):
                     series.append((legend(target["legendFormat"], one["metric"]), points))
                     labels.append(one["metric"])
         drawn.append(box(x, y, w, h, PANEL))
         drawn.append(text(x + 8, y + 17, panel["title"], size=13, width=w - 16))
         inner = (x + 8, y + 24, w - 16, h - 32)
         if panel["type"] == "stat":
-            drawn += stat(panel, series, *inner)
+            drawn += stat(panel, series, *inner, end)
         elif panel["type"] == "timeseries":
             drawn += curves(panel, series, *inner, start, end)
         elif panel["type"] == "state-timeline":
             drawn += bars(panel, series, *inner, start, end)
         else:
             drawn += rows(panel, labels, *inner)
-    title = text(GAP, 28, f"{board['title']}: the {minutes} minutes until {time.strftime('%H:%M', time.gmtime(end))} UTC", size=20)
+    title = text(GAP, 28, f"{board['title']}: the {asked.minutes} minutes until {time.strftime('%H:%M', time.gmtime(end))} UTC", size=20)
     size = f'width="{24 * WIDE + GAP}" height="{bottom + GAP}"'
     ground = f'<rect width="100%" height="100%" fill="{GROUND}"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">{ground}{title}{"".join(drawn)}</svg>\n'
@@ -214,19 +216,18 @@ def draw(board, url, job, minutes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
-    parser.add_argument("url")
+    span_arguments(parser, minutes=30)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--job", default="madako")
-    parser.add_argument("--minutes", type=int, default=30)
     given = parser.parse_args()
+    asked = span(given)
     given.directory.mkdir(parents=True, exist_ok=True)
     try:
         for path in sorted(DASHBOARDS.glob("*.json")):
             board = json.loads(path.read_text(encoding="utf-8"))
-            svg = draw(board, given.url.rstrip("/"), given.job, given.minutes)
+            svg = draw(board, asked)
             (given.directory / f"{path.stem}.svg").write_text(svg, encoding="utf-8")
     except OSError as error:
-        return unanswered(given.url, error)
+        return unanswered(asked.url, error)
     return 0
 
 

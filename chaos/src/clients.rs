@@ -13,11 +13,14 @@ use http::{Method, StatusCode};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
 use crate::check::linear::{Op, Ret};
 use crate::history::{Call, End, Event, History};
+use crate::pace::Pace;
 use crate::web::{self, Answer, Ask, Unanswered};
 use crate::world::{NAMESPACE, VALUE, ZONES, application};
 
@@ -29,6 +32,9 @@ const UNKNOWN_A_NAME: u32 = 4;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Clients at once: enough for several to meet at one object.
 pub(crate) const CLIENTS: u32 = 6;
+
+/// How long a client that watches waits before it goes to the next instance.
+const NEXT_DOOR_AFTER: Duration = Duration::from_millis(500);
 
 /// An object that clients use now.
 #[derive(Debug, Clone, Default)]
@@ -84,19 +90,27 @@ impl Clients {
         client: u32,
         rate: f64,
         mut chance: ChaCha8Rng,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) {
-        let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(Duration::from_secs(3600));
-        let mut next = Instant::now() + pause.mul_f64(chance.random_range(0.0..1.0));
-        loop {
+        let mut pace = Pace::new(rate, chance.random_range(0.0..1.0), stop);
+        while pace.goes_on(&mut chance).await {
+            self.act(client, &mut chance).await;
+        }
+    }
+
+    /// One more client, which watches all applications through one instance, and through the next when that breaks off.
+    pub(crate) async fn follow(self, mut stop: watch::Receiver<bool>) {
+        for door in self.doors.values().copied().cycle() {
+            let watched = async {
+                // Whoever it was, the next one is asked.
+                let _ = listen(door).await;
+                sleep(NEXT_DOOR_AFTER).await;
+            };
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                () = sleep_until(next) => {}
+                () = watched => {}
             }
-            self.act(client, &mut chance).await;
-            // Who was held up does not make up for it.
-            next = (next + pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
         }
     }
 
@@ -225,6 +239,16 @@ impl Clients {
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads a watch of an instance until it ends.
+async fn listen(door: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(door).await?;
+    let asked = format!("GET {}?watch HTTP/1.1\r\nHost: {door}\r\n\r\n", all());
+    stream.write_all(asked.as_bytes()).await?;
+    let mut line = [0; 4096];
+    while stream.read(&mut line).await? > 0 {}
+    Ok(())
 }
 
 /// A generator for one client of a run.

@@ -1,13 +1,16 @@
-//! The simulated data center as a process of its own: a registry of machines, a provider of metrics, and a door for
-//! whoever makes them fail.
+//! The simulated data center as a process of its own: a registry of machines, beside it the list of nodes that an API server
+//! would give, a provider of metrics, and a door for whoever makes them fail.
 //!
 //! Guarantees: every answer that the service may act on, and every change from outside, is a line of the journal before
 //! it is given or told; started again on the same journal, the machines are as they were.
 //!
-//! Does not: keep anybody from the control door. It is meant for loopback, and refuses other addresses.
+//! Does not: keep anybody from the control door. It is meant for loopback and the namespaces of runs, and
+//! refuses other addresses.
 
+mod caller;
 mod control;
 mod journal;
+mod nodes;
 mod tap;
 
 use std::io;
@@ -24,10 +27,12 @@ use madako_messages::ports::Clock;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
+pub(crate) use self::caller::monotonic;
 pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
 pub use self::journal::{Journal, JournalError, Line, What, read};
 pub use self::tap::Spoilt;
 use self::tap::Tap;
+use crate::network::{RANGE_SHOWN, is_apart};
 
 /// A machine that has power again starts.
 const INITIALIZE_TAKES: Duration = Duration::from_secs(5);
@@ -42,7 +47,7 @@ pub struct Settings {
     pub registry: Option<SocketAddr>,
     /// Where the provider of metrics listens.
     pub prometheus: Option<SocketAddr>,
-    /// Where it is controlled: on loopback.
+    /// Where it is controlled: on loopback, or at an address that only a run's namespaces have.
     pub control: SocketAddr,
     /// Machines.
     pub machines: u32,
@@ -59,8 +64,8 @@ pub struct Settings {
 /// Why there is no data center.
 #[derive(Debug, thiserror::Error)]
 pub enum DatacenterError {
-    /// The control door must be on loopback.
-    #[error("the control door cannot be on {0}: only addresses of loopback")]
+    /// The control door must be out of strangers' reach.
+    #[error("the control door cannot be on {0}: only addresses of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
     /// An address cannot be listened on.
     #[error("cannot listen on {0}")]
@@ -87,7 +92,8 @@ pub fn metric_of(cluster: &str) -> String {
 /// # Errors
 /// See [`DatacenterError`].
 pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), DatacenterError> {
-    if !settings.control.ip().is_loopback() {
+    let door = settings.control.ip();
+    if !door.is_loopback() && !is_apart(door) {
         return Err(DatacenterError::Open(settings.control));
     }
     let before = read(&settings.journal)?;
@@ -100,23 +106,29 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let tap = Arc::new(Tap::new(journal));
     let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering(&settings.metrics));
     let door = control::router(registry.clone(), Arc::clone(&tap), &before);
-    let mut servers = vec![(settings.control, door)];
+    let mut servers = Vec::new();
     if let Some(address) = settings.registry {
-        servers.push((address, tap::tapped(registry.router(), &tap)));
+        let answers = registry.router().merge(nodes::router(registry.clone()));
+        servers.push((address, tap::tapped(answers, &tap)));
     }
     if let Some(address) = settings.prometheus {
         servers.push((address, tap::tapped(prometheus.router(), &tap)));
     }
     let mut running = tokio::task::JoinSet::new();
+    let listener = listen(settings.control).await?;
+    running.spawn(async move { axum::serve(listener, door).await });
     for (address, router) in servers {
-        let listener =
-            TcpListener::bind(address).await.map_err(|error| DatacenterError::Listen(address, error))?;
+        let listener = listen(address).await?;
         running.spawn(async move { axum::serve(listener, router).await });
     }
     match running.join_next().await {
         Some(Ok(Err(error))) => Err(DatacenterError::Served(error)),
         _ => Err(DatacenterError::Served(io::ErrorKind::UnexpectedEof.into())),
     }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, DatacenterError> {
+    TcpListener::bind(address).await.map_err(|error| DatacenterError::Listen(address, error))
 }
 
 /// The machines as the journal leaves them: what was done to them is done again, at the same times.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use crate::datacenter::Repaired;
+use crate::datacenter::{Repaired, monotonic};
 use crate::web::{self, Ask};
 
 /// The hidden word, before what is asked for, the door and the address.
@@ -27,6 +27,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// Does what the words after the hidden one say.
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let began = monotonic();
     let mut word = || words.next().and_then(|word| word.into_string().ok());
     let (path, door, address) = (word(), word(), word());
     let door = door.and_then(|door| door.parse::<SocketAddr>().ok());
@@ -35,7 +36,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let instance = std::env::var(INSTANCE).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
-    let body = json!(Repaired { address, instance });
+    let body = json!(Repaired { address, instance, began });
     match runtime.block_on(web::ask(door, Ask::send(&Method::POST, &path, &body, WITHIN))) {
         Ok(answer) if answer.status.is_success() => {
             // What a health check found; a reset says nothing.

@@ -99,6 +99,9 @@ pub enum Event {
         /// Whom it happened to, where that is known only then.
         #[serde(skip_serializing_if = "Option::is_none")]
         on: Option<String>,
+        /// Packets that were dropped around it until it ended, where they are counted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dropped: Option<u64>,
         /// Why it did not come about.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,

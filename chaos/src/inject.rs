@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
-use crate::network::Node;
+use crate::network::{Node, with_causes};
 use crate::observer::Observer;
 use crate::watcher::Leaders;
 use crate::web::{self, Ask};
@@ -71,9 +71,22 @@ pub(crate) struct Injector {
     held: BTreeMap<Node, Held>,
     spoiled: BTreeMap<Node, Spoiled>,
     dark: BTreeMap<Target, u32>,
+    /// What the registry was told of these: whether they are gone.
+    told: BTreeMap<Target, bool>,
     full: BTreeMap<Node, u32>,
     /// Who was the leader when a fault began.
     leader_of: BTreeMap<usize, u32>,
+    /// Packets that were lost around its node before a fault began.
+    lost_before: BTreeMap<usize, u64>,
+}
+
+/// What was injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Whom it happened to.
+    pub(crate) on: String,
+    /// Packets that were lost around it meanwhile, for what is over and loses packets, where they are counted.
+    pub(crate) dropped: Option<u64>,
 }
 
 impl Injector {
@@ -85,39 +98,33 @@ impl Injector {
             held: BTreeMap::new(),
             spoiled: BTreeMap::new(),
             dark: BTreeMap::new(),
+            told: BTreeMap::new(),
             full: BTreeMap::new(),
             leader_of: BTreeMap::new(),
+            lost_before: BTreeMap::new(),
         }
     }
 
-    /// Begins a fault, or lets it strike; says whom it happened to.
-    pub(crate) async fn begin(
+    /// Begins a fault, lets it strike, or ends what was begun.
+    pub(crate) async fn inject(
         &mut self,
         world: &mut World,
-        number: usize,
-        injection: &Injection,
-    ) -> Result<String, Undone> {
+        (number, injection): (usize, &Injection),
+        begins: bool,
+    ) -> Result<Done, Undone> {
         if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
-            return Ok(self.machines(world, injection, true).await?);
+            return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
         }
         let node = self.node(number, injection)?;
-        self.change(world, &node, injection, true).await?;
-        Ok(node.to_string())
-    }
-
-    /// Ends what was begun.
-    pub(crate) async fn end(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        injection: &Injection,
-    ) -> Result<String, Undone> {
-        if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
-            return Ok(self.machines(world, injection, false).await?);
+        if begins && let Some(lost) = lost(world, &node, injection.act).await? {
+            self.lost_before.insert(number, lost);
         }
-        let node = self.node(number, injection)?;
-        self.change(world, &node, injection, false).await?;
-        Ok(node.to_string())
+        self.change(world, &node, injection, begins).await?;
+        let mut dropped = None;
+        if !begins && let Some(before) = self.lost_before.remove(&number) {
+            dropped = lost(world, &node, injection.act).await?.map(|lost| lost.saturating_sub(before));
+        }
+        Ok(Done { on: node.to_string(), dropped })
     }
 
     fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Undone> {
@@ -155,13 +162,7 @@ impl Injector {
         match injection.act {
             Act::Kill | Act::Pause => self.hold(world, node, injection.act, begins).await,
             Act::Cut | Act::Delay | Act::Loss | Act::Reset => {
-                world.network.change(node, |trouble| match injection.act {
-                    Act::Cut => count(&mut trouble.cut, begins),
-                    Act::Delay => count(&mut trouble.delay, begins),
-                    Act::Loss => count(&mut trouble.loss, begins),
-                    _ => trouble.resets += 1,
-                });
-                Ok(())
+                world.network.fail(node, injection.act, begins).await.map_err(|error| told(&error))
             }
             Act::Compact => self.compact(world, node).await,
             Act::Corrupt => {
@@ -231,13 +232,20 @@ impl Injector {
             process.start_again().map_err(|error| told(&error))?;
             restarted = Some(process.id());
         }
+        let goes_on = process.is_stopped() && !paused;
         if process.is_stopped() != paused {
             process.stop(paused).map_err(|error| told(&error))?;
         }
         if let Some(id) = restarted {
             world.network.runs(node, id);
-            if matches!(node, Node::Registry | Node::Provider(_)) && !paused {
+        }
+        if goes_on || restarted.is_some() {
+            // What happened to it meanwhile.
+            if matches!(node, Node::Registry | Node::Provider(_)) {
                 self.spoil(world, node).await?;
+            }
+            if *node == Node::Registry {
+                self.darken(world).await?;
             }
         }
         Ok(())
@@ -262,26 +270,44 @@ impl Injector {
         control(server.control, "/clock", &clocked).await
     }
 
-    /// The machines of a rack, or one: killed or cut off, the registry shows them as unreachable.
+    /// The machines of a rack, or one: killed or cut off.
     async fn machines(
         &mut self,
         world: &World,
         injection: &Injection,
         begins: bool,
     ) -> Result<String, Impossible> {
-        let dark = self.dark.entry(injection.target.clone()).or_default();
-        count(dark, begins);
-        let gone = *dark > 0;
-        let at = world.registry.control;
-        match &injection.target {
-            Target::Rack(rack) => control(at, "/power", &Powered { rack: *rack, on: !gone }).await?,
-            target => {
-                let Target::Address(address) = target else { return Err(impossible("no machine")) };
-                let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
-                control(at, "/state", &Stated { machine: address.to_string(), state, held: gone }).await?;
-            }
-        }
+        count(self.dark.entry(injection.target.clone()).or_default(), begins);
+        self.darken(world).await?;
         Ok(injection.target.to_string())
+    }
+
+    /// Lets the registry show machines that are gone as unreachable, and no others, as far as it runs.
+    async fn darken(&mut self, world: &World) -> Result<(), Impossible> {
+        let registry = &world.registry;
+        // Who is down or stands still learns it when it runs again.
+        if registry.process.is_down() || registry.process.is_stopped() {
+            return Ok(());
+        }
+        for (target, dark) in &self.dark {
+            let gone = *dark > 0;
+            if self.told.get(target).copied().unwrap_or_default() == gone {
+                continue;
+            }
+            match target {
+                Target::Rack(rack) => {
+                    control(registry.control, "/power", &Powered { rack: *rack, on: !gone }).await?;
+                }
+                target => {
+                    let Target::Address(address) = target else { return Err(impossible("no machine")) };
+                    let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
+                    let stated = Stated { machine: address.to_string(), state, held: gone };
+                    control(registry.control, "/state", &stated).await?;
+                }
+            }
+            self.told.insert(target.clone(), gone);
+        }
+        Ok(())
     }
 
     async fn compact(&self, world: &World, node: &Node) -> Result<(), Impossible> {
@@ -317,15 +343,13 @@ fn count(holds: &mut u32, begins: bool) {
     *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
 }
 
-/// An error with what is behind it.
+/// Packets that were lost around a node so far, for a fault that loses them.
+async fn lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
+    world.network.dropped(node, act).await.map_err(|error| told(&error))
+}
+
 fn told(error: &dyn std::error::Error) -> Impossible {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    Impossible(text)
+    Impossible(with_causes(error))
 }
 
 /// Says something to a control door: again until it is open, for a server that has just been started.

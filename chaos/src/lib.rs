@@ -5,7 +5,7 @@
 //!
 //! Guarantees: every process ends with the run, however the run ends; each fault is injected or told as skipped; each
 //! invariant says how often it had something to judge; what clients were told is judged by an existing checker of
-//! linearizability. All ports are the system's choice, all of them on loopback.
+//! linearizability. Everything is on loopback, or in namespaces that nothing leads out of.
 //!
 //! Assumes: Linux with `/proc`; a program that gives its command line to [`entry`] first.
 //!
@@ -23,6 +23,7 @@ pub mod keeper;
 pub mod network;
 pub mod observer;
 mod operators;
+mod pace;
 mod process;
 mod registrar;
 pub mod report;
@@ -35,6 +36,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 pub use inject::Impossible;
+pub use network::{Carrier, Choice, on_path};
 pub use process::ProcessError;
 pub use run::{Options, RunError, run};
 pub use web::Unanswered;

@@ -1,31 +1,52 @@
-//! What fails between processes: one board that says how the network is, and links that obey it.
+//! What fails between processes.
 //!
-//! A link is a TCP proxy of ours on loopback before a node. Who is at its other end it learns from the kernel, which
-//! knows the process that holds a socket. What it does to bytes is what TCP makes of a bad network, seen from both ends:
-//! - *cut*: nothing arrives, in either direction, and nobody is told. TCP sends again for as long as the ends wait, so
-//!   that what was said meanwhile arrives when the cut is over. A new connection is taken and never answered.
+//! Where the machine allows it, each node is in a network namespace of its own, and what is cut off or lost the kernel's packet filter drops
+//! on the wire between them, so that all ends meet what the kernel makes of it. Elsewhere nodes are on loopback, and
+//! links do that too. Which of both it is, a run says, and why.
+//!
+//! A link is a TCP proxy of ours before a node: in the node's namespace, or on loopback. Who is at its other end it learns
+//! from the address, or from the kernel, which knows the process that holds a socket. What it does to bytes is what TCP
+//! makes of a bad network, seen from both ends:
+//! - *cut* (without namespaces): nothing arrives, in either direction, and nobody is told. TCP sends again for as long as
+//!   the ends wait, so that what was said meanwhile arrives when the cut is over. A new connection is taken and never answered.
+//! - *loss* (without namespaces): of the pieces that are sent, [`LOSS_PERCENT`] percent are lost. TCP sends each again
+//!   after [`RETRANSMIT`], twice that when it is lost once more, and so on; what comes behind it waits.
 //! - *delay*: everything arrives [`DELAY`] later, each way.
-//! - *loss*: of the pieces that are sent, [`LOSS_PERCENT`] percent are lost. TCP sends each again after [`RETRANSMIT`],
-//!   twice that when it is lost once more, and so on; what comes behind it waits.
 //! - *reset*: both ends of every connection get a reset, whatever is under way.
 //!
 //! Guarantees: bytes arrive whole and in order, or the connection ends; a link forgets its connections when dropped;
-//! it holds at most [`MAX_CONNECTIONS`], and per direction at most [`QUEUE`] pieces of [`PIECE`] bytes.
+//! it holds at most [`MAX_CONNECTIONS`], and per direction at most [`QUEUE`] pieces of [`PIECE`] bytes. Nothing of it is left
+//! on the machine when a run ends, however it does.
 //!
 //! Does not: lose bytes in the middle of a stream (TCP does not either), or reach what does not go through a link.
 
+mod addresses;
 mod carry;
 mod link;
+mod namespaces;
 mod owner;
+mod rules;
+mod space;
+mod tool;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_faults::Act;
+use serde::Serialize;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
 pub use self::link::Link;
+use self::namespaces::Namespaces;
+pub use self::namespaces::{Unavailable, Unlost};
+pub use self::tool::{ToolError, on_path};
 
 /// What a delayed piece takes longer, each way: what the language says.
 pub const DELAY: Duration = madako_faults::DELAY;
@@ -93,6 +114,69 @@ impl Trouble {
     }
 }
 
+/// Packets that are lost around a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loses {
+    /// Each of them.
+    All,
+    /// [`LOSS_PERCENT`] of a hundred, each way.
+    Some,
+}
+
+impl Loses {
+    /// Those that a fault loses.
+    fn by(act: Act) -> Option<Self> {
+        match act {
+            Act::Cut => Some(Self::All),
+            Act::Loss => Some(Self::Some),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Loses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::All => "a cut",
+            Self::Some => "loss",
+        })
+    }
+}
+
+/// What a run's network shall be made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Namespaces where that is possible, and proxies elsewhere.
+    #[default]
+    Auto,
+    /// Namespaces, or there is no run.
+    Namespaces,
+    /// Proxies on loopback.
+    Proxies,
+}
+
+/// What a run's network is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub enum Carrier {
+    /// Namespaces, where packets are lost, and proxies in them.
+    Namespaces,
+    /// Proxies on loopback, for all of it.
+    Proxies {
+        /// Why there are no namespaces.
+        why: String,
+    },
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespaces => f.write_str("namespaces"),
+            Self::Proxies { why } => write!(f, "proxies ({why})"),
+        }
+    }
+}
+
 /// How the network is at a time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Board {
@@ -101,15 +185,131 @@ struct Board {
     processes: BTreeMap<u32, Node>,
 }
 
+/// Where nodes are.
+#[derive(Debug, Clone)]
+enum Ground {
+    /// On loopback, for a reason.
+    Loopback(String),
+    Namespaces(Arc<Namespaces>),
+}
+
 /// The network of a run. Clones are the same one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Network {
     board: Arc<watch::Sender<Board>>,
+    ground: Ground,
+}
+
+impl Default for Network {
+    /// One on loopback.
+    fn default() -> Self {
+        Self { board: Arc::default(), ground: Ground::Loopback("as asked for".to_owned()) }
+    }
 }
 
 impl Network {
-    /// Changes what fails around a node.
-    pub fn change(&self, node: &Node, change: impl FnOnce(&mut Trouble)) {
+    /// One for all these nodes.
+    ///
+    /// # Errors
+    /// Namespaces are asked for, and cannot be had.
+    pub async fn open(choice: Choice, nodes: &[Node]) -> Result<Self, Unavailable> {
+        if choice == Choice::Proxies {
+            return Ok(Self::default());
+        }
+        let ground = match Namespaces::make(nodes).await {
+            Ok(namespaces) => Ground::Namespaces(Arc::new(namespaces)),
+            Err(error) if choice == Choice::Namespaces => return Err(error),
+            Err(error) => Ground::Loopback(with_causes(&error)),
+        };
+        Ok(Self { ground, ..Self::default() })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        match &self.ground {
+            Ground::Namespaces(_) => Carrier::Namespaces,
+            Ground::Loopback(why) => Carrier::Proxies { why: why.clone() },
+        }
+    }
+
+    fn namespaces(&self) -> Option<&Namespaces> {
+        match &self.ground {
+            Ground::Namespaces(namespaces) => Some(namespaces),
+            Ground::Loopback(_) => None,
+        }
+    }
+
+    /// The address that processes of a node listen on, where it has one of its own: no fault reaches them there.
+    #[must_use]
+    pub fn home(&self, node: &Node) -> Option<Ipv4Addr> {
+        self.namespaces()?.home(node)
+    }
+
+    /// The program and its arguments, so that it runs where the node is.
+    #[must_use]
+    pub fn enter(&self, node: &Node, program: &Path, args: Vec<String>) -> (PathBuf, Vec<String>) {
+        let Some([enter, place]) = self.namespaces().and_then(|it| it.enter(node)) else {
+            return (program.to_owned(), args);
+        };
+        let words = [place, "--".to_owned(), program.display().to_string()];
+        (enter.into(), words.into_iter().chain(args).collect())
+    }
+
+    /// Listens where everybody reaches a node by a link.
+    async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
+        let Some(namespaces) = self.namespaces() else {
+            return TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        };
+        let listener = namespaces.listen(node).await?;
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    }
+
+    /// Who is at the other end of a connection.
+    async fn whose(&self, stream: &TcpStream) -> Node {
+        let node = match self.namespaces() {
+            Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.whose(from.ip())),
+            None => {
+                let processes = self.board.borrow().processes.clone();
+                owner::owner(stream, processes).await
+            }
+        };
+        node.unwrap_or(Node::Client)
+    }
+
+    /// Begins a fault of the network around a node, or ends it.
+    ///
+    /// # Errors
+    /// Packets cannot be lost; then all is as it was.
+    pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), Unlost> {
+        if let Some((namespaces, loses)) = self.namespaces().zip(Loses::by(act)) {
+            return namespaces.lose(node, loses, begins).await;
+        }
+        let count = |holds: &mut u32| *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
+        self.change(node, |trouble| match act {
+            Act::Cut => count(&mut trouble.cut),
+            Act::Delay => count(&mut trouble.delay),
+            Act::Loss => count(&mut trouble.loss),
+            Act::Reset => trouble.resets += 1,
+            _ => {}
+        });
+        Ok(())
+    }
+
+    /// Packets that such a fault has cost a node so far; `None`: nobody counts them.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, Unlost> {
+        match self.namespaces().zip(Loses::by(act)) {
+            Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Changes what links do around a node.
+    fn change(&self, node: &Node, change: impl FnOnce(&mut Trouble)) {
         self.board.send_modify(|board| change(board.nodes.entry(node.clone()).or_default()));
     }
 
@@ -119,10 +319,6 @@ impl Network {
             board.processes.retain(|_, other| other != node);
             board.processes.insert(process, node.clone());
         });
-    }
-
-    fn processes(&self) -> BTreeMap<u32, Node> {
-        self.board.borrow().processes.clone()
     }
 
     fn view(&self, from: Node, to: Node) -> View {
@@ -158,4 +354,15 @@ impl View {
     async fn until_whole(&self) {
         self.until(|trouble| trouble.cut == 0).await;
     }
+}
+
+/// An error with what is behind it.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }

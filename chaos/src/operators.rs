@@ -15,10 +15,11 @@ use madako_messages::repair::RepairQueueEntry;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::history::{Event, History, Wrote};
 use crate::observer::PREFIX;
+use crate::pace::Pace;
 
 /// Time for one request, a new connection included.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -98,17 +99,10 @@ pub(crate) async fn writes(
     rate: f64,
     history: History,
     mut chance: ChaCha8Rng,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
-    let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(Duration::from_secs(3600));
-    let mut next = Instant::now() + pause;
-    loop {
-        tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => return,
-            () = sleep_until(next) => {}
-        }
-        next = (next + pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
+    let mut pace = Pace::new(rate, 1.0, stop);
+    while pace.goes_on(&mut chance).await {
         let at = members[chance.random_range(0..members.len())];
         let what = chance.random_range(0..6_u32);
         let drawn = chance.random_range(0..u32::MAX);
@@ -185,11 +179,15 @@ async fn add_entry(client: &mut Client, drawn: u32) -> Result<Written, etcd_clie
     }
     let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
-    let workers: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
+    let any: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
+    let tainted = cluster.workers().filter(|node| !node.taints.is_empty());
+    let in_trouble: Vec<&str> = tainted.map(|node| node.address.as_str()).collect();
+    // Mostly of one that is in trouble, where there is one.
+    let workers = if in_trouble.is_empty() || drawn.is_multiple_of(4) { any } else { in_trouble };
     if workers.is_empty() {
         return Ok(None);
     }
-    let address = workers[drawn as usize % workers.len()];
+    let address = workers[(drawn / 4) as usize % workers.len()];
     let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
     let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", MACHINE_TYPE, address) };

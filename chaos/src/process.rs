@@ -216,7 +216,7 @@ fn last_words(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Where processes that are started again listen: an address of loopback that is this run's alone, since it is made of
+/// Where processes that are started again listen, on loopback: an address of loopback that is this run's alone, since it is made of
 /// its process's number. Nobody else listens there, and connections come from the first address of loopback: while one
 /// of the processes is down, its port stays free for it.
 fn host() -> Ipv4Addr {
@@ -224,21 +224,30 @@ fn host() -> Ipv4Addr {
     Ipv4Addr::new(127, 64 | (high & 0x3f), middle, low)
 }
 
-/// Addresses on which nobody listens, each given once.
+/// Addresses on which nobody listens, each port given once.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     given: BTreeSet<u16>,
 }
 
+/// The first port where nobody else is: all are free there, and those that Linux gives to connections begin at 32,768.
+const FIRST_PORT: u16 = 10_000;
+
 /// Tries to find a port that was not given yet.
 const TRIES: usize = 100;
 
 impl Ports {
-    /// The next one.
+    /// The next one: of a node that has an address of its own, or of loopback.
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn next(&mut self) -> io::Result<SocketAddr> {
+    pub(crate) fn next(&mut self, home: Option<Ipv4Addr>) -> io::Result<SocketAddr> {
+        if let Some(home) = home {
+            let port = self.given.last().map_or(Some(FIRST_PORT), |last| last.checked_add(1));
+            let port = port.ok_or(io::ErrorKind::AddrInUse)?;
+            self.given.insert(port);
+            return Ok((home, port).into());
+        }
         for _ in 0..TRIES {
             let address = TcpListener::bind((host(), 0))?.local_addr()?;
             if self.given.insert(address.port()) {

@@ -9,10 +9,10 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
 use crate::datacenter::{Listed, Stated};
 use crate::history::{Event, History};
+use crate::pace::Pace;
 use crate::web::{self, Ask};
 
 /// Time for one request.
@@ -35,17 +35,10 @@ pub(crate) async fn work(
     rate: f64,
     history: History,
     mut chance: ChaCha8Rng,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
-    let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(Duration::from_secs(3600));
-    let mut next = Instant::now() + pause;
-    loop {
-        tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => break,
-            () = sleep_until(next) => {}
-        }
-        next = (next + pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
+    let mut pace = Pace::new(rate, 1.0, stop);
+    while pace.goes_on(&mut chance).await {
         if chance.random_range(0..4_u32) == 0 {
             change(ways.control, &mut chance).await;
         } else {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
 use madako_messages::invariants::Id;
 use madako_messages::keys;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
 use crate::check::{Verdict, Verdicts, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
+use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
 
 pub use self::recovery::Struck;
@@ -35,6 +36,7 @@ pub(crate) struct Seen {
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
     pub(crate) length: Span,
+    pub(crate) network: Carrier,
     pub(crate) schedule: Schedule,
     pub(crate) events: Vec<(Micros, Event)>,
     pub(crate) revisions: Vec<Revision>,
@@ -74,6 +76,8 @@ pub struct Report {
     pub seed: u64,
     /// How long faults began.
     pub length: Span,
+    /// What the network between processes was made of.
+    pub network: Carrier,
     /// How it ended.
     pub outcome: Outcome,
     /// What was judged, and what was found.
@@ -86,6 +90,8 @@ pub struct Report {
     pub calm_after: Option<Span>,
     /// What keeps it from being a pass though nothing was violated.
     pub shortfalls: Vec<Shortfall>,
+    /// What was drawn for faults by chance.
+    pub draws: Vec<Draw>,
     /// What each fault did.
     pub faults: Vec<Struck>,
     /// Who led when, for the picture.
@@ -147,12 +153,14 @@ pub(crate) fn judge(seen: Seen) -> Report {
         scenario: seen.scenario.name,
         seed: seen.seed,
         length: seen.length,
+        network: seen.network,
         outcome,
         verdicts,
         linearizability,
         counts,
         calm_after: seen.calm_after,
         shortfalls,
+        draws: seen.schedule.draws,
         faults,
         picture,
     }

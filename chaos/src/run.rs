@@ -12,22 +12,24 @@ use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
 use madako_messages::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::check::effects::Act;
+use crate::check::effects::acts;
 use crate::clients::{CLIENTS, Clients, chance};
-use crate::datacenter::{JournalError, Line, What, read};
+use crate::datacenter::{JournalError, What, read};
 use crate::history::{History, Micros, micros};
 use crate::inject::Injector;
+use crate::network::Choice;
 use crate::observer::Observer;
 use crate::operators;
 use crate::registrar::{self, Ways};
 use crate::report::{self, Report, Seen};
 use crate::watcher::Leaders;
-use crate::world::{POLL, Plan, Programs, World, WorldError, settings_allow};
+use crate::world::{Instance, POLL, Plan, Programs, World, WorldError, settings_allow};
 
 /// Time until somebody leads and a cluster is committed, before anything fails.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
@@ -37,6 +39,9 @@ const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 const GLANCE: Duration = Duration::from_millis(100);
 /// Time for the observer to reach the end of the history.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
+
+/// The file that says where the instances serve.
+const TARGETS: &str = "targets.json";
 
 /// Which generators draw for clients that are no clients of placement.
 const OPERATORS: u32 = CLIENTS + 2;
@@ -51,10 +56,14 @@ pub struct Options {
     pub seed: u64,
     /// How long faults begin.
     pub length: Span,
+    /// What the network between processes shall be made of.
+    pub network: Choice,
     /// The programs.
     pub programs: Programs,
     /// Where report, history and logs go; they are gone afterwards without it.
     pub report: Option<PathBuf>,
+    /// Where everything that is seen is written, a line each; without it, to `history.jsonl` beside the report.
+    pub trace: Option<PathBuf>,
 }
 
 /// Why there is no report.
@@ -106,17 +115,19 @@ pub async fn run(
     let logs = directory.join("logs");
     fs::create_dir_all(&logs).map_err(io_error("the directory of the report"))?;
     empty(&logs).map_err(io_error("the directory of the report"))?;
-    let history =
-        History::begin(&directory.join("history.jsonl")).map_err(io_error("the file of the history"))?;
+    let trace = options.trace.clone().unwrap_or_else(|| directory.join("history.jsonl"));
+    let history = History::begin(&trace).map_err(io_error("the file of the history"))?;
     let plan = Plan {
         programs: &options.programs,
         scenario: &options.scenario,
         seed: options.seed,
+        network: options.network,
         data: data.path(),
         logs: &logs,
     };
     let unix = clock.now();
-    let report = Course { options, plan, schedule, history, unix, tell }.run().await?;
+    let course = Course { options, plan, schedule, history, unix, directory: &directory, tell };
+    let report = course.run().await?;
     if options.report.is_some() {
         report::write(&report, &directory).map_err(io_error("the report"))?;
     }
@@ -141,6 +152,8 @@ struct Course<'a> {
     history: History,
     /// When the history began.
     unix: OffsetDateTime,
+    /// Where the report goes.
+    directory: &'a Path,
     tell: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -149,6 +162,8 @@ impl Course<'_> {
         let Self { options, plan, schedule, history, tell, .. } = self;
         tell("starts the processes");
         let mut world = World::build(plan).await?;
+        tell(&format!("network: {}", world.network.carrier()));
+        self.show(&world).map_err(io_error("the file for Prometheus"))?;
         // Dropped with this function, whatever happens: everything that watches ends.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
@@ -188,6 +203,16 @@ impl Course<'_> {
         Ok(report::judge(seen))
     }
 
+    /// Says where the instances serve, past the network, as Prometheus' file discovery reads it.
+    fn show(&self, world: &World) -> io::Result<()> {
+        let target = |(number, instance): (&u32, &Instance)| json!({"targets": [instance.http.to_string()], "labels": {"instance": format!("instance-{number}")}});
+        let targets: Vec<Value> = world.instances.iter().map(target).collect();
+        // Whoever reads it never sees half of it.
+        let (whole, half) = (self.directory.join(TARGETS), self.directory.join(format!("{TARGETS}.new")));
+        fs::write(&half, Value::from(targets).to_string())?;
+        fs::rename(half, whole)
+    }
+
     /// Waits until somebody leads and a cluster is committed.
     async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
         let all = self.options.scenario.world.instances as usize;
@@ -212,6 +237,7 @@ impl Course<'_> {
                         let chance = chance(seed, number);
                         working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
                     }
+                    working.spawn(clients.clone().follow(stopped.clone()));
                 }
                 ClientKind::EtcdWatch => {
                     for (number, at) in (1..).zip(&world.ways) {
@@ -250,7 +276,7 @@ impl Course<'_> {
         let all = world.instances.len();
         let mut well_since = None;
         loop {
-            for node in world.nodes() {
+            for node in self.plan.nodes() {
                 if let Some(process) = world.process(&node) {
                     process.check().map_err(WorldError::from)?;
                 }
@@ -309,6 +335,7 @@ impl Course<'_> {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,
             length: self.options.length,
+            network: world.network.carrier(),
             schedule: self.schedule.clone(),
             events: self.history.events(),
             revisions: observer.revisions(),
@@ -327,25 +354,4 @@ impl Course<'_> {
             unwritten: self.history.take_failure().map(|error| error.to_string()),
         })
     }
-}
-
-/// Commands of repairs, with the times of a history that began at `unix`.
-fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
-    let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
-    let mut acts: BTreeMap<u64, Act> = BTreeMap::new();
-    for line in lines {
-        match &line.what {
-            What::Acts { number, instance, address } => {
-                let act = Act { began: at(line), ended: None, instance: *instance, address: address.clone() };
-                acts.insert(*number, act);
-            }
-            What::Acted { number, .. } => {
-                if let Some(act) = acts.get_mut(number) {
-                    act.ended = Some(at(line));
-                }
-            }
-            _ => {}
-        }
-    }
-    acts.into_values().collect()
 }

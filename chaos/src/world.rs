@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::datacenter::metric_of;
 use crate::helper;
-use crate::network::{Link, Network, Node};
+use crate::network::{Choice, Link, Network, Node, Unavailable};
 use crate::process::{Ports, Process, ProcessError, Spec};
 use crate::web::{self, Ask, Unanswered};
 
@@ -63,6 +63,9 @@ pub enum WorldError {
     /// A process.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// The network that is asked for.
+    #[error("nodes cannot be in namespaces of their own")]
+    Network(#[from] Unavailable),
     /// It does not become what it should.
     #[error("{what} within {within:?}")]
     Late {
@@ -138,6 +141,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) scenario: &'a Scenario,
     pub(crate) seed: u64,
+    /// What its network shall be made of.
+    pub(crate) network: Choice,
     /// Where data is.
     pub(crate) data: &'a Path,
     /// Where logs and journals are.
@@ -162,25 +167,32 @@ impl Plan<'_> {
         }
     }
 
-    fn start(&self, name: &str, program: &Path, args: Vec<String>) -> Result<Process, ProcessError> {
-        self.start_with(name, program, args, Vec::new())
+    /// Every node with a process.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let wanted = self.wanted();
+        let members = (1..=wanted.store.members()).map(Node::Store);
+        let provider = wanted.places().then(|| Node::Provider(PROVIDER.to_owned()));
+        members
+            .chain((1..=wanted.instances).map(Node::Instance))
+            .chain([Node::Registry])
+            .chain(provider)
+            .collect()
     }
 
-    fn start_with(
+    /// Starts the process of a node where the node is.
+    fn start(
         &self,
-        name: &str,
-        program: &Path,
-        args: Vec<String>,
+        network: &Network,
+        node: &Node,
+        (program, args): (&Path, Vec<String>),
         environment: Vec<(String, String)>,
     ) -> Result<Process, ProcessError> {
-        let spec = Spec {
-            name: name.to_owned(),
-            program: program.to_owned(),
-            args,
-            environment,
-            log: self.logs.join(format!("{name}.log")),
-        };
-        Process::start(&self.programs.own, spec)
+        let name = name_of(node);
+        let (program, args) = network.enter(node, program, args);
+        let log = self.logs.join(format!("{name}.log"));
+        let process = Process::start(&self.programs.own, Spec { name, program, args, environment, log })?;
+        network.runs(node, process.id());
+        Ok(process)
     }
 }
 
@@ -189,9 +201,19 @@ pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
 
-/// An address that nobody listens on.
-fn served(ports: &mut Ports) -> Result<SocketAddr, WorldError> {
-    ports.next().map_err(io_error("no port is free"))
+/// What the process of a node is called, and its files.
+fn name_of(node: &Node) -> String {
+    match node {
+        Node::Instance(number) => format!("instance-{number}"),
+        Node::Store(number) => format!("store-{number}"),
+        Node::Provider(name) => name.clone(),
+        Node::Registry | Node::Client => node.to_string(),
+    }
+}
+
+/// An address of a node's that nobody listens on, past all that fails.
+fn served(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
+    ports.next(network.home(node)).map_err(io_error("no port is free"))
 }
 
 /// Waits until a process answers a path with success.
@@ -212,13 +234,13 @@ async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<()
 }
 
 async fn embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Result<Member, WorldError> {
-    let client = served(ports)?;
-    let data = plan.data.join("store-1");
+    let node = Node::Store(1);
+    let client = served(network, ports, &node)?;
+    let data = plan.data.join(name_of(&node));
     fs::create_dir_all(&data).map_err(io_error("the directory of the store"))?;
     let disk = plan.disk(&data).await;
     let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
-    let mut process = plan.start("store-1", &plan.programs.own, args)?;
-    network.runs(&Node::Store(1), process.id());
+    let mut process = plan.start(network, &node, (&plan.programs.own, args), Vec::new())?;
     // It speaks gRPC only: who takes a connection serves.
     let began = Instant::now();
     while TcpStream::connect(client).await.is_err() {
@@ -238,12 +260,9 @@ async fn server(
     ports: &mut Ports,
     node: Node,
 ) -> Result<Server, WorldError> {
-    let (address, control) = (served(ports)?, served(ports)?);
-    let (name, flag) = match &node {
-        Node::Provider(name) => (name.clone(), "--prometheus"),
-        _ => ("registry".to_owned(), "--registry"),
-    };
-    let journal = plan.logs.join(format!("{name}.jsonl"));
+    let (address, control) = (served(network, ports, &node)?, served(network, ports, &node)?);
+    let flag = if node == Node::Registry { "--registry" } else { "--prometheus" };
+    let journal = plan.logs.join(format!("{}.jsonl", name_of(&node)));
     let wanted = plan.wanted();
     let metrics = clusters(wanted).iter().map(|cluster| metric_of(cluster)).collect::<Vec<_>>().join(",");
     let args = [
@@ -256,8 +275,7 @@ async fn server(
         format!("--seed={}", plan.seed),
         format!("--journal={}", journal.display()),
     ];
-    let mut process = plan.start(&name, &plan.programs.own, args.to_vec())?;
-    network.runs(&node, process.id());
+    let mut process = plan.start(network, &node, (&plan.programs.own, args.to_vec()), Vec::new())?;
     answers(&mut process, control, "/health").await?;
     Ok(Server { process, address, control, journal })
 }
@@ -265,7 +283,7 @@ async fn server(
 impl World {
     /// Starts all processes, and stores what an operator would; then somebody leads, and a cluster is committed.
     pub(crate) async fn build(plan: &Plan<'_>) -> Result<Self, WorldError> {
-        let network = Network::default();
+        let network = Network::open(plan.network, &plan.nodes()).await?;
         let mut ports = Ports::default();
         let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
         chance.set_stream(LINKS);
@@ -299,22 +317,25 @@ impl World {
         world.registry_way = world.link(Node::Registry, world.registry.address, &mut chance).await?;
         world.equip(plan).await?;
         let endpoints: Vec<String> = world.ways.iter().map(|way| format!("http://{way}")).collect();
+        // Where the registry is, there is the list of nodes.
+        let kubeconfig = plan.data.join("kubeconfig");
+        let server = config::kubeconfig("chaos", &format!("http://{}", world.registry_way));
+        fs::write(&kubeconfig, server.to_string()).map_err(io_error("the kubeconfig"))?;
         let config = plan.data.join("madako.yml");
-        fs::write(&config, config::file(&endpoints, plan.wanted().places()))
+        fs::write(&config, config::file(&endpoints, plan.wanted().places(), Some(&kubeconfig)))
             .map_err(io_error("the configuration file"))?;
         for number in 1..=plan.wanted().instances {
-            let http = served(&mut ports)?;
-            let args = config::serve(&config.display().to_string(), &http.to_string());
             let node = Node::Instance(number);
-            let name = format!("instance-{number}");
+            let http = served(&world.network, &mut ports, &node)?;
+            let args = config::serve(&config.display().to_string(), &http.to_string());
             let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];
-            let clock =
-                plan.has(Act::ClockJump, TargetKind::Instance).then(|| OwnClock::make(plan.data, &name));
+            let clock = plan
+                .has(Act::ClockJump, TargetKind::Instance)
+                .then(|| OwnClock::make(plan.data, &name_of(&node)));
             if let Some(Ok(clock)) = &clock {
                 environment.extend(clock.environment());
             }
-            let process = plan.start_with(&name, &plan.programs.madako, args, environment)?;
-            world.network.runs(&node, process.id());
+            let process = plan.start(&world.network, &node, (&plan.programs.madako, args), environment)?;
             let door = world.open(Some(Node::Client), node, http, &mut chance).await?;
             world.instances.insert(number, Instance { process, http, door, clock });
         }
@@ -363,14 +384,6 @@ impl World {
             Node::Provider(_) => self.provider.as_mut().map(|server| &mut server.process),
             Node::Client => None,
         }
-    }
-
-    /// Every node with a process.
-    pub(crate) fn nodes(&self) -> Vec<Node> {
-        let members = self.members.keys().map(|number| Node::Store(*number));
-        let instances = self.instances.keys().map(|number| Node::Instance(*number));
-        let provider = self.provider.iter().map(|_| Node::Provider(PROVIDER.to_owned()));
-        members.chain(instances).chain([Node::Registry]).chain(provider).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
 
 use crate::fault::{Act, Fault, Target, When};
 use crate::span::Span;
@@ -58,7 +59,7 @@ pub struct Event {
 }
 
 /// A number that was drawn: when a fault of the kind `random` begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Draw {
     /// Which fault of the list, counted from 0.
     pub fault: usize,
@@ -209,10 +210,16 @@ fn events(injections: &[Injection]) -> Vec<Event> {
     events
 }
 
+impl fmt::Display for Draw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "drawn: faults[{}] pauses for {} and begins at {}", self.fault, self.pause, self.begins)
+    }
+}
+
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Draw { fault, pause, begins } in &self.draws {
-            writeln!(f, "drawn: faults[{fault}] pauses for {pause} and begins at {begins}")?;
+        for draw in &self.draws {
+            writeln!(f, "{draw}")?;
         }
         for Event { at, change, injection } in &self.events {
             let Injection { fault, act, target, .. } = &self.injections[*injection];

@@ -83,13 +83,20 @@ static AT_LEAST: Schema = Schema {
     ],
 };
 
-/// Reads a scenario; see [`Scenario::parse`].
-pub(crate) fn scenario(text: &str) -> Result<Scenario, InputError> {
+/// Reads a scenario; see [`Scenario::parse`] and, for one that is played in another world, [`Scenario::parse_in`].
+pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, InputError> {
     let document = Document::read("scenario", text, MAX_BYTES, &SCENARIO)?;
     let root = document.root();
     let mut problems = Problems::default();
     let name = name(root, &mut problems);
-    let world = world(root, &mut problems);
+    let own = world(root, &mut problems);
+    let world = match instead {
+        None => own,
+        Some(other) => {
+            let given = root.get("world").is_some_and(|world| world.get("instances").is_some());
+            World { instances: if given { own.instances } else { other.instances }, ..*other }
+        }
+    };
     let clients = clients(root, &mut problems);
     // A target is compared with a world only where the world is known.
     let known = document.is_sound("world") && problems.is_empty();

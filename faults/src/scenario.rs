@@ -162,7 +162,15 @@ impl Scenario {
     /// # Errors
     /// All that is wrong, each with its line and what was expected there.
     pub fn parse(text: &str) -> Result<Self, InputError> {
-        read::scenario(text)
+        read::scenario(text, None)
+    }
+
+    /// Reads a scenario that is played in a world that is there already: of its own, only the number of instances counts.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`] has them; that world must have its targets.
+    pub fn parse_in(text: &str, world: &World) -> Result<Self, InputError> {
+        read::scenario(text, Some(world))
     }
 
     /// Adds a fault, as `--fault` does.

@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 23] = files![
+pub const SHIPPED: [Shipped; 24] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -43,6 +43,7 @@ pub const SHIPPED: [Shipped; 23] = files![
     "panics-of-each-actor",
     "everything-fails-at-times",
     "default",
+    "long-day",
     "processes-fail-at-times",
 ];
 

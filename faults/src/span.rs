@@ -57,6 +57,14 @@ impl Span {
         whole.subsec_nanos().is_multiple_of(1_000_000).then_some(Self(whole))
     }
 
+    /// The same for an option of a command line.
+    ///
+    /// # Errors
+    /// It is none; the message says what was expected.
+    pub fn typed(text: &str) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| format!("expected {WRITTEN}"))
+    }
+
     /// The span as the standard library has it.
     #[must_use]
     pub const fn duration(self) -> Duration {

@@ -111,15 +111,42 @@ fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
 }
 
 #[test]
-fn what_a_scenario_asks_for_can_happen_in_two_hours() {
+fn what_a_scenario_asks_for_can_happen_in_the_time_that_it_is_run_for() {
     for one in SHIPPED {
-        // Two simulated hours are what the project runs each seed for; the short one says how long it takes.
-        let length = Span::seconds(if one.name == "short-storm" { 120 } else { 2 * 3600 });
+        // Two simulated hours are what the project runs each seed for; two say themselves how long they take.
+        let length = match one.name {
+            "short-storm" => Span::seconds(120),
+            "long-day" => Span::days(1),
+            _ => Span::seconds(2 * 3600),
+        };
         let scenario = one.scenario().unwrap();
         for seed in 0..50 {
             let schedule = schedule(&scenario.faults, length, &mut generator(seed)).unwrap();
             let (got, asked) = (schedule.injections.len() as u64, scenario.expect.at_least.faults);
             assert!(got >= asked, "{}, seed {seed}: {got} faults, {asked} are asked for", one.name);
         }
+    }
+}
+
+#[test]
+fn a_scenario_is_played_in_another_world_with_its_own_number_of_instances() {
+    let copy =
+        World { instances: 1, machines: 40, racks: 21, clusters: 0, applications: 0, store: Store::Embedded };
+    let text = |world: &str, target: &str| {
+        format!("name: a\n{world}faults:\n- {{do: kill, target: {target}, at: 1m}}\n")
+    };
+    let instances = |world: &str| Scenario::parse_in(&text(world, "rack=20"), &copy).unwrap().world;
+    assert_eq!(instances(""), copy);
+    assert_eq!(instances("world: {machines: 60, racks: 6}\n"), copy);
+    assert_eq!(instances("world: {instances: 2, store: etcd}\n"), World { instances: 2, ..copy });
+    for (world, target) in [
+        ("", "rack=21"),
+        ("world: {racks: 60}\n", "rack=21"),
+        ("world: {store: etcd}\n", "store=2"),
+        ("", "instance=2"),
+        ("", "provider=one"),
+        ("world: {clusters: 4}\n", "actor=app-scheduler"),
+    ] {
+        assert!(Scenario::parse_in(&text(world, target), &copy).is_err(), "{world}{target}");
     }
 }

@@ -20,6 +20,9 @@ macro_rules! canaries {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$canary),+];
 
+            /// What they are called.
+            const NAMES: &[&str] = &[$($name),+];
+
             /// Its name.
             #[must_use]
             pub fn name(self) -> &'static str {
@@ -81,9 +84,21 @@ pub enum Part {
     Placement,
 }
 
-/// The canary that is planted, by its number, or [`NONE`].
+/// What is planted, and what can be: whatever asks for the one keeps the names of the others in its program, which shows that bugs
+/// can be planted there.
 #[cfg(feature = "canary")]
-static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(NONE);
+#[derive(Debug)]
+pub struct Planted {
+    /// The number of a canary, or [`NONE`].
+    number: std::sync::atomic::AtomicU8,
+    /// The names of all.
+    pub names: &'static [&'static str],
+}
+
+/// What is planted in this process.
+#[cfg(feature = "canary")]
+pub static PLANTED: Planted =
+    Planted { number: std::sync::atomic::AtomicU8::new(NONE), names: Canary::NAMES };
 
 #[cfg(feature = "canary")]
 const NONE: u8 = u8::MAX;
@@ -92,14 +107,14 @@ const NONE: u8 = u8::MAX;
 #[cfg(feature = "canary")]
 pub fn plant(canary: Option<Canary>) {
     let number = canary.map_or(NONE, |canary| canary as u8);
-    PLANTED.store(number, std::sync::atomic::Ordering::Relaxed);
+    PLANTED.number.store(number, std::sync::atomic::Ordering::Relaxed);
 }
 
 /// Whether a bug is planted.
 #[cfg(feature = "canary")]
 #[must_use]
 pub fn is_planted(canary: Canary) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == canary as u8
+    PLANTED.number.load(std::sync::atomic::Ordering::Relaxed) == canary as u8
 }
 
 /// Whether a bug is planted: none is.

@@ -65,6 +65,14 @@ go_object! {
     }
 }
 
+impl Node {
+    /// Its name in Kubernetes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.hostname.is_empty() { &self.address } else { &self.hostname }
+    }
+}
+
 go_object! {
     /// A cluster configuration, or a template of one.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]

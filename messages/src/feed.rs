@@ -35,8 +35,14 @@ impl Task {
         Self(tokio::spawn(future.in_current_span()))
     }
 
-    /// Starts a task that begins something new: it is in no span.
-    fn start_anew(future: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Whether it has ended by itself, or by a panic.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Starts a task that begins something new: it is in no span but its own.
+    pub fn start_anew(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(future))
     }
 }

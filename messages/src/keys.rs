@@ -34,6 +34,10 @@ pub const REPAIRS_DISABLED: &str = "repairs/disabled";
 pub const REPAIRS_WRITE_INDEX: &str = "repairs/write-index";
 /// Entries of the reboot queue, `reboots/data/<16 hex digits>`.
 pub const REBOOTS: &str = "reboots/data/";
+/// `true` switches the reboot queue off.
+pub const REBOOTS_DISABLED: &str = "reboots/disabled";
+/// `true` while CKE works at the reboot queue: what its leader wrote last.
+pub const REBOOTS_RUNNING: &str = "reboots/running";
 /// What is kept of each entry of the repair queue beside it, `madako/repair/entries/<16 hex digits>`.
 pub const REPAIR_KEPT: &str = "madako/repair/entries/";
 /// State of the removal guard.

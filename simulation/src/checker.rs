@@ -22,7 +22,7 @@ use madako_messages::store::Entry;
 
 use crate::history::History;
 use crate::repair::RepairJudge;
-use crate::revisions::every_revision;
+use crate::revisions::{every_revision, every_revision_from};
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
@@ -32,6 +32,12 @@ const REMEMBERED: Duration = Duration::from_secs(15 * 60);
 /// Keys that a revision wrote, with their values; `None` for a deleted one.
 type Changes = Vec<(String, Option<Vec<u8>>)>;
 
+fn read(event: &Event) -> (String, Option<Vec<u8>>) {
+    let kv = event.kv().unwrap();
+    let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
+    (key, (event.event_type() == EventType::Put).then(|| kv.value().to_vec()))
+}
+
 #[derive(Default)]
 struct Judged {
     values: BTreeMap<String, (Vec<u8>, i64)>,
@@ -40,6 +46,8 @@ struct Judged {
     acknowledged_writes: Vec<Written>,
     terms: Vec<Term>,
     observed: VecDeque<(Duration, BTreeSet<String>)>,
+    /// Revision of the template that the newest cluster was made from: a commit compares it.
+    made_from: i64,
     violations: Vec<Violation>,
     commits: u64,
 }
@@ -49,22 +57,44 @@ struct Judged {
 pub struct Checker {
     judged: Arc<Mutex<Judged>>,
     history: History,
+    /// For how long an observation may have been planned on.
+    remembered: Duration,
 }
 
 impl Checker {
     /// Has seen nothing yet.
     pub fn new(history: History) -> Self {
-        Self { judged: Arc::default(), history }
+        Self { judged: Arc::default(), history, remembered: REMEMBERED }
+    }
+
+    /// The same where the registry is polled at this interval.
+    #[must_use]
+    pub fn polled_every(self, interval: Duration) -> Self {
+        Self { remembered: REMEMBERED.max(interval.saturating_mul(4)), ..self }
     }
 
     /// Watches the store over a client of its own.
     pub async fn watch(self, store: StoreProcess) {
-        let read = |event: &Event| {
-            let kv = event.kv().unwrap();
-            let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
-            (key, (event.event_type() == EventType::Put).then(|| kv.value().to_vec()))
-        };
         every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+    }
+
+    /// The same, from a copied store on that held this when nobody of this run had written yet.
+    pub async fn watch_from(self, revision: i64, entries: BTreeMap<String, Entry>, store: StoreProcess) {
+        {
+            let mut judged = self.judged.lock().unwrap();
+            judged.values = entries
+                .iter()
+                .map(|(key, entry)| {
+                    let of_template = key == keys::SABAKAN_TEMPLATE;
+                    let at = if of_template { entry.mod_revision } else { entry.create_revision };
+                    (key.clone(), (entry.value.to_vec(), at))
+                })
+                .collect();
+        }
+        every_revision_from(revision + 1, store, PREFIX, read, |revision, changes| {
+            self.judge(revision, changes);
+        })
+        .await;
     }
 
     fn judge(&self, revision: i64, changes: Changes) {
@@ -103,9 +133,12 @@ impl Checker {
             }
         }
         if clustered {
-            judged.cluster(revision, &before, self.history.now());
-            for invariant in [Id::I1, Id::I3, Id::I4, Id::I6, Id::I12] {
+            let observed = judged.cluster(revision, &before, (self.history.now(), self.remembered));
+            for invariant in [Id::I1, Id::I3, Id::I4, Id::I12] {
                 self.history.judged(invariant);
+            }
+            if observed {
+                self.history.judged(Id::I6);
             }
             if before.contains_key(keys::CLUSTER) {
                 self.history.judged(Id::I5);
@@ -144,7 +177,7 @@ impl Checker {
         let now = self.history.now();
         let mut judged = self.judged.lock().unwrap();
         judged.observed.push_back((now, addresses));
-        while judged.observed.front().is_some_and(|(at, _)| *at + REMEMBERED < now) {
+        while judged.observed.front().is_some_and(|(at, _)| *at + self.remembered < now) {
             judged.observed.pop_front();
         }
     }
@@ -204,7 +237,13 @@ impl Judged {
         }
     }
 
-    fn cluster(&mut self, revision: i64, before: &BTreeMap<String, (Vec<u8>, i64)>, now: Duration) {
+    /// Judges a cluster; whether there was an observation that it may come from.
+    fn cluster(
+        &mut self,
+        revision: i64,
+        before: &BTreeMap<String, (Vec<u8>, i64)>,
+        (now, remembered): (Duration, Duration),
+    ) -> bool {
         self.commits += 1;
         let json = |key: &str| self.values.get(key).map(|(value, _)| value.as_slice());
         let after: Cluster = serde_json::from_slice(json(keys::CLUSTER).unwrap()).unwrap();
@@ -214,9 +253,8 @@ impl Judged {
             .get(keys::CONSTRAINTS)
             .map_or_else(Constraints::default, |(value, _)| serde_json::from_slice(value).unwrap());
         let template = before.get(keys::SABAKAN_TEMPLATE).map_or(0, |(_, revision)| *revision);
-        let generated = before
-            .get(keys::CLUSTER_REVISION)
-            .map_or(0, |(value, _)| std::str::from_utf8(value).unwrap().parse().unwrap());
+        // Not by what the service notes of it: that may be what is wrong.
+        let made_from = std::mem::replace(&mut self.made_from, template);
         let repairs = repairs(before);
         // Any observation of the last minutes may be the one; with none there is nothing to be honest about.
         let judged_by = |observed: &BTreeSet<String>| {
@@ -225,21 +263,23 @@ impl Judged {
                 after: &after,
                 constraints: &constraints,
                 observed,
-                template_changed: template != generated,
+                template_changed: template != made_from,
                 repairs: &repairs,
             })
         };
         let best = self
             .observed
             .iter()
-            .filter(|(at, _)| *at + REMEMBERED >= now)
+            .filter(|(at, _)| *at + remembered >= now)
             .map(|(_, observed)| judged_by(observed))
             .min_by_key(Vec::len);
+        let observed = best.is_some();
         self.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
 
         let last: serde_json::Value = serde_json::from_slice(json(keys::LAST_PLAN).unwrap()).unwrap();
         let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
         self.violations.extend(one_writer(&[written], &self.terms));
+        observed
     }
 }
 
@@ -288,5 +328,50 @@ impl<R: Registry> Registry for Overheard<R> {
             }
         }
         fetched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn put(key: &str, value: &serde_json::Value) -> (String, Option<Vec<u8>>) {
+        (key.to_owned(), Some(value.to_string().into_bytes()))
+    }
+
+    /// A leader that makes a cluster of one node, and notes that it made it from the template of a revision.
+    fn makes(noted: i64) -> Changes {
+        let cluster = json!({
+            "name": "c", "service_subnet": "10.68.0.0/16",
+            "nodes": [{"address": "10.0.0.1", "control_plane": true, "user": "u"}],
+        });
+        vec![
+            put(keys::CLUSTER, &cluster),
+            put(keys::CLUSTER_REVISION, &json!(noted)),
+            put(keys::LAST_PLAN, &json!({"epoch": 1})),
+        ]
+    }
+
+    fn found(checker: &Checker) -> Vec<Id> {
+        checker.judged.lock().unwrap().violations.iter().map(|violation| violation.invariant).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_cluster_is_written_again_for_another_template_alone() {
+        let checker = Checker::new(History::new());
+        checker.judge(1, vec![put(&format!("{}1", keys::LEADER), &json!("alpha"))]);
+        checker
+            .judge(2, vec![put(keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))]);
+        checker.judge(3, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
+        checker.observed(["10.0.0.1".to_owned()].into());
+        checker.judge(4, makes(3));
+        checker.judge(5, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
+        // Whatever is noted, the first cluster after a template is made from it.
+        checker.judge(6, makes(4));
+        assert_eq!(found(&checker), []);
+        checker.judge(7, makes(4));
+        assert_eq!(found(&checker), [Id::I12]);
     }
 }

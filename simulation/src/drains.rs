@@ -233,8 +233,14 @@ pub struct DrainsSeen {
     pub given_up: u64,
 }
 
-/// What a change of an entry says of drains, and what is wrong with that.
-pub fn changed(before: &RepairQueueEntry, after: &RepairQueueEntry, seen: &mut DrainsSeen) -> Vec<String> {
+/// What a change of an entry says of drains, and what is wrong with that. `lasted` is how long the entry was what it was before by
+/// the world's clock: what is stored is by a leader's, which may be wrong.
+pub fn changed(
+    before: &RepairQueueEntry,
+    after: &RepairQueueEntry,
+    lasted: Duration,
+    seen: &mut DrainsSeen,
+) -> Vec<String> {
     let processed = |entry: &RepairQueueEntry, step_status| {
         entry.status == RepairStatus::Processing && entry.step_status == step_status
     };
@@ -246,8 +252,8 @@ pub fn changed(before: &RepairQueueEntry, after: &RepairQueueEntry, seen: &mut D
     };
     let mut found = Vec::new();
     let drained = was(RepairStepStatus::Draining) && !is(RepairStepStatus::Draining);
-    if drained && now - since > DRAIN_ENDS {
-        found.push(format!("entry {} was drained from {since} to {now}", after.index));
+    if drained && lasted > DRAIN_ENDS {
+        found.push(format!("entry {} was drained for {lasted:?}, from {since} to {now}", after.index));
     }
     if drained && is(RepairStepStatus::Waiting) {
         seen.given_up += 1;
@@ -266,9 +272,39 @@ pub fn changed(before: &RepairQueueEntry, after: &RepairQueueEntry, seen: &mut D
     let begins = was(RepairStepStatus::Waiting) && !is(RepairStepStatus::Waiting);
     if begins
         && after.status == RepairStatus::Processing
-        && let Some(until) = before.drain_backoff_expire.filter(|until| *until > now)
+        && let Some(until) =
+            before.drain_backoff_expire.filter(|until| *until > now && *until > since + lasted)
     {
         found.push(format!("entry {} is begun at {now} and waits until {until}", after.index));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    /// An entry whose leader's clock says `ahead` more than another's.
+    fn entry(step_status: RepairStepStatus, ahead: Duration) -> RepairQueueEntry {
+        RepairQueueEntry {
+            status: RepairStatus::Processing,
+            step_status,
+            last_transition_time: Some(OffsetDateTime::UNIX_EPOCH + ahead),
+            ..RepairQueueEntry::new("remote", "worker", "10.0.0.1")
+        }
+    }
+
+    #[test]
+    fn how_long_a_drain_lasted_is_told_by_the_clock_of_the_world() {
+        let hour = Duration::from_secs(3600);
+        let drained = |ahead, lasted| {
+            let [before, after] =
+                [entry(RepairStepStatus::Draining, Duration::ZERO), entry(RepairStepStatus::Watching, ahead)];
+            changed(&before, &after, lasted, &mut DrainsSeen::default())
+        };
+        assert_eq!(drained(hour, Duration::from_secs(60)), [""; 0], "clocks of leaders differ");
+        assert_eq!(drained(Duration::from_secs(60), hour).len(), 1, "it lasted for an hour");
+    }
 }

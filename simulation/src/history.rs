@@ -13,6 +13,8 @@ use madako_messages::event::Event;
 use madako_messages::invariants::Id;
 use tokio::time::Instant;
 
+use crate::pace::Pace;
+
 /// Lines that stay in memory: what a person reads of a run that failed.
 const KEPT: usize = 2_000;
 
@@ -38,6 +40,7 @@ struct Inside {
 #[derive(Clone)]
 pub struct History {
     since: Instant,
+    pace: Option<Pace>,
     inside: Arc<Mutex<Inside>>,
 }
 
@@ -66,7 +69,13 @@ impl History {
             failed: None,
             judged: BTreeMap::new(),
         };
-        Self { since: Instant::now(), inside: Arc::new(Mutex::new(inside)) }
+        Self { since: Instant::now(), pace: None, inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    /// The same history, of which each line counts for a pace.
+    #[must_use]
+    pub fn paced(self, pace: &Pace) -> Self {
+        Self { pace: Some(pace.clone()), ..self }
     }
 
     /// Time since the beginning.
@@ -77,6 +86,9 @@ impl History {
 
     /// Writes down what somebody did.
     pub fn note(&self, who: &str, what: impl Display) {
+        if let Some(pace) = &self.pace {
+            pace.count();
+        }
         let at = self.now();
         let mut inside = self.inside.lock().unwrap();
         let mut line = std::mem::take(&mut inside.line);

@@ -21,6 +21,8 @@ pub enum Place {
     Registry,
     /// The provider of metrics.
     Provider,
+    /// One of several providers of metrics, by its number.
+    ProviderOf(u32),
     /// Clients of all kinds, whose own ways are always well.
     People,
 }

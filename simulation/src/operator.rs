@@ -2,6 +2,7 @@
 
 use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};
+use madako_faults::DELAY;
 use madako_messages::guard::GuardState;
 use madako_messages::keys;
 use rand::RngExt as _;
@@ -191,14 +192,15 @@ impl Operator {
             }
             None => {}
         }
-        Ok(match self.chance.random_range(0..9_u32) {
+        Ok(match self.chance.random_range(0..11_u32) {
             0 | 1 => {
                 let control_plane =
                     [1, 3, 3, 5][self.chance.random_range(0..4_usize)].min(self.wanted.control_plane + 2);
                 // Of twelve in the usual world: five to twenty-four.
                 let minimum = self.chance.random_range(5..25) * self.wanted.workers / Wanted::USUAL.workers;
-                let maximum = [0, 0, 0, 30][self.chance.random_range(0..4_usize)] * self.wanted.workers
-                    / Wanted::USUAL.workers;
+                // So close to the least that it is reached as soon as a few workers are broken.
+                let above = [None, None, Some(0), Some(1), Some(3)][self.chance.random_range(0..5_usize)];
+                let maximum = above.map_or(0, |above| minimum + above);
                 if self.repair.is_some() {
                     self.automatic = AUTOMATIC[self.chance.random_range(0..AUTOMATIC.len())];
                 }
@@ -225,15 +227,18 @@ impl Operator {
                 "deletes the status".to_owned()
             }
             6 => {
-                let options = etcd_client::DeleteOptions::new().with_prefix();
-                let key = format!("{PREFIX}{}", keys::LEADER);
-                self.store.people().await?.delete(key, Some(options)).await?;
-                if let Some(judge) = &self.repairs {
-                    judge.leader_keys_deleted();
-                }
+                self.depose().await?;
                 "deletes every leader key".to_owned()
             }
             7 => self.confirm_removal().await?,
+            8 | 9 => {
+                // Where the leader's ways are slow, what it makes of the template is still on its way then.
+                let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
+                self.template(&weights).await?;
+                tokio::time::sleep(DELAY.mul_f64(self.chance.random_range(0.0..2.0))).await;
+                self.depose().await?;
+                format!("sets a template with weights {weights:?} and deletes every leader key")
+            }
             _ => {
                 let revision =
                     self.store.people().await?.get("none", None).await?.header().unwrap().revision();
@@ -242,6 +247,17 @@ impl Operator {
                 format!("compacts at {revision}: {compacted}")
             }
         })
+    }
+
+    /// Ends the term of whoever leads.
+    async fn depose(&mut self) -> Result<(), Error> {
+        let options = etcd_client::DeleteOptions::new().with_prefix();
+        let key = format!("{PREFIX}{}", keys::LEADER);
+        self.store.people().await?.delete(key, Some(options)).await?;
+        if let Some(judge) = &self.repairs {
+            judge.leader_keys_deleted();
+        }
+        Ok(())
     }
 
     /// Accepts what the removal guard holds, as `madako sabakan confirm-removal` does.

@@ -198,15 +198,17 @@ impl PlacementChecker {
         self.judged.lock().unwrap().seen
     }
 
-    /// A store was started again: whether it has everything that was seen.
-    pub async fn started(&self, store: &StoreProcess) {
+    /// A store was started again: whether it has everything that was seen, as far as it answers.
+    pub async fn started(&self, store: &StoreProcess) -> bool {
         let contents = self.judged.lock().unwrap().contents.clone();
-        let Some(mut client) = store.client().await else { return };
-        let Some((compared, lost)) = contents.lost_in(&mut client).await else { return };
+        let Some(mut client) = store.client().await else { return true };
+        let Some((compared, lost)) = contents.lost_in(&mut client).await else { return true };
         (0..compared).for_each(|_| self.history.judged(Id::I9));
+        let has_all = lost.is_empty();
         for what in lost {
             self.violate(Id::I9, what);
         }
+        has_all
     }
 
     /// The last revision that was seen.

@@ -12,8 +12,20 @@ use madako_messages::ports::Clock;
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use time::OffsetDateTime;
 
+use crate::pace::Pace;
+
 /// What a planted panic says.
 pub const PLANTED: &str = "a planted panic";
+
+/// From now on panics that are faults of a scenario are told by its run alone; any other is told as ever.
+pub fn keep_quiet() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str() != Some(PLANTED) {
+            told(panic);
+        }
+    }));
+}
 
 /// The metric that each actor counts its messages with.
 const MESSAGES: &str = "madako_actor_messages_total";
@@ -30,41 +42,50 @@ struct Inside {
 
 /// Who handles messages. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Handling(Arc<Mutex<Inside>>);
+pub struct Handling {
+    inside: Arc<Mutex<Inside>>,
+    pace: Option<Pace>,
+}
 
 impl Handling {
+    /// Nobody handles anything yet; each message counts for a pace.
+    #[must_use]
+    pub fn paced(pace: &Pace) -> Self {
+        Self { inside: Arc::default(), pace: Some(pace.clone()) }
+    }
+
     /// The next message that this actor of this instance handles is its end.
     pub fn plant(&self, instance: u32, actor: &str) {
-        self.0.lock().unwrap().planted.insert(instance, Arc::from(actor));
+        self.inside.lock().unwrap().planted.insert(instance, Arc::from(actor));
     }
 
     /// Nothing is planted in the instance any more. Whether something was.
     #[must_use]
     pub fn clear(&self, instance: u32) -> bool {
-        self.0.lock().unwrap().planted.remove(&instance).is_some()
+        self.inside.lock().unwrap().planted.remove(&instance).is_some()
     }
 
     /// Whether something is planted in the instance and has not happened.
     #[must_use]
     pub fn is_planted(&self, instance: u32) -> bool {
-        self.0.lock().unwrap().planted.contains_key(&instance)
+        self.inside.lock().unwrap().planted.contains_key(&instance)
     }
 
     /// How many messages actors of each name began to handle.
     #[must_use]
     pub fn handled(&self) -> BTreeMap<String, u64> {
-        let inside = self.0.lock().unwrap();
+        let inside = self.inside.lock().unwrap();
         inside.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
     }
 
     /// How many panics happened.
     #[must_use]
     pub fn panicked(&self) -> u64 {
-        self.0.lock().unwrap().panicked
+        self.inside.lock().unwrap().panicked
     }
 
     fn asked(&self, instance: u32) {
-        let mut inside = self.0.lock().unwrap();
+        let mut inside = self.inside.lock().unwrap();
         let Some(began) = inside.began.take() else { return };
         if inside.planted.get(&instance) == Some(&began) {
             inside.planted.remove(&instance);
@@ -83,7 +104,10 @@ struct Messages {
 
 impl CounterFn for Messages {
     fn increment(&self, value: u64) {
-        let mut inside = self.handling.0.lock().unwrap();
+        if let Some(pace) = &self.handling.pace {
+            pace.count();
+        }
+        let mut inside = self.handling.inside.lock().unwrap();
         *inside.handled.entry(Arc::clone(&self.actor)).or_default() += value;
         inside.began = Some(Arc::clone(&self.actor));
     }

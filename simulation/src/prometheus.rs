@@ -139,6 +139,19 @@ impl Prometheus {
         self.inside.lock().unwrap().corrupt = chance;
     }
 
+    /// A value is another one from now on.
+    pub fn set(&self, series: &str, value: f64) {
+        if let Some(there) = self.inside.lock().unwrap().values.get_mut(series) {
+            *there = value;
+        }
+    }
+
+    /// Something is wrong with every server.
+    pub fn break_all(&self, trouble: Trouble) {
+        let servers = SERIES.iter().map(|(server, _)| (*server, trouble));
+        self.inside.lock().unwrap().troubles.extend(servers);
+    }
+
     /// Everything is right.
     pub fn heal(&self) {
         let mut inside = self.inside.lock().unwrap();

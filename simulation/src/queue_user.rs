@@ -154,7 +154,9 @@ impl QueueUser {
             .machines()
             .into_iter()
             .filter(|machine| {
-                matches!(machine.status.state, MachineState::Unhealthy | MachineState::Unreachable)
+                let broken =
+                    matches!(machine.status.state, MachineState::Unhealthy | MachineState::Unreachable);
+                broken && machine.address().is_some()
             })
             .collect();
         if broken.is_empty() {

@@ -2,18 +2,18 @@
 //!
 //! What it does not judge: steps that users wrote themselves.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod judged;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Event, EventType, GetOptions, KeyValue};
 use madako_datacenter_sim::Fault;
-use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
+use madako_datacenter_sim::host::{HEALTH_CHECK, SimulatedHost};
 use madako_messages::cluster::Cluster;
 use madako_messages::event::Event as Told;
 use madako_messages::host::{Host, HostCommand, HostError, HostOutcome};
-use madako_messages::invariants::repair::{one_api_server, one_repair_a_machine, records};
 use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::permit::Permit;
@@ -22,50 +22,16 @@ use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::store::Entry;
 
-use crate::drains::{Drains, DrainsSeen, changed};
+use self::judged::{Judged, violation};
+use crate::drains::{Drains, DrainsSeen};
 use crate::history::History;
-use crate::holding::{Holding, Unheld};
-use crate::requests;
+use crate::holding::Unheld;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
-use crate::world::{PREFIX, SESSION_TTL};
+use crate::world::PREFIX;
 
 /// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
 pub const ATTEMPTS: u32 = 2;
-
-/// Where repairs are kept.
-const OURS: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REPAIR_HOLDS];
-
-/// The number under which a success command counts as a step of its entry.
-const SUCCESS_STEP: u32 = u32::MAX;
-
-#[derive(Default)]
-struct Judged {
-    entries: BTreeMap<String, Entry>,
-    queue: RepairQueue,
-    cluster: Option<Cluster>,
-    /// Violations that a revision brought.
-    found: Vec<(i64, Violation)>,
-    /// What answers of the registry ask for, and entries that began in spite of it.
-    holding: Holding,
-    unheld: Vec<(i64, Unheld)>,
-    /// Revisions that users wrote: what these spoil is not held against the service.
-    users: BTreeSet<i64>,
-    acknowledged: BTreeMap<i64, i64>,
-    /// How many entries a revision added, whoever wrote it.
-    added: BTreeMap<i64, u64>,
-    seen: Seen,
-    /// Epoch and number of runs of each record.
-    runs: BTreeMap<i64, (i64, u32)>,
-    /// The record of each step of each entry, by the entry's number and create revision: one revision may add several.
-    steps: BTreeMap<(i64, i64, u32), i64>,
-    /// Addresses of commands that run.
-    running: Vec<String>,
-    /// The last revision that was judged.
-    revision: i64,
-    /// When somebody deleted the leader's keys: until its lease would have ended the leader cannot know.
-    deposed: Option<Duration>,
-}
 
 /// How often things were seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,11 +48,11 @@ pub struct Seen {
     pub succeeded: u64,
     /// Repairs that failed.
     pub failed: u64,
-    /// Entries that the service added, and racks that it held.
+    /// Entries that the service added.
     pub requested: u64,
     /// Racks that were held.
     pub held: u64,
-    /// Answers that were false or by a clock that was set, and racks that answers asked to be held.
+    /// Answers with machines that are well.
     pub false_answers: u64,
     /// Answers by a clock that was set.
     pub shifted_answers: u64,
@@ -102,10 +68,6 @@ pub struct RepairJudge {
     judged: Arc<Mutex<Judged>>,
     history: History,
     drains: Drains,
-}
-
-fn violation(invariant: Id, what: String) -> Violation {
-    Violation { invariant, what }
 }
 
 /// What a key holds, as the service reads it.
@@ -158,7 +120,7 @@ impl RepairJudge {
         for invariant in judged.subjects(&changes) {
             self.history.judged(invariant);
         }
-        let found = judged.judge(revision, changes);
+        let found = judged.judge(revision, changes, now);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
         }
@@ -202,6 +164,24 @@ impl RepairJudge {
     /// Somebody deletes every leader key now.
     pub fn leader_keys_deleted(&self) {
         self.judged.lock().unwrap().deposed = Some(self.history.now());
+    }
+
+    /// Instances that say at one moment that they lead, with their epochs. Who leads knows the end of its lease before another is
+    /// elected.
+    pub fn say_that_they_lead(&self, leaders: &[(&str, i64)]) {
+        let [first, others @ ..] = leaders else { return };
+        self.history.judged(Id::I1);
+        let mut judged = self.judged.lock().unwrap();
+        if others.is_empty() || judged.cannot_know(self.history.now()) {
+            return;
+        }
+        let told: Vec<String> = leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
+        if judged.lead_together.insert((first.1, others[0].1)) {
+            let found = violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
+            self.history.note("repairs", &found);
+            let revision = judged.revision;
+            judged.found.push((-revision, found));
+        }
     }
 
     /// Whether an entry is in this state.
@@ -332,193 +312,6 @@ impl RepairJudge {
         judged.running.push(address.to_owned());
         Acting { judge: self.clone(), address: address.to_owned(), ended: false }
     }
-}
-
-impl Judged {
-    /// Whoever acts must lead; `None`: it does, or cannot know yet that it does not.
-    fn leads(&self, epoch: i64, entries: &BTreeMap<String, Entry>, now: Duration) -> Option<Violation> {
-        let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
-        let leader = keys.map(|(_, entry)| entry.create_revision).min();
-        let excused = self.deposed.is_some_and(|at| now < at + SESSION_TTL);
-        (leader != Some(epoch) && !excused)
-            .then(|| violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
-    }
-
-    /// Which invariants these changes give something to judge.
-    fn subjects(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
-        let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));
-        let mut subjects = Vec::new();
-        if touches(keys::REPAIRS) {
-            subjects.push(Id::I7);
-            let is_control_plane = |entry: &RepairQueueEntry| {
-                self.cluster
-                    .as_ref()
-                    .is_some_and(|cluster| cluster.control_plane().any(|node| node.address == entry.address))
-            };
-            let entries = changes.iter().filter_map(|(_, entry)| entry.as_ref());
-            if entries.filter_map(requests::read).any(|entry| is_control_plane(&entry)) {
-                subjects.push(Id::I8);
-            }
-        }
-        if touches(keys::RECORDS) {
-            subjects.push(Id::I10);
-        }
-        subjects
-    }
-
-    fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
-        self.revision = revision;
-        let mut found = Vec::new();
-        let (mut touched, mut clustered) = (false, false);
-        // A transition may write a part of what it is about as it was; all of it is a write for nothing.
-        let is_ours = |key: &str| OURS.iter().any(|prefix| key.starts_with(prefix));
-        let same = |(key, after): &(String, Option<Entry>)| {
-            self.entries.get(key).map(|entry| &entry.value) == after.as_ref().map(|entry| &entry.value)
-        };
-        if changes.iter().all(|change| is_ours(&change.0) && same(change)) {
-            let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
-            found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
-        }
-        found.extend(requests::wrong(&self.entries, &changes));
-        self.added.insert(revision, requests::added(&self.entries, &changes));
-        self.seen.held += requests::newly_held(&self.entries, &changes);
-        let newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
-        for (key, entry) in changes {
-            clustered |= key == keys::CLUSTER;
-            let before = self.entries.get(&key);
-            let is_entry = key.starts_with(keys::REPAIRS);
-            touched |= is_entry || key.starts_with(keys::RECORDS) || key.starts_with(keys::REPAIR_KEPT);
-            let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
-            match (before, &entry) {
-                (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
-                    found.push(violation(Id::I9, format!("{key} goes and nobody asked for it")));
-                }
-                (None, Some(_)) if key.starts_with(keys::RECORDS) => {
-                    let id = key.strip_prefix(keys::RECORDS).and_then(|id| i64::from_str_radix(id, 16).ok());
-                    if id != Some(newest + 1) {
-                        found.push(violation(Id::I10, format!("{key} follows record {newest}")));
-                    }
-                }
-                _ => {}
-            }
-            match entry {
-                Some(entry) => self.entries.insert(key, entry),
-                None => self.entries.remove(&key),
-            };
-        }
-        if clustered {
-            self.cluster = self
-                .entries
-                .get(keys::CLUSTER)
-                .and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
-        }
-        if touched {
-            let after = RepairQueue::decode(&self.entries, Some(&self.queue), &mut Vec::new());
-            let cluster = self.cluster.as_ref();
-            let before: BTreeSet<String> =
-                states(&self.queue, cluster).into_iter().map(|violation| violation.what).collect();
-            found.extend(
-                states(&after, cluster).into_iter().filter(|violation| !before.contains(&violation.what)),
-            );
-            for (index, item) in &after.entries {
-                let before = self.queue.entries.get(index).filter(|before| before.created == item.created);
-                if let Some(before) = before.filter(|before| before.revision != item.revision) {
-                    let wrong = changed(&before.value, &item.value, &mut self.seen.drains);
-                    found.extend(wrong.into_iter().map(|what| violation(Id::I7, what)));
-                }
-                let was = self.queue.entries.get(index).map(|item| &item.value.status);
-                if was != Some(&item.value.status) && !self.users.contains(&revision) {
-                    self.seen.succeeded += u64::from(item.value.status == RepairStatus::Succeeded);
-                    self.seen.failed += u64::from(item.value.status == RepairStatus::Failed);
-                }
-            }
-            for (id, item) in &self.queue.records.unfinished {
-                let gone = !after.records.unfinished.contains_key(id);
-                let unknown = gone
-                    && self.entries.get(&keys::record(*id)).is_some_and(|entry| {
-                        String::from_utf8_lossy(&entry.value).contains("outcome unknown")
-                    });
-                self.seen.unknown += u64::from(unknown && item.value.operation == "repair-execute");
-            }
-            self.queue = after;
-        }
-        found
-    }
-
-    /// Whether the store showed an entry that a user was told is there.
-    fn steps_known(&self, index: i64, revision: i64) -> bool {
-        let next = self.queue.write_index.map_or(0, |(next, _)| next);
-        let is_there = self.queue.entries.get(&index).is_some_and(|item| item.created == revision);
-        // One that went was deleted, which is judged where it goes.
-        index < next && (is_there || !self.queue.entries.contains_key(&index))
-    }
-
-    /// That a command was announced, and was not run before.
-    /// `undrained` says why a step of an entry may not begin on its node.
-    fn announced(
-        &mut self,
-        queue: &RepairQueue,
-        epoch: i64,
-        program: &str,
-        address: &str,
-        undrained: impl FnOnce(i64, u32) -> Option<String>,
-    ) -> Vec<Violation> {
-        let about = |what: &str| violation(Id::I7, format!("{program} {address} in epoch {epoch}: {what}"));
-        let (Some((record, item)), 1) =
-            (queue.records.unfinished.first_key_value(), queue.records.unfinished.len())
-        else {
-            let count = queue.records.unfinished.len();
-            return vec![violation(Id::I10, format!("{program} {address} begins with {count} records"))];
-        };
-        let mut found = Vec::new();
-        if !item.value.targets.iter().any(|target| target == address) {
-            found.push(about(&format!("record {record} is of {:?}", item.value.targets)));
-        }
-        let (of, count) = self.runs.entry(*record).or_insert((epoch, 0));
-        *count += 1;
-        let again = *count > 1;
-        self.seen.retried += u64::from(again);
-        if *of != epoch {
-            found.push(about(&format!("record {record} was run in epoch {of} already")));
-        }
-        if *count > ATTEMPTS {
-            found.push(about(&format!("record {record} is run {count} times")));
-        }
-        let step = queue.kept.iter().find_map(|(index, kept)| {
-            let kept = &kept.value;
-            match &kept.started {
-                Some(started) if program == RESET && started.record == *record => {
-                    Some((*index, kept.entry, started.step))
-                }
-                _ if program != RESET && kept.finishing == Some(*record) => {
-                    Some((*index, kept.entry, SUCCESS_STEP))
-                }
-                _ => None,
-            }
-        });
-        match step {
-            Some(step) => {
-                let first = *self.steps.entry(step).or_insert(*record);
-                if first != *record {
-                    found.push(about(&format!("step {step:?} was run by record {first} already")));
-                }
-                // A retry is part of the same command, whatever became of the node since it began.
-                if !again && let Some(why) = undrained(step.0, step.2) {
-                    found.push(about(&why));
-                }
-            }
-            None => found.push(about("nothing is kept of it")),
-        }
-        found
-    }
-}
-
-/// What is wrong with a queue by itself.
-fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
-    let mut found = one_repair_a_machine(queue);
-    found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
-    found
 }
 
 /// A command that runs.

@@ -6,38 +6,103 @@ use etcd_client::{Event, WatchOptions};
 
 use crate::store_process::StoreProcess;
 
-/// Reads each event below a prefix (empty: all keys) from the first revision on, and gives the judge what each revision
+/// Reads each event below a prefix (empty: all keys) from a revision on, and gives the judge what each revision
 /// brought, in order. Goes on where it was when the store was started again.
+///
+/// It watches all keys, so that it knows of every revision: one that asks for a prefix alone would go on from before a compaction if
+/// nothing below the prefix was written for a while.
 ///
 /// # Panics
 /// The store refuses the watch: a revision was compacted before it was read.
-pub async fn every_revision<T>(
+pub async fn every_revision_from<T>(
+    mut next: i64,
     store: StoreProcess,
     prefix: &str,
     read: impl Fn(&Event) -> T,
     mut judge: impl FnMut(i64, Vec<T>),
 ) {
-    let mut next = 1;
     loop {
         let mut client = store.next_client().await;
-        let options = WatchOptions::new().with_start_revision(next);
-        let options = if prefix.is_empty() { options.with_all_keys() } else { options.with_prefix() };
+        let options = WatchOptions::new().with_start_revision(next).with_all_keys();
         // A store that was killed just now; the next one is waited for.
-        let Ok(mut stream) = client.watch(prefix, Some(options)).await else {
+        let Ok(mut stream) = client.watch("", Some(options)).await else {
             tokio::task::yield_now().await;
             continue;
         };
         while let Ok(Some(answer)) = stream.message().await {
-            assert!(!answer.canceled(), "the watch of {prefix:?} was cancelled: {}", answer.cancel_reason());
+            assert!(
+                !answer.canceled(),
+                "the watch from {next} on was cancelled, compacted at {}: {}",
+                answer.compact_revision(),
+                answer.cancel_reason()
+            );
             let mut revisions: BTreeMap<i64, Vec<T>> = BTreeMap::new();
             for event in answer.events() {
-                revisions.entry(event.kv().unwrap().mod_revision()).or_default().push(read(event));
+                let kv = event.kv().unwrap();
+                let changes = revisions.entry(kv.mod_revision()).or_default();
+                if kv.key().starts_with(prefix.as_bytes()) {
+                    changes.push(read(event));
+                }
             }
             for (revision, changes) in revisions {
                 next = revision + 1;
-                judge(revision, changes);
+                if !changes.is_empty() {
+                    judge(revision, changes);
+                }
             }
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// The same from the first revision on.
+pub async fn every_revision<T>(
+    store: StoreProcess,
+    prefix: &str,
+    read: impl Fn(&Event) -> T,
+    judge: impl FnMut(i64, Vec<T>),
+) {
+    every_revision_from(1, store, prefix, read, judge).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::disk::ForgetfulDisk;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_judge_of_a_prefix_goes_on_after_a_compaction_in_which_nothing_of_it_was_written() {
+        let store = StoreProcess::on(ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(1)), 1);
+        store.start().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let judge = {
+            let (store, seen) = (store.clone(), Arc::clone(&seen));
+            let read = |event: &Event| event.kv().unwrap().key_str().unwrap().to_owned();
+            let judge = move |revision, keys: Vec<String>| seen.lock().unwrap().push((revision, keys));
+            tokio::spawn(async move { every_revision(store, "/ours/", read, judge).await })
+        };
+        let put = async |key: &str| {
+            store.next_client().await.put(key, "", None).await.unwrap().header().unwrap().revision()
+        };
+        let first = put("/ours/a").await;
+        let mut last = first;
+        for _ in 0..3 {
+            last = put("/theirs/b").await;
+        }
+        store.next_client().await.compact(last, None).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.kill();
+        store.start().unwrap();
+        let second = put("/ours/c").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!judge.is_finished());
+        let told = [(first, vec!["/ours/a".to_owned()]), (second, vec!["/ours/c".to_owned()])];
+        assert_eq!(*seen.lock().unwrap(), told);
     }
 }

@@ -7,6 +7,8 @@
 mod inject;
 mod machines;
 mod people;
+mod registry_clients;
+pub mod rehearsal;
 mod report;
 mod settle;
 mod shrink;
@@ -23,6 +25,7 @@ use madako_messages::ports::Clock;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use time::macros::datetime;
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use crate::checker::Checker;
@@ -31,14 +34,16 @@ use crate::disk::ForgetfulDisk;
 use crate::drains::Drains;
 use crate::history::{History, Trace};
 use crate::operator::Operator;
+use crate::pace::Pace;
 use crate::placement::PlacementChecker;
+use crate::planted::Handling;
 use crate::queue_user::QueueUser;
 use crate::repair::RepairJudge;
 use crate::store_process::StoreProcess;
 use crate::world::{Hosts, NAMES, World};
 
 use self::inject::Injector;
-use self::people::People;
+use self::people::{Done, People};
 pub use self::report::{Calm, Outcome, Report, Skipped, Verdict};
 use self::settle::Settling;
 pub use self::shrink::{Shrunk, shrink};
@@ -49,6 +54,36 @@ const TICK: Duration = Duration::from_secs(5);
 /// For how long a violation must stand until a run ends for it: a user is told of a write after the judges saw it, and what users
 /// spoil is held against nobody.
 const SURE: Duration = Duration::from_secs(60);
+
+/// What may happen within a simulated second: far more than ever does while a world of that size is set up, and reached within
+/// seconds by whatever goes round without waiting for anything.
+fn most_a_second(things: u64) -> u64 {
+    10_000 + 200 * things
+}
+
+/// Of how many things a world is.
+fn things(world: &madako_faults::World) -> u64 {
+    u64::from(world.machines + world.clusters + world.applications)
+}
+
+/// One thread on paused time, and what counts by its clock.
+fn paused(most_a_second: u64) -> (Runtime, Pace) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime of one thread without I/O needs nothing that could be missing");
+    let inside = runtime.enter();
+    let pace = Pace::new(most_a_second);
+    drop(inside);
+    (runtime, pace)
+}
+
+/// How long faults that waited for their targets may go on after the end of all others.
+const LATEST: Duration = Duration::from_secs(60 * 60);
+
+/// How long everybody may take to leave things in order: the longest that faults keep anything away, several times over.
+const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Called now and then with the time that was simulated so far.
 pub type Progress = Box<dyn FnMut(Duration)>;
@@ -62,7 +97,8 @@ pub struct Options {
     pub only: Option<BTreeSet<usize>>,
     /// Is told how far the run is.
     pub progress: Option<Progress>,
-    /// The run ends when something has violated an invariant for [`SURE`], and is not demanded to become calm then.
+    /// The run ends when something has violated an invariant for [`SURE`], and is not demanded to become calm then. (It ends in any
+    /// case when the store has lost what it showed, or when simulated time does not go on.)
     pub until_wrong: bool,
 }
 
@@ -94,6 +130,12 @@ pub enum SimulateError {
     /// The trace cannot be written.
     #[error("writing the trace failed")]
     Trace(#[source] std::io::Error),
+    /// Machines that were copied cannot be simulated.
+    #[error("the machines cannot be simulated")]
+    Machines(#[from] madako_datacenter_sim::CopyError),
+    /// What was copied from the store cannot be the contents of one.
+    #[error("what was read from the store cannot be put into another one")]
+    Contents(#[source] madako_embedded_etcd::OpenError),
 }
 
 /// The shortest run: a leader is elected, the registry polled, and a cluster committed.
@@ -131,14 +173,10 @@ pub fn simulate(
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
     let schedule = laid_out(scenario, seed, length)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime of one thread without I/O needs nothing that could be missing");
-    let handling = crate::planted::Handling::default();
+    let (runtime, pace) = paused(most_a_second(things(&scenario.world)));
+    let handling = Handling::paced(&pace);
     metrics::with_local_recorder(&handling, || {
-        runtime.block_on(run(scenario, (seed, length), schedule, options, handling.clone()))
+        runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
     })
 }
 
@@ -147,13 +185,13 @@ async fn run(
     (seed, length): (u64, Span),
     schedule: Schedule,
     options: Options,
-    handling: crate::planted::Handling,
+    (handling, pace): (Handling, Pace),
 ) -> Result<Report, SimulateError> {
     let began = Instant::now();
     let date = datetime!(2026-01-01 00:00:00 UTC);
     let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(date));
     let registry = SimulatedRegistry::new(datacenter(scenario, seed, date)?, Arc::clone(&clock));
-    let history = History::traced(options.trace);
+    let history = History::traced(options.trace).paced(&pace);
     note_schedule(&history, &schedule);
     let disk = ForgetfulDisk::new(generator(seed, 7));
     let store = StoreProcess::on(disk.clone(), seed);
@@ -195,18 +233,47 @@ async fn run(
         began,
         ticks: 0,
         progress: options.progress,
+        pace: pace.clone(),
         judges: options
             .until_wrong
             .then(|| (injector.world.checker.clone(), placement_judge, repairs.clone())),
         wrong_since: None,
     };
-    let end = began + length.duration();
+    let to_the_end = play(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
+    injector.finish().await;
+    history.note("driver", "the faults are over");
+    let (done, rested) = if idle.is_hopeless(&injector) {
+        injector.stop_all().await;
+        (Done::default(), true)
+    } else {
+        let rest = tokio::time::timeout(LONGEST_REST, people.rest()).await;
+        let rested = rest.is_ok();
+        (rest.unwrap_or_default(), rested)
+    };
+    let settling = Settling { drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
+    let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
+    if judges.iter().any(Task::has_ended) {
+        report.calm.found.push("a judge gave up before the end, and saw nothing from then on".to_owned());
+    }
+    drop(judges);
+    history.finish().map_err(SimulateError::Trace)?;
+    Ok(Report { schedule, simulated: began.elapsed(), ..report })
+}
+
+/// Does what the schedule says, up to its end. Whether it came there.
+async fn play(
+    schedule: &Schedule,
+    length: Span,
+    only: Option<&BTreeSet<usize>>,
+    idle: &mut Idle,
+    injector: &mut Injector,
+) -> bool {
     for event in &schedule.events {
-        if options.only.as_ref().is_some_and(|only| !only.contains(&event.injection)) {
+        if only.is_some_and(|only| !only.contains(&event.injection)) {
             continue;
         }
-        let at = began + event.at.duration();
-        if !idle.until(at, &mut injector).await {
+        let at = idle.began + event.at.duration();
+        if !idle.until(at, injector).await {
             break;
         }
         let injection = &schedule.injections[event.injection];
@@ -215,15 +282,18 @@ async fn run(
             Change::Ends => injector.end(event.injection).await,
         }
     }
-    let to_the_end = idle.until(end, &mut injector).await;
-    injector.finish().await;
-    history.note("driver", "the faults are over");
-    let done = people.rest().await;
-    let settling = Settling { drains: &drains, repairs: &repairs, to_the_end };
-    let report = settle::settle(scenario, (seed, length), injector, done, settling).await;
-    drop(judges);
-    history.finish().map_err(SimulateError::Trace)?;
-    Ok(Report { schedule, simulated: began.elapsed(), ..report })
+    let to_the_end = idle.until(idle.began + length.duration(), injector).await;
+    if to_the_end {
+        injector.end_all().await;
+        // A panic of an actor that hears nothing has as long as what waits for its target.
+        let latest = Instant::now() + LATEST;
+        while injector.is_late() && Instant::now() < latest {
+            if !idle.until(idle.next_tick(), injector).await {
+                break;
+            }
+        }
+    }
+    to_the_end
 }
 
 /// Between faults.
@@ -231,30 +301,43 @@ struct Idle {
     began: Instant,
     ticks: u32,
     progress: Option<Progress>,
+    pace: Pace,
     /// Who says that something is wrong, where a run ends for that.
     judges: Option<(Checker, PlacementChecker, RepairJudge)>,
     wrong_since: Option<Instant>,
 }
 
 impl Idle {
+    fn next_tick(&self) -> Instant {
+        self.began + TICK * (self.ticks + 1)
+    }
+
     /// Waits, and looks after the world meanwhile. Whether the run goes on.
     async fn until(&mut self, until: Instant, injector: &mut Injector) -> bool {
         loop {
-            if self.is_wrong() {
+            if self.is_hopeless(injector) || self.is_wrong() {
                 return false;
             }
-            let tick = self.began + TICK * (self.ticks + 1);
+            let tick = self.next_tick();
+            tokio::select! {
+                biased;
+                () = self.pace.runs_away() => return false,
+                () = tokio::time::sleep_until(tick.min(until)) => {}
+            }
             if tick > until {
-                tokio::time::sleep_until(until).await;
                 return true;
             }
-            tokio::time::sleep_until(tick).await;
             self.ticks += 1;
             injector.look_after().await;
             if let Some(progress) = self.progress.as_mut().filter(|_| self.ticks.is_multiple_of(12)) {
                 progress(self.began.elapsed());
             }
         }
+    }
+
+    /// Whether nothing more can be learnt: it goes round at one moment, or the store has lost what judges go by.
+    fn is_hopeless(&self, injector: &Injector) -> bool {
+        self.pace.ran_away().is_some() || injector.store_is_lost
     }
 
     fn is_wrong(&mut self) -> bool {

@@ -8,14 +8,18 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use etcd_client::Client;
-use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options};
+use madako_embedded_etcd::{Backend, Commit, Contents, EmbeddedEtcd, OpenError, Options};
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 
 use crate::disk::{ForgetfulDisk, Forgotten};
 
+/// Most bytes of a write to a store that holds what another one held: as the service's own store takes them.
+const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
+
 struct Inside {
     disk: Option<ForgetfulDisk>,
+    contents: Option<Contents>,
     seed: u64,
     running: Mutex<Option<Arc<EmbeddedEtcd>>>,
     /// Rings when it was started. Whoever waits is woken in the order of waiting: a `watch` channel would wake them in an order
@@ -36,14 +40,20 @@ impl StoreProcess {
     pub fn in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
         let running = Mutex::new(Some(Arc::new(etcd.unwrap())));
-        Self(Arc::new(Inside { disk: None, seed, running, starts: Notify::new() }))
+        Self(Arc::new(Inside { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
     /// A store on a disk. It does not run yet.
     #[must_use]
     pub fn on(disk: ForgetfulDisk, seed: u64) -> Self {
+        Self::beginning_with(None, disk, seed)
+    }
+
+    /// The same; a new store begins with what another one held.
+    #[must_use]
+    pub fn beginning_with(contents: Option<Contents>, disk: ForgetfulDisk, seed: u64) -> Self {
         let starts = Notify::new();
-        Self(Arc::new(Inside { disk: Some(disk), seed, running: Mutex::new(None), starts }))
+        Self(Arc::new(Inside { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
     }
 
     /// Starts it, if it does not run.
@@ -56,7 +66,11 @@ impl StoreProcess {
             return Ok(());
         }
         let disk = self.0.disk.as_ref().expect("a store in memory always runs");
-        let options = Options::new(Backend::Custom(disk.open()), Commit::Inline, self.0.seed);
+        let mut options = Options::new(Backend::Custom(disk.open()), Commit::Inline, self.0.seed);
+        if let Some(contents) = &self.0.contents {
+            options.max_request_bytes = COPIED_REQUEST_BYTES;
+            options.contents = Some(contents.clone());
+        }
         *running = Some(Arc::new(EmbeddedEtcd::open(options)?));
         drop(running);
         self.0.starts.notify_waiters();

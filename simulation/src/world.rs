@@ -14,13 +14,15 @@ use madako_messages::event::{Event, EventSink};
 use madako_messages::host::Host;
 use madako_messages::kubernetes::Kubernetes;
 use madako_messages::placement::objects::Objects;
+use madako_messages::placement::providers::MetricsProviders;
 use madako_messages::ports::Clock;
+use madako_messages::repair::hold::HoldSettings;
 use madako_messages::store::Store;
 use madako_metrics_providers::Providers;
 use madako_sabakan::SabakanRegistry;
-use madako_store::{CachedObjects, EtcdStore, StoreConfig};
+use madako_store::{CachedObjects, EtcdStore, Sealing, StoreConfig};
 use madako_supervisor::config::Metrics;
-use madako_supervisor::http::{HTTP, HttpSettings, PLACEMENT_API, pages};
+use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pages};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 
 use crate::checker::{Checker, Overheard};
@@ -30,12 +32,13 @@ use crate::history::{History, line};
 use crate::link::Link;
 use crate::network::{Network, Place};
 use crate::placement::PlacementChecker;
-use crate::planted::{Handling, InstanceClock};
+use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::routed::Routed;
 use crate::serving::{Doors, Served, child};
 use crate::store_process::StoreProcess;
+use crate::walk::Walk;
 
 /// What the keys of the service begin with.
 pub const PREFIX: &str = "/cke/";
@@ -60,6 +63,53 @@ const PAGES_TIMEOUT: Duration = Duration::from_secs(2);
 /// Actors' names are one namespace a process, and tests run beside each other.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
+/// How the instances of a world work.
+#[derive(Clone)]
+pub struct Working {
+    /// Time between polls of the registry.
+    pub interval: Duration,
+    /// Time to live of a leader's lease.
+    pub session_ttl: Duration,
+    /// How long a worker must have been retired before it is removed.
+    pub retire_wait: Duration,
+    /// When failures of a rack are one event.
+    pub hold: Option<HoldSettings>,
+    /// How metrics are fetched.
+    pub metrics: Metrics,
+    /// How the scheduler decides.
+    pub scheduler: SchedulerConfig,
+    /// How secrets of placement's resources are kept.
+    pub sealing: Sealing,
+}
+
+impl Default for Working {
+    /// Those of the project's own worlds.
+    fn default() -> Self {
+        Self {
+            interval: INTERVAL,
+            session_ttl: SESSION_TTL,
+            retire_wait: RETIRE_WAIT,
+            hold: Some(HoldSettings::default()),
+            metrics: Metrics::every(METRICS_INTERVAL),
+            scheduler: SchedulerConfig {
+                reschedule_after: RESCHEDULE_AFTER,
+                max_moves: MAX_MOVES,
+                ..SchedulerConfig::default()
+            },
+            sealing: Sealing::default(),
+        }
+    }
+}
+
+/// What instances act on where nobody judges each act.
+#[derive(Clone)]
+pub struct Effects {
+    /// Runs their commands.
+    pub host: Arc<dyn Host>,
+    /// Its nodes are drained; `None`: they know no API server.
+    pub kubernetes: Option<Arc<dyn Kubernetes>>,
+}
+
 /// What a run is made of.
 pub struct World {
     /// The store.
@@ -76,12 +126,22 @@ pub struct World {
     pub placement: PlacementChecker,
     /// Where repair commands run, if machines are repaired.
     pub hosts: Option<Hosts>,
+    /// What is acted on instead, in a world that was copied.
+    pub effects: Option<Effects>,
+    /// Who is told what happens, beside the judges.
+    pub listener: Option<Arc<dyn EventSink>>,
+    /// How instances work.
+    pub working: Working,
+    /// The providers of a world that was copied, instead of the project's own.
+    pub walk: Option<Walk>,
     /// The providers of metrics.
     pub prometheus: Prometheus,
     /// The ways to the APIs of the instances.
     pub doors: Doors,
     /// The ways to their pages.
     pub pages: Doors,
+    /// What instances that are started from now on show at `/metrics`. All of them count in one recorder.
+    pub metrics: MetricsText,
     /// How often things happened.
     pub counts: Arc<Mutex<Counts>>,
     /// Who talks to whom.
@@ -212,6 +272,7 @@ struct Sink {
     counts: Arc<Mutex<Counts>>,
     last_leader: Arc<Mutex<Option<String>>>,
     bomb: Bomb,
+    listener: Option<Arc<dyn EventSink>>,
 }
 
 impl EventSink for Sink {
@@ -249,7 +310,10 @@ impl EventSink for Sink {
                 self.placement.committed(*revision);
             }
         }
-        assert!(!self.bomb.goes_off(&event), "a planted panic");
+        assert!(!self.bomb.goes_off(&event), "{PLANTED}");
+        if let Some(listener) = &self.listener {
+            listener.emit(event);
+        }
     }
 }
 
@@ -275,8 +339,13 @@ impl World {
             checker,
             placement,
             hosts,
+            effects: None,
+            listener: None,
+            working: Working::default(),
+            walk: None,
             doors: Doors::default(),
             pages: Doors::default(),
+            metrics: Arc::new(String::new),
             counts: Arc::default(),
             handling: Handling::default(),
             requests: Requests::default(),
@@ -290,19 +359,21 @@ impl World {
 
     /// Over a link of an instance's own.
     fn placement(&self, store: &EtcdStore, objects: &Arc<dyn Objects>, place: Place) -> PlacementPorts {
-        let link = self.network.link(place, Place::Provider);
-        let transport = Routed::new(self.prometheus.clone(), link, Arc::clone(&self.requests.providers));
+        let requests = Arc::clone(&self.requests.providers);
+        let providers: Arc<dyn MetricsProviders> = match &self.walk {
+            Some(walk) => Arc::new(walk.over(&self.network, place, &requests)),
+            None => {
+                let link = self.network.link(place, Place::Provider);
+                Arc::new(Providers::new(Arc::new(Routed::new(self.prometheus.clone(), link, requests))))
+            }
+        };
         PlacementPorts {
             root: Arc::new(store.at_root()),
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
-            providers: Arc::new(Providers::new(Arc::new(transport))),
-            metrics: Metrics::every(METRICS_INTERVAL),
-            scheduler: Arc::new(SchedulerConfig {
-                reschedule_after: RESCHEDULE_AFTER,
-                max_moves: MAX_MOVES,
-                ..SchedulerConfig::default()
-            }),
+            providers,
+            metrics: self.working.metrics,
+            scheduler: Arc::new(self.working.scheduler.clone()),
         }
     }
 
@@ -323,6 +394,9 @@ impl World {
     }
 
     fn host(&self, name: &str) -> Option<Arc<dyn Host>> {
+        if let Some(effects) = &self.effects {
+            return Some(Arc::clone(&effects.host));
+        }
         let hosts = self.hosts.as_ref()?;
         Some(Arc::new(JudgedHost {
             host: hosts.host.named(name),
@@ -332,6 +406,9 @@ impl World {
     }
 
     fn kubernetes(&self) -> Option<Arc<dyn Kubernetes>> {
+        if let Some(effects) = &self.effects {
+            return effects.kubernetes.clone();
+        }
         let Hosts { kubernetes, judge, .. } = self.hosts.clone()?;
         Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone() }))
     }
@@ -346,7 +423,8 @@ impl World {
         let place = Place::Instance(number(name));
         let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
         let link = self.network.link(place, Place::Store);
-        let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
+        let sealing = self.working.sealing.clone();
+        let config = StoreConfig { prefix: PREFIX.to_owned(), sealing, ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, place));
@@ -375,6 +453,7 @@ impl World {
                 counts: Arc::clone(&self.counts),
                 last_leader: Arc::clone(&self.last_leader),
                 bomb: bomb.clone(),
+                listener: self.listener.clone(),
             }),
             placement,
             kubernetes,
@@ -384,16 +463,16 @@ impl World {
             // A former instance of this name may still be ending.
             id: format!("run{}-{name}-{}", self.run, self.started),
             host: name.to_owned(),
-            interval: INTERVAL,
-            session_ttl: SESSION_TTL,
-            retire_wait: RETIRE_WAIT,
-            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
+            interval: self.working.interval,
+            session_ttl: self.working.session_ttl,
+            retire_wait: self.working.retire_wait,
+            hold: self.working.hold.clone(),
             seed,
         };
         self.history.note(name, "starts");
         let id = options.id.clone();
         let served = |view: &InstanceView| {
-            let metrics = Arc::new(String::new);
+            let metrics = Arc::clone(&self.metrics);
             let settings = HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated" };
             let router = pages(settings, view, None);
             let link = self.network.link(Place::People, place);

@@ -5,7 +5,7 @@ pub mod config;
 pub mod http;
 pub mod instance;
 pub mod journal;
-mod measured;
+pub mod measured;
 pub mod placement;
 pub mod service;
 pub mod tree;

@@ -42,7 +42,7 @@ fn unix(clock: &dyn Clock) -> f64 {
 }
 
 /// An actor, and what counts its work.
-pub(crate) struct Measured<A> {
+pub struct Measured<A> {
     actor: A,
     clock: Arc<dyn Clock>,
     messages: Counter,
@@ -52,7 +52,7 @@ pub(crate) struct Measured<A> {
 
 impl<A: Actor> Measured<A> {
     /// Measures an actor under its name in the tree.
-    pub(crate) fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
+    pub fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
         let _known = failure(name);
         let since = gauge!("madako_actor_handling_since_timestamp_seconds", "actor" => name);
         // A predecessor that was killed in the middle of a message handles it no more.

@@ -203,14 +203,15 @@ impl Service {
         timeout: Duration,
         options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
-        let store = Arc::new(store);
+        let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
+        let store = Arc::new(store.with_clock(Arc::clone(&clock)));
         let journal = options.journal;
         let transport: Arc<dyn HttpTransport> =
             Arc::new(ReqwestTransport::new().map_err(ServiceError::Transport)?);
         let mut ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,
             registry: Arc::new(SabakanRegistry::new(Arc::clone(&transport))),
-            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            clock,
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
             kubernetes: match &options.kubernetes {

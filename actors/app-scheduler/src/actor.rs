@@ -35,6 +35,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::{Span, info_span};
 
 use self::kept::{Remembered, remembered};
 use crate::batch::{Batch, batches, count_moves};
@@ -91,6 +92,8 @@ pub struct SchedulerState {
     given: SchedulerArguments,
     snapshot: Option<Snapshot>,
     metrics: Option<Arc<MetricsObserved>>,
+    /// What the newest metrics came in, until a pass looks at them.
+    round: Option<Span>,
     /// `None` until what was kept is read: decisions must not forget it.
     memory: Option<Memory>,
     /// The last decision on each application that led to something.
@@ -159,6 +162,7 @@ impl Actor for Scheduler {
             given,
             snapshot: None,
             metrics: None,
+            round: None,
             memory: None,
             last: BTreeMap::new(),
             written: 0,
@@ -195,6 +199,7 @@ impl Actor for Scheduler {
             }
             SchedulerMessage::Metrics(observed, handled) => {
                 state.metrics = Some(observed);
+                state.round = Some(Span::current());
                 state.change(&myself);
                 Some(handled)
             }
@@ -275,7 +280,8 @@ impl SchedulerState {
         self.memory = Some(memory);
         self.last = last;
         self.moves_revision = moves_revision;
-        self.changed = true;
+        // What was read again because a commit failed is decided on after the pause for that: its end is a look.
+        self.changed |= self.retry.is_none();
     }
 
     fn decide(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) -> Result<(), ActorProcessingErr> {
@@ -297,8 +303,11 @@ impl SchedulerState {
             return Ok(());
         }
         self.changed = false;
-        // What is told of this pass, of its commits and of what follows is told with what it was decided on.
-        let _pass = tracing::info_span!("placement", snapshot = snapshot.revision()).entered();
+        // What is told of this pass, of its commits and of what follows is told with what it was decided on: with the
+        // round that brought new metrics, however long they waited here.
+        let round = self.round.take();
+        let parent = round.as_ref().and_then(Span::id);
+        let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
         let began = Instant::now();
         let decided = pass(&self.input(snapshot, memory, now));

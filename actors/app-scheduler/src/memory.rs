@@ -52,6 +52,10 @@ impl ClusterMemory {
     }
 }
 
+/// Moments with moves that are kept though they do not count any more by the clock of who leads: by a clock that is ahead all moves
+/// are long past, and whoever leads next with a right one must still count them.
+const OLDER_MOVES: usize = 16;
+
 /// Moves of one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
@@ -67,7 +71,7 @@ pub struct Moves {
 pub struct Memory {
     /// Of each cluster, where there is something.
     pub clusters: BTreeMap<ObjectKey, ClusterMemory>,
-    /// Moves within the last `reschedule_after`, the oldest first. Kept in the store.
+    /// Moves within the last `reschedule_after` and [`OLDER_MOVES`] moments before them, in the order of noting. Kept in the store.
     pub moves: Vec<Moves>,
     /// Since when each metric that was never fetched is waited for.
     pub waiting: BTreeMap<MetricKey, OffsetDateTime>,
@@ -86,12 +90,20 @@ impl Memory {
         self.recent(span, now).map(|moves| later(moves.at, span)).min()
     }
 
-    /// Notes moves that were made, and forgets those that do not count any more.
+    /// Notes moves that were made, and forgets the oldest that do not count any more.
     pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
         // A later time is one of a clock that went back since, or of a former leader's that was ahead: it counts from now on, or
         // nothing would move until the clock has caught up.
-        let kept = self.recent(span, now).map(|moves| Moves { at: moves.at.min(now), ..*moves });
-        self.moves = kept.collect();
+        let mut forgotten = (self.moves.len() - self.recent(span, now).count()).saturating_sub(OLDER_MOVES);
+        self.moves.retain_mut(|moves| {
+            if later(moves.at, span) > now {
+                moves.at = moves.at.min(now);
+            } else if forgotten > 0 {
+                forgotten -= 1;
+                return false;
+            }
+            true
+        });
         if count == 0 {
             return;
         }
@@ -120,31 +132,51 @@ pub struct Kept {
 mod tests {
     use super::*;
 
+    const SPAN: Duration = Duration::from_secs(60);
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
+    }
+
     #[test]
     fn moves_count_for_as_long_as_they_are_recent() {
-        let span = Duration::from_secs(60);
-        let at = |seconds: i64| OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap();
         let mut memory = Memory::default();
-        memory.note_moves(3, span, at(0));
-        memory.note_moves(2, span, at(0));
-        memory.note_moves(4, span, at(30));
-        memory.note_moves(0, span, at(31));
+        memory.note_moves(3, SPAN, at(0));
+        memory.note_moves(2, SPAN, at(0));
+        memory.note_moves(4, SPAN, at(30));
+        memory.note_moves(0, SPAN, at(31));
         assert_eq!(memory.moves.len(), 2);
-        assert_eq!(memory.moves_within(span, at(59)), 9);
-        assert_eq!(memory.next_move(span, at(59)), Some(at(60)));
-        assert_eq!(memory.moves_within(span, at(60)), 4);
-        memory.note_moves(1, span, at(95));
-        assert_eq!(memory.moves, [Moves { at: at(95), count: 1 }]);
+        assert_eq!(memory.moves_within(SPAN, at(59)), 9);
+        assert_eq!(memory.next_move(SPAN, at(59)), Some(at(60)));
+        assert_eq!(memory.moves_within(SPAN, at(60)), 4);
+        memory.note_moves(1, SPAN, at(95));
+        assert_eq!(memory.moves_within(SPAN, at(95)), 1);
+        for second in 0..100 {
+            memory.note_moves(1, SPAN, at(100 + second));
+        }
+        assert_eq!(memory.moves_within(SPAN, at(199)), 60);
+        assert_eq!(memory.moves.len(), 60 + OLDER_MOVES, "what is long past is forgotten");
+    }
+
+    #[test]
+    fn moves_that_a_clock_ahead_takes_for_long_past_count_for_the_next_leader() {
+        let mut memory = Memory::default();
+        memory.note_moves(3, SPAN, at(0));
+        memory.note_moves(0, SPAN, at(3601));
+        assert_eq!(memory.moves_within(SPAN, at(3601)), 0);
+        memory.note_moves(1, SPAN, at(3601));
+        memory.note_moves(0, SPAN, at(55));
+        assert_eq!(memory.moves_within(SPAN, at(55)), 4);
+        assert_eq!(memory.next_move(SPAN, at(55)), Some(at(60)));
+        assert_eq!(memory.moves_within(SPAN, at(60)), 1);
     }
 
     #[test]
     fn moves_that_a_clock_ahead_noted_count_from_when_they_are_seen() {
-        let span = Duration::from_secs(60);
-        let at = |seconds: i64| OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap();
         let mut memory = Memory::default();
-        memory.note_moves(3, span, at(3600));
-        memory.note_moves(0, span, at(10));
-        assert_eq!((memory.moves_within(span, at(69)), memory.next_move(span, at(69))), (3, Some(at(70))));
-        assert_eq!(memory.moves_within(span, at(70)), 0);
+        memory.note_moves(3, SPAN, at(3600));
+        memory.note_moves(0, SPAN, at(10));
+        assert_eq!((memory.moves_within(SPAN, at(69)), memory.next_move(SPAN, at(69))), (3, Some(at(70))));
+        assert_eq!(memory.moves_within(SPAN, at(70)), 0);
     }
 }

@@ -31,7 +31,13 @@ pub(crate) fn transaction(
     let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
     let violations = check_repair_change(change, &state.repair, cluster, maximum);
     if !violations.is_empty() {
-        return Err(CommitError::Invariant { violations });
+        // What was decided before the state that it is judged by is late, not wrong.
+        let keys = changed_since(change, state);
+        return Err(if keys.is_empty() {
+            CommitError::Invariant { violations }
+        } else {
+            CommitError::Conflict { keys }
+        });
     }
     let mut conditions = vec![epoch.fence()];
     conditions.extend(change.conditions.iter().cloned());
@@ -41,6 +47,19 @@ pub(crate) fn transaction(
         conditions.push(same_cluster);
     }
     Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
+}
+
+/// Keys that a change compares, and that the state shows newer than it was decided on.
+fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
+    let newest = |key: &str| match key {
+        keys::RECORD_ID => state.repair.records.next.map_or(0, |(_, revision)| revision),
+        _ => state.revision_of(key),
+    };
+    let is_newer = |condition: &&Condition| match condition {
+        Condition::Unchanged { key, revision } => newest(key) > *revision,
+        _ => false,
+    };
+    change.conditions.iter().filter(is_newer).map(|condition| condition.compared().to_owned()).collect()
 }
 
 fn compares(change: &RepairChange, wanted: &str) -> bool {
@@ -125,6 +144,23 @@ mod tests {
         let fence = Condition::Created { key: "leader//1f".to_owned(), revision: 7 };
         assert_eq!(transaction.conditions[0], fence);
         assert_eq!(transaction.conditions[1..], change.conditions, "and by what it was decided on");
+    }
+
+    #[test]
+    fn what_was_decided_on_an_older_state_is_late_and_breaks_nothing() {
+        let mut state = state();
+        // Its record has the number of one that was registered meanwhile.
+        let late = change(&state, entry(0, "a", RepairStepStatus::Waiting));
+        let mut repair = (*state.repair).clone();
+        repair.records.next = Some((6, 3));
+        state.repair = Arc::new(repair.clone());
+        let wrong = transaction(&epoch(), &late, &state).unwrap_err();
+        assert!(matches!(wrong, CommitError::Invariant { .. }), "nothing that it compares is newer: {wrong}");
+        repair.records.next = Some((6, 8));
+        state.repair = Arc::new(repair);
+        let refused = transaction(&epoch(), &late, &state).unwrap_err();
+        let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
+        assert_eq!(keys, [keys::RECORD_ID]);
     }
 
     #[test]

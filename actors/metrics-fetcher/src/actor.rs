@@ -19,6 +19,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::{Span, info_span};
 
 use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
 
@@ -56,6 +57,8 @@ pub struct FetcherState {
     given: FetcherArguments,
     began: Instant,
     board: Board,
+    /// How often asking was begun anew.
+    rounds: u64,
     fetches: BTreeMap<u64, Task>,
     published: Option<Arc<MetricsObserved>>,
     timer: Option<Task>,
@@ -113,6 +116,7 @@ impl Actor for Fetcher {
             given,
             began: Instant::now(),
             board: Board::new(settings),
+            rounds: 0,
             fetches: BTreeMap::new(),
             published: None,
             timer: None,
@@ -131,6 +135,7 @@ impl Actor for Fetcher {
         state: &mut FetcherState,
     ) -> Result<(), ActorProcessingErr> {
         let now = state.now();
+        let mut round = None;
         match letter.open() {
             FetcherMessage::Followed(Followed::Listed { revision, objects, after }, _handled) => {
                 if let Some(gap) = after {
@@ -145,10 +150,14 @@ impl Actor for Fetcher {
                 state.set_timer(&myself);
                 state.board.round(now);
             }
-            FetcherMessage::Fetched { fetch, samples } => state.board.answer(fetch, samples, now),
+            FetcherMessage::Fetched { fetch, samples } => {
+                state.board.answer(fetch, samples, now);
+                // What there was no room for is asked now, in the same round.
+                round = Some(Span::current());
+            }
             FetcherMessage::LookAgain => {}
         }
-        state.go_on(&myself, now);
+        state.go_on(&myself, round, now);
         Ok(())
     }
 }
@@ -162,15 +171,21 @@ impl FetcherState {
         self.timer = Some(later(myself.clone(), self.given.interval, FetcherMessage::Tick));
     }
 
-    /// Begins what is to be asked, ends what is not wanted any more, and tells what is known.
-    fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, now: Moment) {
+    /// Begins what is to be asked, in a round of its own unless there is one, ends what is not wanted any more, and tells
+    /// what is known.
+    fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, round: Option<Span>, now: Moment) {
         let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
         // What is due stays so: it is asked as soon as this instance decides.
         let due = if ours { self.board.start(now) } else { Vec::new() };
-        for fetch in due {
-            let id = fetch.id;
-            let task = Task::start(run(Arc::clone(&self.given.providers), fetch, myself.clone()));
-            self.fetches.insert(id, task);
+        if !due.is_empty() {
+            // What follows from the answers is told with the round, up to the commits of placement.
+            let round = round.unwrap_or_else(|| self.begin_round());
+            let _round = round.enter();
+            for fetch in due {
+                let id = fetch.id;
+                let task = Task::start(run(Arc::clone(&self.given.providers), fetch, myself.clone()));
+                self.fetches.insert(id, task);
+            }
         }
         self.fetches.retain(|id, _| self.board.awaits(*id));
         for notice in self.board.take_notices() {
@@ -182,8 +197,15 @@ impl FetcherState {
             }
         }
         self.publish(now);
+        // Ages and providers change while everything that counts stays the same.
+        self.tell(now);
         let aging = self.board.next_too_old(now);
         self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::LookAgain));
+    }
+
+    fn begin_round(&mut self) -> Span {
+        self.rounds += 1;
+        info_span!("metrics", round = self.rounds)
     }
 
     /// Publishes what is known, if that differs from what was published last.
@@ -196,7 +218,6 @@ impl FetcherState {
         let observed = Arc::new(observed);
         self.published = Some(Arc::clone(&observed));
         self.given.observed.publish(observed);
-        self.tell(now);
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]

@@ -10,6 +10,7 @@ mod nodes;
 mod permits;
 mod requests;
 mod telemetry;
+mod traces;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,9 @@ use madako_messages::mailbox::Letter;
 use madako_messages::observation::Observation;
 use madako_messages::ports::Clock;
 use madako_messages::repair::RepairStatus;
-use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::command::{CommandEnd, HowEnded};
+use madako_messages::repair::change::{RepairChange, RepairWrite};
+use madako_messages::repair::command::CommandEnd;
 use madako_messages::repair::hold::HoldSettings;
-use madako_messages::repair::kept::Kept;
 use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -40,7 +40,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use time::OffsetDateTime;
 use tokio::time::Instant;
-use tracing::info_span;
+use tracing::Span;
 
 use self::checks::Checks;
 use self::nodes::Cordons;
@@ -48,7 +48,9 @@ use self::permits::Permits;
 use self::requests::Requests;
 use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
-use self::work::{Draining, Running};
+use self::traces::Traces;
+use self::work::{Announced, Draining, Running};
+use crate::ahead::Ahead;
 use crate::outlook::{Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
@@ -132,7 +134,7 @@ pub struct RepairState {
     shunned: BTreeSet<i64>,
     writing: Option<(Writing, Task)>,
     /// A command that was announced by a transaction whose end is not known.
-    unsure: Option<Announced>,
+    unsure: Option<(Announced, Span)>,
     /// The next try of a transaction that failed.
     retry: Option<Retry>,
     running: Option<Running>,
@@ -140,9 +142,11 @@ pub struct RepairState {
     ended: Option<(i64, i64, CommandEnd)>,
     checks: Checks,
     drains: BTreeMap<i64, Draining>,
-    /// Drains that were begun by this actor; others were by an earlier leader.
-    begun: BTreeSet<i64>,
+    /// Drains that were begun by this actor, each with its decision; others were by an earlier leader.
+    begun: BTreeMap<i64, Span>,
     cordons: Cordons,
+    traces: Traces,
+    ahead: Ahead,
     told: BTreeMap<i64, Obstacle>,
     shown: Shown,
     chance: ChaCha8Rng,
@@ -163,6 +167,10 @@ struct Writing {
     then: Then,
     /// Revision of the state that it was decided on.
     decided_on: i64,
+    /// Entries that it adds.
+    added: Vec<i64>,
+    /// What the decision is told in.
+    span: Span,
 }
 
 /// A try that is to come.
@@ -181,31 +189,6 @@ enum Then {
     Drain,
     /// A command is started.
     Run(Announced),
-}
-
-/// A command whose start is announced in the store.
-#[derive(Debug, Clone, PartialEq)]
-struct Announced {
-    index: i64,
-    record: i64,
-    words: Vec<String>,
-    deadline: Duration,
-    attempts: u32,
-    interval: Duration,
-    /// Words and deadline of the health check that is asked between its attempts.
-    health: Option<(Vec<String>, Duration)>,
-    kind: &'static str,
-}
-
-impl Announced {
-    /// Whether what is kept of its entry names its record as the one of such a command.
-    fn is_kept_as(&self, kept: &Kept) -> bool {
-        let record = match self.kind {
-            SUCCESS => kept.finishing,
-            _ => kept.started.as_ref().map(|started| started.record),
-        };
-        record == Some(self.record)
-    }
 }
 
 impl Actor for Repair {
@@ -241,8 +224,10 @@ impl Actor for Repair {
             ended: None,
             checks: Checks::default(),
             drains: BTreeMap::new(),
-            begun: BTreeSet::new(),
+            begun: BTreeMap::new(),
             cordons: Cordons::default(),
+            traces: Traces::default(),
+            ahead: Ahead::default(),
             told: BTreeMap::new(),
             shown: Shown::default(),
             next: 0,
@@ -266,6 +251,7 @@ impl Actor for Repair {
             }
             RepairMessage::Reported(reports, handled) => {
                 state.requests.newest = Some(reports);
+                state.traces.reported();
                 Some(handled)
             }
             RepairMessage::Tick => {
@@ -344,6 +330,7 @@ impl RepairState {
         }
         let started = Instant::now();
         let now = self.given.clock.now();
+        self.ahead.follow(&state.repair, now);
         let outlooks = self.outlooks(&state);
         telemetry::looked(started.elapsed());
         self.tell(&state, &outlooks);
@@ -371,6 +358,7 @@ impl RepairState {
             reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
+            counted: self.ahead.clone(),
         };
         look(&View {
             queue: &state.repair,
@@ -380,32 +368,6 @@ impl RepairState {
             live: &live,
             now: self.given.clock.now(),
         })
-    }
-
-    /// Starts the command whose announcement was not known to be written, once the store shows that it was.
-    ///
-    /// The number of the record does not say so: of two transactions in a row whose ends are unknown both have the same, and
-    /// the first may be the one that was written. What is kept beside the entry says whose record it is. A command that is not
-    /// started here never is: its record ends as one that nobody runs.
-    fn resolve(&mut self, state: &ClusterState) {
-        let Some(announced) = &self.unsure else { return };
-        let queue = &state.repair;
-        if queue.records.unfinished.contains_key(&announced.record)
-            && queue.kept_of(announced.index).is_some_and(|kept| announced.is_kept_as(kept))
-        {
-            let announced = announced.clone();
-            // What came meanwhile would have kept it from being announced.
-            match self.against_start(state, &announced) {
-                None => self.run(announced),
-                Some(why) => {
-                    self.unsure = None;
-                    let end = CommandEnd { how: HowEnded::Stopped, text: format!("not started, {why}") };
-                    self.ended = Some((announced.index, announced.record, end));
-                }
-            }
-        } else if queue.records.known.contains_key(&announced.record) {
-            self.unsure = None;
-        }
     }
 
     /// Brings what ran to its end in the store before anything else. Whether that takes this look.
@@ -499,13 +461,14 @@ impl RepairState {
     ) {
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, self.myself.clone());
         let decided_on = state.revision;
-        let writing = Writing { what: change.what, index, address, told, then, decided_on };
-        // What follows from it, up to the command that it announces, is told with the entry.
-        let _repair = match u64::try_from(index) {
-            Ok(entry) => info_span!("repair", entry, what = change.what),
-            Err(_) => info_span!("repair", what = change.what),
-        }
-        .entered();
+        let added = |write: &RepairWrite| match write {
+            RepairWrite::Added(entry) => Some(entry.index),
+            _ => None,
+        };
+        let added = change.writes.iter().filter_map(added).collect();
+        let span = self.traces.decision(index, change.what);
+        let _decision = span.clone().entered();
+        let writing = Writing { what: change.what, index, address, told, then, decided_on, added, span };
         let mutation = Mutation::Repair(Box::new(change));
         let task = Task::start(async move {
             let result = commit(&leader, epoch, mutation).await;
@@ -540,9 +503,9 @@ impl RepairState {
                     CommitError::Unanswered { .. } | CommitError::Store(_) => {
                         match writing.then {
                             Then::Run(announced) if is_planted(Canary::UnannouncedCommand) => {
-                                self.run(announced);
+                                self.run(announced, &writing.span);
                             }
-                            Then::Run(announced) => self.unsure = Some(announced),
+                            Then::Run(announced) => self.unsure = Some((announced, writing.span)),
                             _ => {}
                         }
                         self.refused = Some(writing.decided_on);
@@ -554,8 +517,9 @@ impl RepairState {
     }
 
     fn committed_as(&mut self, writing: Writing) {
-        let Writing { what, index, address, told, then, .. } = writing;
+        let Writing { what, index, address, told, then, added, span, .. } = writing;
         telemetry::done(what);
+        self.traces.committed(added.into_iter().chain((index >= 0).then_some(index)), &span);
         if !address.is_empty() {
             self.given.events.emit(Event::Repaired { index, address, operation: what, what: told });
         }
@@ -563,9 +527,9 @@ impl RepairState {
             Then::Nothing => {}
             Then::Ended => self.ended = None,
             Then::Drain => {
-                self.begun.insert(index);
+                self.begun.insert(index, span);
             }
-            Then::Run(announced) => self.run(announced),
+            Then::Run(announced) => self.run(announced, &span),
         }
     }
 

@@ -25,6 +25,7 @@
 //! The brains know no clock, no chance and no I/O.
 
 mod actor;
+pub mod ahead;
 pub mod explain;
 pub mod hold;
 mod indexed;

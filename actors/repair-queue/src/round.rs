@@ -25,6 +25,7 @@ use madako_messages::state::ClusterState;
 use time::OffsetDateTime;
 
 pub use self::places::{Place, Places, places, places_of};
+use crate::ahead::Ahead;
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 
@@ -80,6 +81,8 @@ pub struct Live {
     /// The registry's first reports of this reign, which may say that a rack failed, are waited for until then: no step and no
     /// command begins before.
     pub reports_awaited: Option<OffsetDateTime>,
+    /// From when the last transition of an entry counts, where a clock that was wrong wrote it.
+    pub counted: Ahead,
 }
 
 /// Everything that a look is taken at.
@@ -215,6 +218,11 @@ impl<'a> View<'a> {
         self.queue.command_of(index).map(|record| Obstacle::SuccessCommandRuns { record })
     }
 
+    /// From when the entry's last transition counts.
+    fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
+        self.live.counted.since(entry)
+    }
+
     fn case(&self, index: i64, entry: &'a RepairQueueEntry) -> Case<'a> {
         let place = self.places.get(entry.address.as_str()).copied();
         let operation = match self.config {
@@ -239,7 +247,7 @@ impl<'a> View<'a> {
     /// Until when the machine's health is watched after a command; `None`: that is over.
     fn watched(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
         let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
-        let until = later(since(entry), watch);
+        let until = later(self.since(entry), watch);
         // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
         (!watch.is_zero() && until >= self.now).then_some(until)
     }
@@ -335,7 +343,7 @@ impl<'a> View<'a> {
         }
         let next = Next::Execute { step };
         let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
-        let until = later(since(case.entry), limit);
+        let until = later(self.since(case.entry), limit);
         // A machine that left the cluster has nothing to drain.
         let is_drained = case.place.is_none()
             || (self.live.kubernetes && self.live.drains.get(&case.index) == Some(&Drain::Done));
@@ -406,6 +414,8 @@ impl<'a> View<'a> {
         let back_off = case
             .entry
             .drain_backoff_expire
+            // It was counted from the entry's last transition.
+            .map(|until| until.saturating_add(self.since(case.entry) - since(case.entry)))
             .filter(|until| case.entry.status == RepairStatus::Processing && *until > self.now);
         if let Some(until) = back_off {
             let why = self.queue.kept_of(case.index).and_then(|kept| kept.drain.clone());

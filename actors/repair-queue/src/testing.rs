@@ -136,6 +136,10 @@ impl Store {
 
     /// Commits a change as the leader's gate does; whether it was.
     pub(crate) fn commit(&mut self, change: &RepairChange) -> bool {
+        // What was decided on an older state is late, not wrong.
+        if !self.holds(&change.conditions) {
+            return false;
+        }
         let state = self.state();
         let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
         let violations = madako_messages::invariants::repair::check_repair_change(
@@ -145,11 +149,8 @@ impl Store {
             i64::MAX,
         );
         assert_eq!(violations, [], "{change:?}");
-        let committed = self.holds(&change.conditions);
-        if committed {
-            self.write(&change.stored(&state.repair).unwrap());
-        }
-        committed
+        self.write(&change.stored(&state.repair).unwrap());
+        true
     }
 }
 

@@ -43,6 +43,11 @@ impl Nic {
         Self { address: address.into(), mask_bits, gateway: (network + GATEWAY_OFFSET).into() }
     }
 
+    /// One of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self { address: Ipv4Addr::UNSPECIFIED, mask_bits: 32, gateway: Ipv4Addr::UNSPECIFIED }
+    }
+
     pub(crate) fn netmask(self) -> Ipv4Addr {
         mask(self.mask_bits).into()
     }

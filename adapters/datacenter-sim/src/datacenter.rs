@@ -153,8 +153,9 @@ pub struct Datacenter {
     pub(crate) racks: Vec<Rack>,
     pub(crate) queue: BinaryHeap<Reverse<Entry>>,
     pub(crate) by_serial: BTreeMap<String, u32>,
-    plan: AddressPlan,
-    journal: VecDeque<Happening>,
+    /// Which addresses new machines get; `None`: none come to a data center that was copied.
+    pub(crate) plan: Option<AddressPlan>,
+    pub(crate) journal: VecDeque<Happening>,
 }
 
 impl Datacenter {
@@ -172,7 +173,7 @@ impl Datacenter {
             racks: vec![Rack::default(); racks as usize],
             queue: BinaryHeap::new(),
             by_serial: BTreeMap::new(),
-            plan,
+            plan: Some(plan),
             journal: VecDeque::new(),
             config,
         };
@@ -319,7 +320,7 @@ impl Datacenter {
         since: OffsetDateTime,
     ) -> bool {
         let Place { rack, role, predecessors, .. } = self.places[place as usize].clone();
-        let Some(index) = self.free_index(rack, &role) else { return false };
+        let (Some(index), Some(plan)) = (self.free_index(rack, &role), self.plan) else { return false };
         let choose = |kind, count: usize| {
             let chosen = self.chance.below(kind, place, predecessors, count as u64);
             usize::try_from(chosen).expect("it is below a usize")
@@ -335,7 +336,7 @@ impl Datacenter {
             rack: i64::from(rack),
             index_in_rack: i64::from(index),
             role,
-            ipv4: self.plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect(),
+            ipv4: plan.nodes(rack, index).map(|nic| nic.address.to_string()).collect(),
             register_date: registered,
             retire_date: later(registered, self.config.lifetime),
             bmc: Bmc { bmc_type: BMC_TYPES[choose(Kind::BmcType, BMC_TYPES.len())].to_owned() },
@@ -370,11 +371,12 @@ impl Datacenter {
 
     /// The index that sabakan would give: the boot machine's own, or the lowest that is free.
     pub(crate) fn free_index(&self, rack: u32, role: &str) -> Option<u32> {
+        let plan = self.plan?;
         let used = &self.racks[rack as usize].used;
         let mut indices = if role == BOOT_ROLE {
             BOOT_INDEX..=BOOT_INDEX
         } else {
-            BOOT_INDEX + 1..=BOOT_INDEX + self.plan.places_per_rack
+            BOOT_INDEX + 1..=BOOT_INDEX + plan.places_per_rack
         };
         indices.find(|index| !used.contains(index))
     }
@@ -415,12 +417,12 @@ impl Datacenter {
     fn record_of(&self, place: u32, occupant: &Occupant) -> Record {
         let rack = self.places[place as usize].rack;
         let index = u32::try_from(occupant.spec.index_in_rack).unwrap_or(0);
-        Record {
-            machine: self.machine_of(occupant),
-            since: occupant.since,
-            nics: self.plan.nodes(rack, index).collect(),
-            bmc: self.plan.bmc(rack, index),
-        }
+        let (nics, bmc) = match self.plan {
+            Some(plan) => (plan.nodes(rack, index).collect(), plan.bmc(rack, index)),
+            // Who searches a copy is told the addresses of the machines themselves; what is beside them was not copied.
+            None => (Vec::new(), Nic::unknown()),
+        };
+        Record { machine: self.machine_of(occupant), since: occupant.since, nics, bmc }
     }
 }
 

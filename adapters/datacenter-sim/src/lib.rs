@@ -18,6 +18,7 @@ mod addressing;
 mod chance;
 mod config;
 mod controls;
+mod copied;
 mod datacenter;
 mod faults;
 mod filter;
@@ -36,13 +37,14 @@ mod variables;
 
 pub use config::{DatacenterConfig, MAX_MACHINES, Rates, RoleCount};
 pub use controls::ControlError;
+pub use copied::{CopyError, MAX_RACK};
 pub use datacenter::{BOOT_ROLE, Datacenter, Happening, MAX_JOURNAL, What};
 pub use faults::{Fault, FaultSwitch};
 pub use filter::chooses;
 pub use memory::InMemoryHttp;
 pub use prometheus::{SimulatedPrometheus, Wandering};
 pub use server::GRAPHQL_PATH;
-pub use service::SimulatedRegistry;
+pub use service::{SearchListener, SimulatedRegistry};
 pub use transitions::{SetStateError, permitted};
 
 #[cfg(test)]

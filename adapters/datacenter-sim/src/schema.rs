@@ -227,12 +227,16 @@ impl Query {
         not_having: Option<MachineParams>,
     ) -> Result<Vec<Machine>, Error> {
         let registry = context.data::<SimulatedRegistry>()?;
-        let having = having.map(domain::MachineParams::from);
-        let not_having = not_having.map(domain::MachineParams::from);
+        let variables = domain::QueryVariables {
+            having: having.map(domain::MachineParams::from),
+            not_having: not_having.map(domain::MachineParams::from),
+        };
+        registry.searched(&variables);
+        let (having, not_having) = (variables.having.as_ref(), variables.not_having.as_ref());
         let (records, now) = registry.records();
         Ok(records
             .into_iter()
-            .filter(|record| chooses(&record.machine, having.as_ref(), not_having.as_ref(), now))
+            .filter(|record| chooses(&record.machine, having, not_having, now))
             .map(Machine::from)
             .collect())
     }

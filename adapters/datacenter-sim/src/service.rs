@@ -1,8 +1,8 @@
 //! The registry as a running thing: a data center, the clock that moves it, and its faults.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use madako_messages::machine::{Machine, MachineLabel, MachineState};
+use madako_messages::machine::{Machine, MachineLabel, MachineState, QueryVariables};
 use madako_messages::ports::Clock;
 use std::net::Ipv4Addr;
 use time::OffsetDateTime;
@@ -11,6 +11,9 @@ use crate::controls::ControlError;
 use crate::datacenter::{Datacenter, Happening, Record};
 use crate::faults::{Fault, FaultSwitch};
 use crate::transitions::SetStateError;
+
+/// Hears of each search for machines, before it is answered.
+pub type SearchListener = Box<dyn Fn(&QueryVariables) + Send + Sync>;
 
 /// A registry that answers the sabakan GraphQL API over a simulated data center. Clones are the same registry.
 ///
@@ -21,6 +24,7 @@ pub struct SimulatedRegistry {
     datacenter: Arc<Mutex<Datacenter>>,
     clock: Arc<dyn Clock>,
     faults: FaultSwitch,
+    listener: Arc<OnceLock<SearchListener>>,
 }
 
 impl std::fmt::Debug for SimulatedRegistry {
@@ -33,13 +37,29 @@ impl SimulatedRegistry {
     /// Over a data center, moved by a clock.
     #[must_use]
     pub fn new(datacenter: Datacenter, clock: Arc<dyn Clock>) -> Self {
-        Self { datacenter: Arc::new(Mutex::new(datacenter)), clock, faults: FaultSwitch::new() }
+        Self {
+            datacenter: Arc::new(Mutex::new(datacenter)),
+            clock,
+            faults: FaultSwitch::new(),
+            listener: Arc::default(),
+        }
     }
 
     /// The switch of the registry's faults.
     #[must_use]
     pub fn faults(&self) -> &FaultSwitch {
         &self.faults
+    }
+
+    /// Lets somebody hear of each search from now on, unless somebody does already: then that one goes on to.
+    pub fn hear_searches(&self, listener: SearchListener) {
+        self.listener.get_or_init(|| listener);
+    }
+
+    pub(crate) fn searched(&self, variables: &QueryVariables) {
+        if let Some(listener) = self.listener.get() {
+            listener(variables);
+        }
     }
 
     /// Brings the data center to the present and looks at it, or acts on it.

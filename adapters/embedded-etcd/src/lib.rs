@@ -42,7 +42,7 @@ mod writer;
 pub use embedded::{EmbeddedEtcd, ServeError};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{
-    AutoCompaction, Backend, Commit, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES, DEFAULT_QUOTA_BYTES,
-    OpenError, Options,
+    AutoCompaction, Backend, Commit, Contents, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES,
+    DEFAULT_QUOTA_BYTES, OpenError, Options, Pair,
 };
 pub use redb::{BackendError, StorageBackend};

@@ -1,8 +1,10 @@
 //! How a store is opened, and why it may not be.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use redb::StorageBackend;
 
 /// Default of [`Options::cache_bytes`]. The working set is the index, which is in memory anyway; this holds the tree's
@@ -34,6 +36,29 @@ pub struct Options {
     pub name: String,
     /// The URLs that `member list` says clients dial. Nothing is opened by them.
     pub advertise_client_urls: Vec<String>,
+    /// What a new store begins with; one that is there already has what it has.
+    pub contents: Option<Contents>,
+}
+
+/// What another store held at one revision. A store that begins with it goes on from that revision, as one that was compacted
+/// there would: every key has the revisions that it had, since others refer to them.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    /// The revision; a new store's own is 1.
+    pub revision: i64,
+    /// The pairs, by their keys.
+    pub pairs: BTreeMap<Vec<u8>, Pair>,
+}
+
+/// A value, and when it was written. It hangs on no lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The value.
+    pub value: Bytes,
+    /// Revision of its creation, from 1 on.
+    pub create_revision: i64,
+    /// Revision of its last change, from its creation to the revision of all.
+    pub mod_revision: i64,
 }
 
 impl Options {
@@ -49,6 +74,7 @@ impl Options {
             max_request_bytes: DEFAULT_MAX_REQUEST_BYTES,
             name: "madako".to_owned(),
             advertise_client_urls: Vec::new(),
+            contents: None,
         }
     }
 }
@@ -114,6 +140,16 @@ pub enum OpenError {
         file: String,
         /// What is wrong with it.
         detail: String,
+    },
+    /// What the store was to begin with contradicts itself.
+    #[error("the key {key:?} was written at revision {mod_revision} of {revision}, which cannot be")]
+    Contents {
+        /// The key.
+        key: String,
+        /// When it was written last.
+        mod_revision: i64,
+        /// The revision of all.
+        revision: i64,
     },
     /// The operating system refused something.
     #[error("{operation} {object} failed")]

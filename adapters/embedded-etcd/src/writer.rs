@@ -1,20 +1,22 @@
 //! The writer: takes what waits, applies it as one group, commits once, then answers.
 //!
 //! Guarantees: an answer is sent only after the sync that makes it true; writers that wait share that sync.
-//! A commit that fails before its sync is taken back, the database opened anew, and writing goes on. After a failed
-//! sync the store stops: what a disk holds then is unknown, whatever it reads back.
+//! A commit that fails before its sync is taken back, the database opened anew, and writing goes on. Where a full disk
+//! takes not even what that writes, the database is opened beside it, so that reading goes on. After a failed sync the
+//! store stops: what a disk holds then is unknown, whatever it reads back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::WriteTransaction;
+use madako_messages::canary::{Canary, is_planted};
+use redb::{Database, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::{Batch, Changes, Head};
-use crate::file::{REVISIONS, reopen};
+use crate::file::{Loaded, REVISIONS, reopen, reopen_aside};
 use crate::index::Superseded;
 use crate::leases::LeaseTable;
 use crate::refusal::Refusal;
@@ -46,6 +48,8 @@ pub(crate) struct Writer {
     waiting_for_removal: Vec<(Reply, i64)>,
     /// Until when writes are refused, because the storage had no room.
     full_until: Option<Instant>,
+    /// The database is only read, since it could not be opened to be written.
+    is_aside: bool,
     quota_bytes: u64,
     cache_bytes: usize,
 }
@@ -76,6 +80,7 @@ impl Writer {
             removals: superseded.into(),
             waiting_for_removal: Vec::new(),
             full_until: None,
+            is_aside: false,
             quota_bytes,
             cache_bytes,
         }
@@ -205,10 +210,14 @@ impl Writer {
         if self.full_until.is_some_and(|until| Instant::now() < until) {
             return Err((group, Refusal::NoSpace));
         }
-        let transaction = match self.begin() {
+        let mut transaction = match self.begin() {
             Ok(transaction) => transaction,
             Err(refusal) => return Err((group, refusal)),
         };
+        if is_planted(Canary::AnswerBeforeSync) && self.head.view.current % 8 > 0 {
+            // Refused only where a savepoint was changed, which nobody does.
+            let _ = transaction.set_durability(redb::Durability::None);
+        }
         let changes = match self.apply(&transaction, group, outcomes, waiting) {
             Ok(changes) => changes,
             Err((group, error)) => {
@@ -231,7 +240,7 @@ impl Writer {
 
     /// Begins a transaction; opens the database first where an earlier failure closed it.
     fn begin(&mut self) -> Result<WriteTransaction, Refusal> {
-        if self.store.database().is_none() {
+        if self.is_aside || self.store.database().is_none() {
             self.open_again().map_err(|detail| self.down(&detail))?;
         }
         let begun = match &*self.store.database() {
@@ -362,12 +371,38 @@ impl Writer {
         Refusal::TakenBack(detail.to_owned())
     }
 
-    /// Opens the database anew and takes over what it holds, which must be what readers saw.
+    /// Opens the database anew; where that fails, to be read at least. The error says why nothing can be written.
     fn open_again(&mut self) -> Result<(), String> {
         let store = Arc::clone(&self.store);
-        // The failed database goes first: two on one storage would spoil it.
-        *store.database_mut() = None;
-        let (database, loaded) = reopen(&store.disk, self.cache_bytes).map_err(|error| error.to_string())?;
+        if !self.is_aside {
+            // The failed database goes first: two on one storage would spoil it. One beside it serves readers until then.
+            *store.database_mut() = None;
+        }
+        let error = match reopen(&store.disk, self.cache_bytes) {
+            Ok(opened) => {
+                self.is_aside = false;
+                return self.take_over(opened);
+            }
+            Err(error) => error.to_string(),
+        };
+        if !self.is_aside {
+            match reopen_aside(&store.disk, self.cache_bytes) {
+                Ok(opened) => {
+                    self.take_over(opened)?;
+                    self.is_aside = true;
+                }
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the embedded store can neither be written nor read now"
+                ),
+            }
+        }
+        Err(error)
+    }
+
+    /// Takes over what an opened database holds, which must be what readers saw.
+    fn take_over(&mut self, (database, loaded): (Database, Loaded)) -> Result<(), String> {
+        let store = Arc::clone(&self.store);
         let mut state = store.state_mut();
         if loaded.view != state.view {
             let reason = format!(
@@ -391,6 +426,7 @@ impl Writer {
     }
 
     fn give_up(&mut self, reason: &str) {
+        self.is_aside = false;
         self.store.fail(reason);
         *self.store.database_mut() = None;
         self.head.leases = LeaseTable::default();
@@ -398,6 +434,9 @@ impl Writer {
 
     /// Gives free room in the file back.
     fn defragment(&mut self) -> Result<Answer, Refusal> {
+        if self.is_aside {
+            self.open_again().map_err(|detail| self.down(&detail))?;
+        }
         let mut database = self.store.database_mut();
         let Some(open) = database.as_mut() else { return Err(Refusal::Stopped) };
         match open.compact() {

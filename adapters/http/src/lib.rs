@@ -18,6 +18,7 @@ mod connection;
 pub mod memory;
 pub mod placement;
 mod process;
+mod recorder;
 mod routes;
 mod server;
 #[cfg(test)]
@@ -26,5 +27,6 @@ pub mod tls;
 
 pub use axum::Router;
 pub use process::metrics_text;
+pub use recorder::recorder;
 pub use routes::{Service, router, router_before};
 pub use server::{BindError, Identify, Limits, Served, bind, describe_metrics, nobody, serve};

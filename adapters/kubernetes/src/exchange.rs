@@ -90,7 +90,7 @@ pub(crate) async fn ask(
     // Names and selectors were checked: what remains is what nobody foresaw.
     let request =
         request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
-    let begun = Instant::now();
+    let asking = telemetry::Asking::new(call.name);
     let result = match timeout_at(until.at, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {
@@ -102,7 +102,7 @@ pub(crate) async fn ask(
             Err(plain(answer::unavailable(call.what, &why)))
         }
     };
-    telemetry::record(call.name, result.as_ref().err(), begun.elapsed());
+    asking.ended(result.as_ref().err());
     result
 }
 

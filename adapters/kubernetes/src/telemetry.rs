@@ -1,9 +1,8 @@
 //! Metrics of the requests to the API server.
 
-use std::time::Duration;
-
 use madako_messages::kubernetes::KubernetesError;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use tokio::time::Instant;
 
 use crate::exchange::Failed;
 
@@ -16,7 +15,7 @@ pub fn describe_metrics() {
         REQUESTS,
         Unit::Count,
         "Requests to the API server of Kubernetes by call (nodes, namespaces, pods, pod, cordon, uncordon, dry-run, evict, \
-         delete) and outcome: ok, not-found, budget, unavailable, refused or malformed."
+         delete) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by whoever asked."
     );
     describe_histogram!(
         SECONDS,
@@ -25,16 +24,35 @@ pub fn describe_metrics() {
     );
 }
 
-/// Counts and times one request.
-pub(crate) fn record(call: &'static str, failed: Option<&Failed>, took: Duration) {
-    let outcome = match failed.map(|failed| &failed.error) {
-        None => "ok",
-        Some(_) if failed.is_some_and(|failed| failed.budget.is_some()) => "budget",
-        Some(KubernetesError::NotFound { .. }) => "not-found",
-        Some(KubernetesError::Unavailable { .. } | KubernetesError::Permit(_)) => "unavailable",
-        Some(KubernetesError::Refused { .. }) => "refused",
-        Some(KubernetesError::Malformed { .. }) => "malformed",
-    };
-    counter!(REQUESTS, "call" => call, "outcome" => outcome).increment(1);
-    histogram!(SECONDS, "call" => call).record(took.as_secs_f64());
+/// A request under way: counted and timed when it ends, also where whoever asked waits no longer.
+pub(crate) struct Asking {
+    call: &'static str,
+    begun: Instant,
+    outcome: &'static str,
+}
+
+impl Asking {
+    /// Begins now.
+    pub(crate) fn new(call: &'static str) -> Self {
+        Self { call, begun: Instant::now(), outcome: "cancelled" }
+    }
+
+    /// It was answered, or is given up here.
+    pub(crate) fn ended(mut self, failed: Option<&Failed>) {
+        self.outcome = match failed.map(|failed| &failed.error) {
+            None => "ok",
+            Some(_) if failed.is_some_and(|failed| failed.budget.is_some()) => "budget",
+            Some(KubernetesError::NotFound { .. }) => "not-found",
+            Some(KubernetesError::Unavailable { .. } | KubernetesError::Permit(_)) => "unavailable",
+            Some(KubernetesError::Refused { .. }) => "refused",
+            Some(KubernetesError::Malformed { .. }) => "malformed",
+        };
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        counter!(REQUESTS, "call" => self.call, "outcome" => self.outcome).increment(1);
+        histogram!(SECONDS, "call" => self.call).record(self.begun.elapsed().as_secs_f64());
+    }
 }

@@ -27,6 +27,7 @@ mod backoff;
 mod campaign;
 mod commit;
 mod config;
+mod copy;
 mod error;
 mod lines;
 mod list;
@@ -38,6 +39,7 @@ mod telemetry;
 mod watch;
 
 pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreConfig};
+pub use copy::{CopyReader, Keyspace};
 pub use lines::{BoxedStream, Stream};
 pub use objects::CachedObjects;
 pub use sealing::{KeysError, OpenError, SealError, Sealing};

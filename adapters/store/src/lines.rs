@@ -9,12 +9,13 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error, KvClient, LeaseClient, WatchClient};
 use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
+use madako_messages::ports::Clock;
 use madako_messages::store::{StoreError, StoreErrorKind};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -163,6 +164,8 @@ pub(crate) struct Lines {
     credentials: Option<(String, Secret)>,
     timeout: Duration,
     current: Mutex<Current>,
+    /// What tells when the store answered; without one that is not shown.
+    clock: OnceLock<Arc<dyn Clock>>,
 }
 
 impl fmt::Debug for Lines {
@@ -180,7 +183,13 @@ impl Lines {
             credentials: config.credentials(),
             timeout: config.checked_timeout()?,
             current: Mutex::new(Current { target, generation: 0, line: None }),
+            clock: OnceLock::new(),
         })
+    }
+
+    /// Shows from now on when the store answered last, by this clock or by the one that was given before.
+    pub(crate) fn show_answers(&self, clock: Arc<dyn Clock>) {
+        self.clock.get_or_init(|| clock);
     }
 
     /// The name of the target in use.
@@ -291,6 +300,9 @@ impl Lines {
         };
         let outcome = result.as_ref().map(drop).map_err(|failed| failed.told.kind);
         telemetry::request(operation, outcome, began.elapsed());
+        if let (Ok(()), Some(clock)) = (outcome, self.clock.get()) {
+            telemetry::answered(&**clock);
+        }
         result
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::Client;
+use madako_messages::ports::Clock;
 use madako_messages::store::{
     Campaign, CampaignOptions, Epoch, Outcome, Snapshot, Store, StoreError, StoreErrorKind, Transaction,
     WatchEvent,
@@ -85,6 +86,13 @@ impl EtcdStore {
             seed,
             purposes: Arc::new(AtomicU64::new(0)),
         })
+    }
+
+    /// The same store, which shows in a metric when it answered last. For what runs on: a command has nobody to show it to.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.lines.show_answers(clock);
+        self
     }
 
     /// The endpoint that requests go to now. Another one is used when it fails.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use madako_messages::ports::Clock;
 use madako_messages::store::StoreErrorKind;
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 /// What is asked of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,7 @@ fn outcome(kind: StoreErrorKind) -> &'static str {
 
 const REQUESTS: &str = "madako_store_requests_total";
 const SECONDS: &str = "madako_store_request_seconds";
+const ANSWERED: &str = "madako_store_answer_timestamp_seconds";
 const INTERRUPTIONS: &str = "madako_store_watch_interruptions_total";
 const RESUMPTIONS: &str = "madako_store_watch_resumptions_total";
 const LISTS: &str = "madako_store_watch_lists_total";
@@ -85,6 +87,7 @@ pub fn describe_metrics() {
          other."
     );
     describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the store took, by operation.");
+    describe_gauge!(ANSWERED, Unit::Seconds, "Unix time at which the store last answered a request well.");
     describe_counter!(INTERRUPTIONS, Unit::Count, "Watches that lost their stream, by watched prefix.");
     describe_counter!(RESUMPTIONS, Unit::Count, "Watches that went on where they were, by watched prefix.");
     describe_counter!(
@@ -98,6 +101,8 @@ pub fn describe_metrics() {
         "Connections given up, because a request on them was not answered in time or another endpoint may work."
     );
     describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
+    // What does not happen is shown as not happening.
+    counter!(TOKENS, "outcome" => "ok").increment(0);
     describe_counter!(SKIPPED, Unit::Count, "Keys left out because they are not UTF-8.");
     crate::objects::describe();
 }
@@ -106,6 +111,12 @@ pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, 
     let outcome = result.map_or_else(outcome, |()| "ok");
     counter!(REQUESTS, "operation" => operation.label(), "outcome" => outcome).increment(1);
     histogram!(SECONDS, "operation" => operation.label()).record(took.as_secs_f64());
+}
+
+/// The store answered well.
+#[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
+pub(crate) fn answered(clock: &dyn Clock) {
+    gauge!(ANSWERED).set(clock.now().unix_timestamp() as f64);
 }
 
 pub(crate) fn interrupted(prefix: &str) {

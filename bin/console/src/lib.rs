@@ -9,7 +9,9 @@
 mod input;
 mod message;
 mod output;
+mod stopwatch;
 
 pub use input::{STDIN, read, read_text, shown};
 pub use message::{exit_codes, is_closed_pipe, note, tell, tell_words};
 pub use output::{Format, Table, print, print_bytes, printable, show};
+pub use stopwatch::Stopwatch;

@@ -12,7 +12,8 @@ use crate::cli::Failure;
 
 /// Serves a simulated data center: a registry of machines, and a provider of metrics.
 ///
-/// The control door makes them fail: POST /power, /state, /corrupt and /clock, GET /machines. It is for loopback only.
+/// The control door makes them fail: POST /power, /state, /corrupt and /clock, GET /machines. It is on
+/// loopback, or at an address of 198.18.0.0/15 as the namespaces of a run have.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  madako-chaos datacenter --registry 127.0.0.1:10080 --control 127.0.0.1:10081 \

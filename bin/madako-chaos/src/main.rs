@@ -12,6 +12,10 @@ use madako_console::{is_closed_pipe, note, tell, tell_words};
 
 use crate::cli::{Cli, Command};
 
+/// A simulation is many small pieces of memory, taken and given back: with the system's allocator a fifth of its time goes there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What every message begins with.
 const PROGRAM: &str = "madako-chaos";
 

@@ -1,26 +1,28 @@
 //! `madako-chaos run`: a scenario on real processes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use madako_chaos_harness::report::{Outcome, Report};
-use madako_chaos_harness::{Options, Programs};
-use madako_console::{Format, note, read_text, show, shown};
-use madako_faults::{Fault, MAX_BYTES, Scenario, Span, WRITTEN, shipped};
+use madako_chaos_harness::{Choice, Options, Programs, RunError, WorldError, on_path};
+use madako_console::{Format, note, show};
+use madako_faults::{Scenario, Span, WRITTEN};
 
 use crate::PROGRAM;
 use crate::cli::Failure;
 use crate::datacenter::SystemClock;
+use crate::scenarios::with_faults;
 
-/// The scenario that is run where none is named: one that shows most within two minutes.
-const DEFAULT_SCENARIO: &str = "short-storm";
+/// The scenario that is run where none is named: everything in it can be done to processes.
+const DEFAULT_SCENARIO: &str = "two-minutes";
 /// The longest run: a week, which is longer than anybody waits.
 const LONGEST: Span = Span::days(7);
 
 /// Runs a scenario on real processes, and judges from outside what happened.
 ///
-/// It starts the service's instances, a store, and a simulated data center, all on loopback; makes fail what the
-/// scenario says, while clients go on working; and waits until everything is calm.
+/// It starts the service's instances, a store, and a simulated data center, each in a network namespace of its own where
+/// the machine allows that; makes fail what the scenario says, while clients go on working; and waits until everything is
+/// calm.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako-chaos run --seed 1 --for 2m\n  \
                         madako-chaos run --scenario leader-stands-still --seed 7 --for 10m --report chaos-report")]
@@ -37,6 +39,12 @@ pub(crate) struct RunArgs {
     /// One more fault, on one line; may be given several times
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<String>,
+    /// Writes everything that is seen to a file, a line each
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// What the network between processes is made of
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    network: Network,
     /// Directory for report, history and logs
     #[arg(long, value_name = "DIRECTORY")]
     report: Option<PathBuf>,
@@ -48,6 +56,18 @@ pub(crate) struct RunArgs {
     output: Format,
 }
 
+/// What the network between processes is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Network {
+    /// Namespaces where that is possible, and proxies elsewhere
+    #[default]
+    Auto,
+    /// A network namespace a process, where nft drops packets; that takes root, iproute2, nftables and util-linux
+    Namespaces,
+    /// Proxies on loopback
+    Proxies,
+}
+
 fn parse_length(text: &str) -> Result<Span, String> {
     let span = Span::parse(text).filter(|span| (Span::seconds(1)..=LONGEST).contains(span));
     span.ok_or_else(|| format!("expected {WRITTEN}, from 1s to {LONGEST}"))
@@ -55,10 +75,16 @@ fn parse_length(text: &str) -> Result<Span, String> {
 
 /// Runs the command.
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
-    let scenario = scenario(&args.scenario, &args.faults)?;
+    let scenario = with_faults(&args.scenario, &args.faults)?;
     let programs = programs(args.madako, &scenario).map_err(Failure::NotInjected)?;
-    let options = Options { scenario, seed: args.seed, length: args.length, programs, report: args.report };
-    let report = finished(&options).map_err(Failure::NoPass)?;
+    let network = match args.network {
+        Network::Auto => Choice::Auto,
+        Network::Namespaces => Choice::Namespaces,
+        Network::Proxies => Choice::Proxies,
+    };
+    let RunArgs { seed, length, report, trace, .. } = args;
+    let options = Options { scenario, seed, length, network, programs, report, trace };
+    let report = finished(&options)?;
     show(args.output, &report, |report: &Report| report.to_string())?;
     match report.outcome {
         Outcome::Passed => Ok(()),
@@ -75,16 +101,24 @@ fn why(report: &Report) -> String {
 }
 
 /// Runs it to its end, or to a signal's.
-fn finished(options: &Options) -> anyhow::Result<Report> {
+fn finished(options: &Options) -> Result<Report, Failure> {
     // On one thread, which lives as long as this process: what it starts ends with it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let tell = |line: &str| note(PROGRAM, line);
         tokio::select! {
-            report = madako_chaos_harness::run(options, &SystemClock, &tell) => Ok(report?),
-            () = signalled() => Err(anyhow!("ended by a signal")),
+            report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(not_run),
+            () = signalled() => Err(Failure::NoPass(anyhow!("ended by a signal"))),
         }
     })
+}
+
+/// A network that cannot be had is something that a run needs and that is not there.
+fn not_run(error: RunError) -> Failure {
+    match error {
+        RunError::World(WorldError::Network(_)) => Failure::NotInjected(error.into()),
+        error => Failure::NoPass(error.into()),
+    }
 }
 
 async fn signalled() {
@@ -98,25 +132,6 @@ async fn signalled() {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-}
-
-/// The scenario that is in a file or ships, with more faults.
-pub(crate) fn scenario(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
-    let mut scenario = match shipped(named) {
-        Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
-        None => {
-            let text = read_text(named, MAX_BYTES).map_err(Failure::BadInput)?;
-            let wrong = |error| Failure::BadInput(anyhow::Error::new(error).context(shown(named).to_owned()));
-            Scenario::parse(&text).map_err(wrong)?
-        }
-    };
-    for line in faults {
-        let fault: Fault = line.parse().map_err(|error| {
-            Failure::BadInput(anyhow::Error::new(error).context(format!("--fault {line:?}")))
-        })?;
-        scenario.add(fault).map_err(|error| Failure::BadInput(error.into()))?;
-    }
-    Ok(scenario)
 }
 
 fn programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
@@ -136,11 +151,4 @@ fn programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Prog
         (None, madako_faults::Store::Embedded) => PathBuf::new(),
     };
     Ok(Programs { madako, etcd, own })
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let places = std::env::var_os("PATH")?;
-    std::env::split_paths(&places)
-        .map(|place: PathBuf| place.join(program))
-        .find(|file: &PathBuf| Path::is_file(file))
 }

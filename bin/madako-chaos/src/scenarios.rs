@@ -1,7 +1,8 @@
 //! `madako-chaos scenarios`: those that ship, and whether one that somebody wrote is valid.
 
 use madako_console::{Format, Table, read_text, show, shown};
-use madako_faults::{Count, MAX_BYTES, SHIPPED, Scenario, Shipped};
+use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, Shipped};
+use madako_messages::input::InputError;
 use serde::Serialize;
 
 use crate::cli::Failure;
@@ -43,6 +44,19 @@ fn checked(file: &str) -> Result<Scenario, Failure> {
     let text = read_text(file, MAX_BYTES).map_err(Failure::BadInput)?;
     let named = |error| Failure::BadInput(anyhow::Error::new(error).context(shown(file).to_owned()));
     Scenario::parse(&text).map_err(named)
+}
+
+/// The scenario that ships under this name or is in this file, with more faults, each on one line.
+pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
+    let mut scenario = match madako_faults::shipped(named) {
+        Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
+        None => checked(named)?,
+    };
+    for line in faults {
+        let bad = |error: InputError| Failure::BadInput(error.into());
+        scenario.add(Fault::parse(line).map_err(bad)?).map_err(bad)?;
+    }
+    Ok(scenario)
 }
 
 /// A scenario that ships, as it is listed.

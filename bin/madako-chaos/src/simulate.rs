@@ -7,19 +7,20 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_console::{Format, Table, note, read_text, show, shown};
-use madako_faults::{Count, Fault, MAX_BYTES, Scenario, Span, shipped};
+use madako_console::{Format, Stopwatch, Table, note, show};
+use madako_faults::{Count, Scenario, Span};
 #[cfg(feature = "canary")]
 use madako_messages::canary::{Canary, plant};
-use madako_simulation::planted::PLANTED;
+use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Progress, Report, Shrunk, shrink, simulate};
 use serde_json::{Value, json};
 
 use crate::PROGRAM;
 use crate::cli::Failure;
+use crate::scenarios::with_faults;
 
 /// The scenario that is run when nobody says which.
 const DEFAULT: &str = "default";
@@ -48,11 +49,12 @@ pub(crate) struct SimulateArgs {
     /// What decides everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs one seed after the other, such as 1-100, with a line for each
-    #[arg(long, value_name = "FIRST-LAST", value_parser = seeds, conflicts_with_all = ["seed", "trace"])]
+    /// Runs one seed after the other, such as 1-100, with a line for each; one that is no pass is made smaller by its own command
+    #[arg(long, value_name = "FIRST-LAST", value_parser = seeds,
+          conflicts_with_all = ["seed", "trace", "report", "shrink_for"])]
     seeds: Option<(u64, u64)>,
     /// How long faults happen, in simulated time
-    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = span)]
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
     length: Span,
     /// One more fault, such as 'kill rack=3 at 2h for 30m'
     #[arg(long, value_name = "FAULT")]
@@ -61,7 +63,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', conflicts_with = "seeds")]
     only: Option<Vec<usize>>,
     /// A failing seed is made smaller for so long, in time of the real clock; 0s: not at all
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
     /// A bug that is planted in the service, to see that it is found
     #[cfg(feature = "canary")]
@@ -85,10 +87,6 @@ pub(crate) struct SimulateArgs {
     output: Format,
 }
 
-fn span(text: &str) -> Result<Span, String> {
-    Span::parse(text).ok_or_else(|| "expected a duration, such as 30s, 2h or 1d12h".to_owned())
-}
-
 #[cfg(feature = "canary")]
 fn canary(text: &str) -> Result<Canary, String> {
     let names: Vec<&str> = Canary::ALL.iter().map(|canary| canary.name()).collect();
@@ -110,31 +108,14 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     if args.canaries {
         return planting::list(args.output);
     }
-    let scenario = scenario(args)?;
-    keep_planted_panics_quiet();
+    let scenario = with_faults(&args.scenario, &args.fault)?;
+    keep_quiet();
     #[cfg(feature = "canary")]
     plant(args.canary);
     match args.seeds {
         Some((first, last)) => many(args, &scenario, first..=last),
         None => one(args, &scenario),
     }
-}
-
-fn scenario(args: &SimulateArgs) -> Result<Scenario, Failure> {
-    let bad = |error: anyhow::Error| Failure::BadInput(error);
-    let mut scenario = match shipped(&args.scenario) {
-        Some(shipped) => shipped.scenario().map_err(|error| bad(error.into()))?,
-        None => {
-            let text = read_text(&args.scenario, MAX_BYTES).map_err(bad)?;
-            Scenario::parse(&text)
-                .map_err(|error| bad(anyhow::Error::new(error).context(shown(&args.scenario).to_owned())))?
-        }
-    };
-    for line in &args.fault {
-        let fault = Fault::parse(line).map_err(|error| bad(error.into()))?;
-        scenario.add(fault).map_err(|error| bad(error.into()))?;
-    }
-    Ok(scenario)
 }
 
 fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
@@ -207,36 +188,8 @@ fn many(
     Ok(())
 }
 
-/// Panics that are faults of the scenario are told by the run; any other is told as ever.
-fn keep_planted_panics_quiet() {
-    let told = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str() != Some(PLANTED) {
-            told(panic);
-        }
-    }));
-}
-
 fn created(path: &Path) -> anyhow::Result<File> {
     File::create(path).with_context(|| format!("making {}", path.display()))
-}
-
-/// The real clock since some time. How long a run takes is measured with it, and decides nothing about what happens in it.
-#[derive(Clone, Copy)]
-struct Stopwatch(Instant);
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the edge: a person waits by the real clock, not by the simulated one"
-)]
-impl Stopwatch {
-    fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    fn elapsed(self) -> Duration {
-        self.0.elapsed()
-    }
 }
 
 fn progress(length: Span) -> Progress {
@@ -320,6 +273,9 @@ impl Seen<'_> {
         for why in self.why().into_iter().take(SHOWN) {
             line += &format!("\n  {why}");
         }
+        if self.report.outcome() != Outcome::Passed {
+            line += &format!("\n  again with: {}", self.command());
+        }
         line
     }
 
@@ -341,22 +297,8 @@ impl Seen<'_> {
 
     fn value(&self) -> Value {
         let report = self.report;
-        let invariants: serde_json::Map<String, Value> = report
-            .invariants
-            .iter()
-            .map(|(id, verdict)| {
-                let value = json!({"judged": verdict.judged, "violations": verdict.violations});
-                (id.name().to_owned(), value)
-            })
-            .collect();
         let counts: serde_json::Map<String, Value> =
             Count::ALL.iter().map(|count| (count.to_string(), json!(report.counts.of(*count)))).collect();
-        let draws: Vec<Value> = report
-            .schedule
-            .draws
-            .iter()
-            .map(|draw| json!({"fault": draw.fault, "pause": draw.pause, "begins": draw.begins}))
-            .collect();
         json!({
             "scenario": report.scenario,
             "seed": report.seed,
@@ -364,13 +306,13 @@ impl Seen<'_> {
             "passed": report.outcome() == Outcome::Passed,
             "wrong": report.wrong(),
             "why_not": self.why(),
-            "invariants": invariants,
+            "invariants": report.invariants,
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
             "calls": report.calls,
             "traffic": report.traffic,
-            "draws": draws,
+            "draws": report.schedule.draws,
             "history": {"hash": format!("{:016x}", report.history.0), "lines": report.history.1},
             "simulated_seconds": report.simulated.as_secs_f64(),
             "simulated_seconds_a_second": self.rate(),
@@ -414,10 +356,7 @@ impl Seen<'_> {
         text += &table.text();
         text += "\n";
         for draw in &report.schedule.draws {
-            text += &format!(
-                "drawn: faults[{}] pauses for {} and begins at {}\n",
-                draw.fault, draw.pause, draw.begins
-            );
+            text += &format!("{draw}\n");
         }
         let why = self.why();
         if !why.is_empty() {

@@ -105,3 +105,41 @@ fn whatever_else_is_wrong_is_bad_input_too() {
     let (code, _, _) = run(&[], "");
     assert_eq!(code, 2);
 }
+
+#[test]
+fn a_simulation_ends_with_what_became_of_it() {
+    /// A world in which every invariant has something to judge, with what it is given beside that.
+    fn scenario(more: &str) -> String {
+        format!(
+            "name: small\nworld: {{instances: 2, machines: 20, racks: 4, clusters: 2, applications: 5}}\n{more}"
+        )
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let simulate = |more: &str, words: &[&str]| {
+        let words = [&["simulate", "--scenario", "-", "--for", "5m", "--shrink-for", "0s"], words].concat();
+        run(&words, &scenario(more))
+    };
+
+    let (trace, report) = (path("trace"), path("report"));
+    let (code, text, errors) = simulate("", &["--seed", "5", "--trace", &trace, "--report", &report]);
+    assert_eq!(code, 0, "{text}{errors}");
+    assert!(text.starts_with("passed: 5m of scenario small, seed 5\n"), "{text}");
+    let lines = std::fs::read_to_string(&trace).unwrap().lines().count();
+    assert!(lines > 50, "{lines} lines of trace");
+    assert!(std::fs::read_dir(&report).unwrap().count() > 0, "there is a report");
+
+    // One fault is drawn, which is told, and is too little.
+    let little =
+        "faults:\n- {random: {mean: 30s}, do: reset, target: registry}\nexpect: {at_least: {faults: 100}}\n";
+    let (code, text, errors) = simulate(little, &["--seed", "5"]);
+    assert_eq!(code, 1, "{text}{errors}");
+    assert!(text.contains("drawn: faults[0] pauses for "), "{text}");
+    assert!(text.contains("Again with: madako-chaos simulate --scenario - --seed 5 --for 5m\n"), "{text}");
+
+    let away = "faults:\n- {at: 1m, do: kill, target: provider=influx, for: 30s}\n";
+    let (code, json, errors) = simulate(away, &["--seed", "5", "-o", "json"]);
+    assert_eq!(code, 3, "{errors}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["passed"], &json["seed"]), (&false.into(), &5.into()));
+}

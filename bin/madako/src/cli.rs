@@ -17,6 +17,7 @@ use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
 use crate::log::LogArgs;
 use crate::planning::{PlanArgs, WhatIfArgs};
+use crate::rehearse::RehearseArgs;
 use crate::serve_args::ServeArgs;
 
 /// Keeps Kubernetes clusters on bare metal in order.
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Plan(PlanArgs),
     WhatIf(WhatIfArgs),
+    Rehearse(RehearseArgs),
     #[command(subcommand)]
     Cluster(cluster::Command),
     #[command(subcommand)]

@@ -12,10 +12,15 @@ pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (0, "done"),
     (
         1,
-        "failed: the store, the registry or the API cannot be reached or refuses, or what is asked for is not there",
+        "failed: the store, the registry or the API cannot be reached or refuses, or what is asked for is not there; \
+         an invariant was violated, or it did not become calm (rehearse)",
     ),
     (2, "bad input: the command line, the configuration file or a file that was handed over"),
-    (3, "a plan cannot be made (plan, what-if)"),
+    (
+        3,
+        "a plan cannot be made (plan, what-if); the running system could not be copied, or a fault could not be injected \
+         (rehearse)",
+    ),
     (4, "there is no status (status)"),
 ];
 
@@ -28,6 +33,8 @@ pub(crate) enum Failure {
     BadInput(anyhow::Error),
     /// A plan cannot be made; standard output has said so.
     NoPlan,
+    /// What a rehearsal needs could not be read, or not all of it could be played.
+    NotRehearsed(anyhow::Error),
     /// The leader has left no status (ckecli's exit code).
     NoStatus,
 }
@@ -50,7 +57,7 @@ impl Failure {
             Self::Failed(error) if is_closed_pipe(error) => 0,
             Self::Failed(_) => 1,
             Self::BadInput(_) => 2,
-            Self::NoPlan => 3,
+            Self::NoPlan | Self::NotRehearsed(_) => 3,
             Self::NoStatus => 4,
         }
     }
@@ -59,7 +66,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Failed(error) if is_closed_pipe(error) => None,
-            Self::Failed(error) | Self::BadInput(error) => Some(tell(error)),
+            Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => Some(tell(error)),
             Self::NoPlan => None,
             Self::NoStatus => Some("no status".to_owned()),
         }

@@ -12,6 +12,7 @@ mod log;
 mod output;
 mod planning;
 mod recorder;
+mod rehearse;
 mod serve;
 mod serve_args;
 mod signals;
@@ -79,6 +80,9 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     if let Command::Completion(args) = &command {
         return completion::run(args);
     }
+    if let Command::Rehearse(args) = command {
+        return rehearse::run(&args, global, &SystemClock, &runtime);
+    }
     let done = runtime.block_on(async {
         if let Some(file) = log_file {
             tokio::spawn(async move {
@@ -124,6 +128,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         },
         Command::Plan(args) => planning::run_plan(args, global, &SystemClock).await,
         Command::WhatIf(args) => planning::run_what_if(args, global, &SystemClock).await,
+        Command::Rehearse(_) => unreachable!("it has a runtime of its own, and is run before"),
         Command::Cluster(command) => cluster::run(command, &store()?).await,
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,

@@ -11,9 +11,11 @@ use crate::failure::Failure;
 use crate::traces::Collector;
 
 /// Bounds of the time between polls: below, polls overlap; above, nobody notices that it still works.
-const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(24 * 3600));
+pub(crate) const INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_secs(24 * 3600));
 /// Bounds of the leader's session: etcd counts whole seconds; above, a dead leader is missed for days.
-const SESSION_TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+pub(crate) const SESSION_TTLS: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(24 * 3600));
 
 /// Runs the service.
 ///

@@ -1,4 +1,4 @@
-//! Traces: what follows from an observation, from the plan over the commit to its effects, sent to an OpenTelemetry
+//! Traces: what follows from what was seen, from the decision over the commit to its effects, sent to an OpenTelemetry
 //! collector by OTLP over gRPC.
 //!
 //! Guarantees: spans wait in a bounded queue of the exporter (2,048); what a collector that is slow or gone does not take is

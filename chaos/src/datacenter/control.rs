@@ -1,10 +1,11 @@
 //! The door through which a data center is made to fail, and looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,6 +14,7 @@ use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_messages::machine::{Machine, MachineState};
 use serde::{Deserialize, Serialize};
 
+use super::caller::{Caller, monotonic};
 use super::journal::{JournalError, Line, What};
 use super::tap::Tap;
 
@@ -49,6 +51,9 @@ pub struct Repaired {
     pub address: String,
     /// The instance that runs it; 0 if that is not known.
     pub instance: u32,
+    /// When its process began, in microseconds of the system's monotonic clock; 0: now.
+    #[serde(default)]
+    pub began: u64,
 }
 
 /// Whether answers are wrong.
@@ -85,12 +90,14 @@ struct Door {
     held: Arc<Mutex<Held>>,
 }
 
-/// What outlives a restart only by the journal.
+/// What the registry does not know. Commands under way end with this process; the rest outlives it by the journal.
 #[derive(Debug, Default)]
 struct Held {
     serials: BTreeSet<String>,
     /// Repair commands so far.
     acts: u64,
+    /// Those under way.
+    acting: BTreeMap<u64, Caller>,
 }
 
 impl Door {
@@ -119,7 +126,11 @@ impl Door {
     }
 }
 
-pub(super) fn router(registry: SimulatedRegistry, tap: Arc<Tap>, journal: &[Line]) -> Router {
+pub(super) fn router(
+    registry: SimulatedRegistry,
+    tap: Arc<Tap>,
+    journal: &[Line],
+) -> IntoMakeServiceWithConnectInfo<Router, Caller> {
     Router::new()
         .route("/health", get(async || StatusCode::OK))
         .route("/machines", get(machines))
@@ -130,6 +141,7 @@ pub(super) fn router(registry: SimulatedRegistry, tap: Arc<Tap>, journal: &[Line
         .route("/repair", post(repair))
         .route("/healthy", post(healthy))
         .with_state(Door::new(registry, tap, journal))
+        .into_make_service_with_connect_info()
 }
 
 /// Why something was not done: 409 for what the data center refuses, 500 for the journal.
@@ -188,12 +200,40 @@ async fn state(State(door): State<Door>, Json(stated): Json<Stated>) -> Result<S
 struct Acting {
     door: Door,
     number: u64,
+    caller: Caller,
     whole: bool,
+}
+
+impl Acting {
+    /// Writes down that a command begins, and what is known of it and of others at this moment.
+    fn begin(door: Door, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
+        let Repaired { address, instance, began } = repaired;
+        let number = {
+            let mut held = door.held();
+            let number = held.acts;
+            held.acts += 1;
+            // First: who is there after this was there at this time, however long this process stands still in between.
+            let now = door.tap.journal.now();
+            let waited = if began == 0 { 0 } else { monotonic().saturating_sub(began) };
+            let gone = !caller.is_there();
+            let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
+            let beside = held.acting.iter().filter_map(there).collect();
+            let acts = What::Acts { number, instance, address, waited, gone, beside };
+            door.tap.journal.write_as_of(now, acts)?;
+            held.acting.insert(number, caller.clone());
+            number
+        };
+        Ok(Self { door, number, caller, whole: false })
+    }
 }
 
 impl Drop for Acting {
     fn drop(&mut self) {
-        let written = self.door.tap.journal.write(What::Acted { number: self.number, whole: self.whole });
+        let mut held = self.door.held();
+        held.acting.remove(&self.number);
+        let now = self.door.tap.journal.now();
+        let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
+        let written = self.door.tap.journal.write_as_of(now, What::Acted { number, whole, ran });
         if let Err(error) = written {
             tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         }
@@ -201,16 +241,19 @@ impl Drop for Acting {
 }
 
 /// Resets a machine, which heals it most times: not one that has no power.
-async fn repair(State(door): State<Door>, Json(repaired): Json<Repaired>) -> Result<StatusCode, Undone> {
-    let Repaired { address, instance } = repaired;
-    let number = {
-        let mut held = door.held();
-        held.acts += 1;
-        held.acts - 1
-    };
-    door.tap.journal.write(What::Acts { number, instance, address: address.clone() })?;
-    let mut acting = Acting { door: door.clone(), number, whole: false };
+async fn repair(
+    State(door): State<Door>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Json(repaired): Json<Repaired>,
+) -> Result<StatusCode, Undone> {
+    let address = repaired.address.clone();
+    let mut acting = Acting::begin(door.clone(), repaired, caller)?;
+    let number = acting.number;
     tokio::time::sleep(RESET_TAKES).await;
+    // Nobody acts any more for a process that ended while this one stood still.
+    if !acting.caller.is_there() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
     acting.whole = true;
     let Some(machine) = door.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
     let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
@@ -244,4 +287,112 @@ async fn clock(State(door): State<Door>, Json(clocked): Json<Clocked>) -> Result
     }
     door.tap.journal.write(What::Clock { seconds: clocked.seconds })?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{SocketAddr, TcpStream};
+    use std::path::PathBuf;
+
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig};
+    use madako_messages::invariants::Id;
+    use madako_messages::ports::Clock;
+    use serde_json::json;
+    use time::OffsetDateTime;
+    use tokio::net::TcpListener;
+    use tokio::time::{Instant, sleep};
+
+    use super::super::journal::{Journal, read};
+    use super::*;
+    use crate::check::Verdicts;
+    use crate::check::effects;
+
+    /// Time for what happens at once.
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    struct SinceThen(Instant);
+
+    impl Clock for SinceThen {
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::UNIX_EPOCH + self.0.elapsed()
+        }
+    }
+
+    /// A door on a thread that it shares with who asks: nobody is answered before who asks waits.
+    struct Opened {
+        at: SocketAddr,
+        journal: PathBuf,
+        _files: tempfile::TempDir,
+    }
+
+    impl Opened {
+        async fn new() -> Self {
+            let files = tempfile::tempdir().unwrap();
+            let journal = files.path().join("journal.jsonl");
+            let clock: Arc<dyn Clock> = Arc::new(SinceThen(Instant::now()));
+            let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
+            let datacenter = Datacenter::new(config).unwrap();
+            let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+            let tap = Arc::new(Tap::new(Journal::open(&journal, clock).unwrap()));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let door = router(registry, tap, &[]);
+            tokio::spawn(async move { axum::serve(listener, door).await });
+            Self { at, journal, _files: files }
+        }
+
+        /// A command of an instance that is sent, and ends when it is dropped.
+        fn command(&self, instance: u32) -> TcpStream {
+            let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic()}).to_string();
+            let mut stream = TcpStream::connect(self.at).unwrap();
+            let head = "POST /repair HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n";
+            let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        }
+
+        /// The journal once the command of an instance is in it.
+        async fn journal_with(&self, instance: u32) -> Vec<Line> {
+            let began = Instant::now();
+            loop {
+                let lines = read(&self.journal).unwrap();
+                let is_there =
+                    |line: &Line| matches!(&line.what, What::Acts { instance: its, .. } if *its == instance);
+                if lines.iter().any(is_there) {
+                    return lines;
+                }
+                assert!(began.elapsed() < WITHIN, "{lines:?}");
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    /// How often two commands ran at once for one machine, whoever led.
+    fn beside(lines: &[Line]) -> u64 {
+        let mut verdicts = Verdicts::default();
+        let acts = effects::acts(lines, OffsetDateTime::UNIX_EPOCH);
+        effects::judge(&acts, &[], &BTreeMap::new(), &mut verdicts);
+        assert_eq!(verdicts.of(Id::I10.name()).broken, 0, "there is one machine");
+        verdicts.of(Id::I7.name()).broken
+    }
+
+    #[tokio::test]
+    async fn commands_that_end_and_begin_while_the_door_stands_still_did_not_run_side_by_side() {
+        let door = Opened::new().await;
+        let first = door.command(1);
+        assert_eq!(beside(&door.journal_with(1).await), 0);
+        // Nobody waits here, so the door does nothing.
+        drop(first);
+        drop(door.command(2));
+        let third = door.command(3);
+        let lines = door.journal_with(3).await;
+        assert_eq!(beside(&lines), 0, "{lines:?}");
+        let took_up = |line: &&Line| matches!(&line.what, What::Acts { instance: 2, gone: false, .. });
+        assert_eq!(lines.iter().find(took_up), None, "it had ended by then");
+        let _fourth = door.command(4);
+        let lines = door.journal_with(4).await;
+        assert_eq!(beside(&lines), 1, "{lines:?}");
+        drop(third);
+    }
 }

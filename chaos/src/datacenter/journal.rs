@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_messages::machine::MachineState;
 use madako_messages::ports::Clock;
@@ -39,7 +39,7 @@ pub enum What {
         #[serde(default)]
         held: bool,
     },
-    /// A repair command began to act on a machine.
+    /// A repair command began to act on a machine, or would have.
     Acts {
         /// Its number.
         number: u64,
@@ -47,13 +47,25 @@ pub enum What {
         instance: u32,
         /// The machine's address.
         address: String,
+        /// Microseconds that its process had run by then: many, where this one stood still.
+        #[serde(default)]
+        waited: u64,
+        /// Whether its process had ended by then, so that it did not act.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        gone: bool,
+        /// Others whose processes ran at that moment.
+        #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+        beside: BTreeSet<u64>,
     },
-    /// A repair command ended.
+    /// A repair command ended, now or at some time since it was last seen to run.
     Acted {
         /// Its number.
         number: u64,
         /// Whether it came to its end, instead of being killed.
         whole: bool,
+        /// Whether its process ran until now.
+        #[serde(default)]
+        ran: bool,
     },
     /// The registry answered with these addresses, for the first time.
     Machines {
@@ -145,15 +157,41 @@ impl Journal {
     /// # Errors
     /// [`JournalError::File`].
     pub fn write(&self, what: What) -> Result<OffsetDateTime, JournalError> {
+        let mut file = self.file();
+        self.append(&mut file, self.now(), what)
+    }
+
+    /// The time that lines have now.
+    pub(super) fn now(&self) -> OffsetDateTime {
+        self.clock.now()
+    }
+
+    /// Writes a line of a moment ago: what was looked up since then held at that time.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub(super) fn write_as_of(&self, at: OffsetDateTime, what: What) -> Result<(), JournalError> {
+        self.append(&mut self.file(), at, what).map(drop)
+    }
+
+    fn append(
+        &self,
+        file: &mut File,
+        at: OffsetDateTime,
+        what: What,
+    ) -> Result<OffsetDateTime, JournalError> {
         let failed = |source| JournalError::File { path: self.path.clone(), source };
-        // Nothing panics while it holds the lock.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = self.clock.now().unix_timestamp_nanos() / 1_000;
+        let at = at.unix_timestamp_nanos() / 1_000;
         let line = Line { at: i64::try_from(at).unwrap_or(i64::MAX), what };
         let mut text = serde_json::to_vec(&line).map_err(|error| failed(error.into()))?;
         text.push(b'\n');
         file.write_all(&text).map_err(failed)?;
         Ok(line.time())
+    }
+
+    // Nothing panics while it holds the lock.
+    fn file(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

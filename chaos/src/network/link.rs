@@ -1,16 +1,15 @@
 //! A proxy between two nodes.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::carry::{End, carry};
-use super::owner::owner;
 use super::{MAX_CONNECTIONS, Network, Node, View};
 
 /// Pause before another try where a connection cannot be taken.
@@ -30,8 +29,8 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Takes a free port of loopback, and carries what comes there to `upstream`. Where it comes from is asked of the
-    /// kernel, unless `from` says it of all of it.
+    /// Takes a free port of loopback or of the namespace of `to`, and carries what comes there to `upstream`, which must be
+    /// reached past all that fails. Where it comes from is found out, unless `from` says it of all of it.
     ///
     /// # Errors
     /// No port can be taken.
@@ -42,7 +41,7 @@ impl Link {
         upstream: SocketAddr,
         mut chance: ChaCha8Rng,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let listener = network.listen(&to).await?;
         let address = listener.local_addr()?;
         let network = network.clone();
         let task = tokio::spawn(async move {
@@ -87,7 +86,7 @@ async fn connect(
 ) {
     let from = match from {
         Some(from) => from,
-        None => owner(&client, network.processes()).await.unwrap_or(Node::Client),
+        None => network.whose(&client).await,
     };
     let view = network.view(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
@@ -121,6 +120,7 @@ async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chance
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
     use tokio::time::{Instant, timeout};
 
     use super::*;

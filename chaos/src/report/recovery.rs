@@ -18,6 +18,8 @@ pub struct Struck {
     pub begins: f64,
     /// The same to its end; it struck once without it.
     pub ends: Option<f64>,
+    /// Packets that it cost, if it loses packets and they are counted.
+    pub dropped_packets: Option<u64>,
     /// Elections of another instance while it held, and until writes succeeded again.
     pub leader_changes: u64,
     /// Writes that were refused meanwhile.
@@ -38,13 +40,13 @@ pub(super) fn faults(seen: &Seen, calls: &[&Call]) -> Vec<Struck> {
 
 fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
     let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
-        Event::Fault { injection, what, change, on, why } if *injection == wanted => {
-            Some((*at, what, *change, on, why))
+        Event::Fault { injection, what, change, on, dropped, why } if *injection == wanted => {
+            Some((*at, what, *change, on, *dropped, why))
         }
         _ => None,
     });
-    let (begins, what, change, on, why) = of_it.next()?;
-    let ends = of_it.next().map(|(at, ..)| at);
+    let (begins, what, change, on, _, why) = of_it.next()?;
+    let (ends, dropped_packets) = of_it.next().map(|(at, .., dropped, _)| (at, dropped)).unzip();
     let over = ends.unwrap_or(begins);
     let wrote = calls
         .iter()
@@ -59,6 +61,7 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
         on: on.clone(),
         begins: seconds(seen.began, begins),
         ends: ends.map(|ends| seconds(seen.began, ends)),
+        dropped_packets: dropped_packets.flatten(),
         leader_changes: leader_changes(seen, begins, until),
         refused_writes: refused(seen, until).saturating_sub(refused(seen, begins)),
         failed_client_calls: calls.iter().filter(failed).count() as u64,

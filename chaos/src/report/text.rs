@@ -5,6 +5,7 @@ use std::fmt;
 use madako_faults::Count;
 
 use super::{Outcome, Report};
+use crate::network::Carrier;
 
 /// Lines that a table has at most; the whole is in `report.json`.
 const MOST_LINES: usize = 200;
@@ -22,7 +23,15 @@ impl fmt::Display for Report {
             Some(after) => writeln!(f, "All was calm {after} after the last fault.")?,
             None => writeln!(f, "It did not become calm.")?,
         }
-        writeln!(f, "Cuts, delays, losses and resets were made by proxies between the processes.")?;
+        let made = match self.network {
+            Carrier::Namespaces => {
+                "Cuts and losses were made by nft between the namespaces, delays and resets by proxies."
+            }
+            Carrier::Proxies { .. } => {
+                "Cuts, delays, losses and resets were made by proxies between the processes."
+            }
+        };
+        writeln!(f, "network: {}\n{made}", self.network)?;
         for short in &self.shortfalls {
             writeln!(f, "- {short}")?;
         }
@@ -46,8 +55,8 @@ impl fmt::Display for Report {
         writeln!(f, "| of these, without a known end | {} |", judged.unknown)?;
         writeln!(
             f,
-            "\n## Faults\n\n| Begins | Ends | What | Leader changes | Refused writes | Failed calls | Led after | \
-             Wrote after |\n|---|---|---|---|---|---|---|---|"
+            "\n## Faults\n\n| Begins | Ends | What | Dropped packets | Leader changes | Refused writes | Failed calls | \
+             Led after | Wrote after |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         let span = |seconds: Option<f64>| seconds.map_or_else(String::new, |it| format!("{it:.3} s"));
         for fault in self.faults.iter().take(MOST_LINES) {
@@ -56,10 +65,11 @@ impl fmt::Display for Report {
             let why = fault.skipped.as_deref().map(|why| format!(": skipped, {why}")).unwrap_or_default();
             writeln!(
                 f,
-                "| {:.1} s | {} | {}{on}{why} | {} | {} | {} | {} | {} |",
+                "| {:.1} s | {} | {}{on}{why} | {} | {} | {} | {} | {} | {} |",
                 fault.begins,
                 fault.ends.map_or_else(|| "at once".to_owned(), |ends| format!("{ends:.1} s")),
                 fault.what,
+                fault.dropped_packets.map_or_else(String::new, |packets| packets.to_string()),
                 fault.leader_changes,
                 fault.refused_writes,
                 fault.failed_client_calls,
@@ -69,6 +79,12 @@ impl fmt::Display for Report {
         }
         if self.faults.len() > MOST_LINES {
             writeln!(f, "\nAnd {} more, in report.json.", self.faults.len() - MOST_LINES)?;
+        }
+        if !self.draws.is_empty() {
+            writeln!(f, "\n## Drawn\n")?;
+        }
+        for draw in self.draws.iter().take(MOST_LINES) {
+            writeln!(f, "- {draw}")?;
         }
         Ok(())
     }

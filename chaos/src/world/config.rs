@@ -1,6 +1,7 @@
 //! What the processes of a run are told, and what an operator stores.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use madako_faults::{Span, World};
@@ -34,13 +35,19 @@ pub(crate) fn settings_allow() -> Span {
     Span::millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The configuration file of an instance, or of an operator's commands.
-pub(super) fn file(endpoints: &[String], places: bool) -> String {
+/// The configuration file of an instance, with a kubeconfig, or of an operator's commands.
+pub(super) fn file(endpoints: &[String], places: bool, kubeconfig: Option<&Path>) -> String {
     let mut text = format!("endpoints: {}\ntimeout: {}s\n", json!(endpoints), STORE_TIMEOUT.as_secs());
+    if let Some(kubeconfig) = kubeconfig {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "kubernetes: {}", json!({ "kubeconfig": kubeconfig }));
+    }
     if places {
         let placement = json!({
             "api": {
                 "authorization": "always-allow",
+                // In a namespace it is not on loopback, and yet nobody else gets there.
+                "insecure": true,
                 "authentication": {"strategy": {"static": {"enabled": true, "name": "admin"}}},
             },
             "scheduler": {"reschedule_after": RESCHEDULE_AFTER.as_secs()},
@@ -120,17 +127,22 @@ pub(super) fn cluster(name: &str, number: usize) -> Value {
         "metadata": {"name": name, "labels": {"zone": ZONES[number % ZONES.len()]}},
         "spec": {
             // Nobody calls there: a cluster with a kubeconfig is one that exists.
-            "kubeconfig": {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": name,
-                "contexts": [{"name": name, "context": {"cluster": name, "user": "chaos"}}],
-                "users": [{"name": "chaos", "user": {}}],
-                "clusters": [{"name": name, "cluster": {"server": format!("https://{name}.invalid:6443")}}],
-            },
+            "kubeconfig": kubeconfig(name, &format!("https://{name}.invalid:6443")),
             "constraints": {"cloud": {"labels": [], "metrics": []}},
             "metrics": [{"name": metric_of(name), "weight": 1.0, "namespaced": false}],
         },
+    })
+}
+
+/// How to reach an API server.
+pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "chaos"}}],
+        "users": [{"name": "chaos", "user": {}}],
+        "clusters": [{"name": name, "cluster": {"server": server}}],
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Member, Plan, WorldError, answers, io_error, served};
+use super::{Member, Plan, WorldError, answers, io_error, name_of, served};
 use crate::network::{Link, Network, Node};
 use crate::process::Ports;
 
@@ -19,17 +19,21 @@ pub(super) async fn start(
     let mut peers = Vec::new();
     let mut places = BTreeMap::new();
     for number in 1..=plan.wanted().store.members() {
-        let (client, peer) = (served(ports)?, served(ports)?);
-        let link = Link::open(network, None, Node::Store(number), peer, ChaCha8Rng::from_rng(chance)).await;
+        let node = Node::Store(number);
+        let (client, peer) = (served(network, ports, &node)?, served(network, ports, &node)?);
+        let link = Link::open(network, None, node, peer, ChaCha8Rng::from_rng(chance)).await;
         let link = link.map_err(io_error("a link to a member of the store"))?;
         places.insert(number, (client, peer, link.address()));
         peers.push(link);
     }
-    let cluster: Vec<String> =
-        places.iter().map(|(number, (_, _, link))| format!("store-{number}=http://{link}")).collect();
+    let cluster: Vec<String> = places
+        .iter()
+        .map(|(number, (_, _, link))| format!("{}=http://{link}", name_of(&Node::Store(*number))))
+        .collect();
     let mut members = BTreeMap::new();
     for (number, (client, peer, link)) in &places {
-        let name = format!("store-{number}");
+        let node = Node::Store(*number);
+        let name = name_of(&node);
         let place = plan.data.join(&name);
         let disk = plan.disk(&place).await;
         // Not the mount itself: an etcd wants a directory that it makes.
@@ -45,8 +49,7 @@ pub(super) async fn start(
             "--logger=zap".to_owned(),
             "--log-level=warn".to_owned(),
         ];
-        let process = plan.start(&name, &plan.programs.etcd, args.to_vec())?;
-        network.runs(&Node::Store(*number), process.id());
+        let process = plan.start(network, &node, (&plan.programs.etcd, args.to_vec()), Vec::new())?;
         members.insert(*number, Member { process, client: *client, disk });
     }
     for member in members.values_mut() {

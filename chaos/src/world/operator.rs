@@ -27,7 +27,7 @@ impl World {
     pub(super) async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
         let endpoints: Vec<String> = self.endpoints().into_values().collect();
-        fs::write(&config, config::file(&endpoints, false)).map_err(io_error("the operator's file"))?;
+        fs::write(&config, config::file(&endpoints, false, None)).map_err(io_error("the operator's file"))?;
         let template = plan.data.join("template.yml");
         let own = plan.programs.own.display().to_string();
         let text = config::template(&own, &self.registry.control.to_string());

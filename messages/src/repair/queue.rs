@@ -39,6 +39,10 @@ pub struct RepairQueue {
     pub kept: Items<Kept>,
     /// The entries of the reboot queue by index.
     pub reboots: Items<RebootQueueEntry>,
+    /// Whether the reboot queue is switched off.
+    pub reboots_disabled: bool,
+    /// Whether CKE says that it works at the reboot queue.
+    pub reboots_running: bool,
     /// Whether drains and commands are switched off.
     pub disabled: bool,
     /// Mod revision of that switch; 0 when it was never set.
@@ -76,14 +80,17 @@ impl RepairQueue {
     #[must_use]
     pub fn decode(entries: &BTreeMap<String, Entry>, last: Option<&Self>, faults: &mut Vec<Fault>) -> Self {
         let none = Self::default();
+        // CKE compares the bytes: anything but `true` is no.
+        let is_true = |key: &str| entries.get(key).is_some_and(|entry| &entry.value[..] == b"true");
         let last = last.unwrap_or(&none);
         let mut queue = Self {
             entries: items(entries, keys::REPAIRS, &last.entries, faults),
             kept: items(entries, keys::REPAIR_KEPT, &last.kept, faults),
             reboots: items(entries, keys::REBOOTS, &last.reboots, faults),
+            reboots_disabled: is_true(keys::REBOOTS_DISABLED),
+            reboots_running: is_true(keys::REBOOTS_RUNNING),
             disabled_revision: entries.get(keys::REPAIRS_DISABLED).map_or(0, |entry| entry.mod_revision),
-            // CKE compares the bytes: anything but `true` means enabled.
-            disabled: entries.get(keys::REPAIRS_DISABLED).is_some_and(|entry| &entry.value[..] == b"true"),
+            disabled: is_true(keys::REPAIRS_DISABLED),
             write_index: number(entries, keys::REPAIRS_WRITE_INDEX, 0, faults),
             records: Records::decode(entries, &last.records, faults),
             unreadable: Unreadable::default(),

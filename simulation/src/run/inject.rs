@@ -1,7 +1,8 @@
 //! Faults of a schedule, done to the world.
 //!
-//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew) begins as soon as it is,
-//! while the fault lasts; one that strikes once is tried for [`PATIENCE`]. What was not done is told.
+//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew) begins as soon as it is. Where
+//! that is after its end, it lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there.
+//! One that strikes once is tried for that long. What was not done is told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::network::Place;
 use crate::serving::Fail;
 use crate::world::{NAMES, Running, World};
 
-/// How long a fault that strikes once waits for its target: two elections after the lease of a lost leader.
+/// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The provider that each world has.
@@ -42,6 +43,8 @@ enum Victim {
 struct Waiting {
     injection: Injection,
     until: Instant,
+    /// Its end has passed.
+    is_late: bool,
 }
 
 /// The world, and what is done to it.
@@ -53,6 +56,8 @@ pub(super) struct Injector {
     machines: Machines,
     began: BTreeMap<usize, (Act, Victim)>,
     waiting: BTreeMap<usize, Waiting>,
+    /// When those end that began after their own end.
+    late: BTreeMap<usize, Instant>,
     /// How many faults say that a clock is ahead, that a disk is full, that answers are wrong.
     jumped: BTreeMap<Place, u32>,
     full: u32,
@@ -61,6 +66,8 @@ pub(super) struct Injector {
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
     pub(super) skipped: Vec<Skipped>,
+    /// The store lost what it had shown, or cannot be opened: judges know its history no more.
+    pub(super) store_is_lost: bool,
 }
 
 fn instance(place: Place) -> Option<&'static str> {
@@ -81,12 +88,14 @@ impl Injector {
             machines,
             began: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            late: BTreeMap::new(),
             jumped: BTreeMap::new(),
             full: 0,
             corrupt: BTreeMap::new(),
             planted: None,
             injected: 0,
             skipped: Vec::new(),
+            store_is_lost: false,
         }
     }
 
@@ -117,7 +126,7 @@ impl Injector {
                 Some(_) => now + Duration::from_secs(365 * 24 * 60 * 60),
                 None => now + PATIENCE,
             };
-            self.waiting.insert(number, Waiting { injection: injection.clone(), until });
+            self.waiting.insert(number, Waiting { injection: injection.clone(), until, is_late: false });
         }
     }
 
@@ -153,8 +162,12 @@ impl Injector {
             Target::Instance(InstanceTarget::Leader) => Place::Instance(crate::world::number(self.leader()?)),
             Target::Store(_) => Place::Store,
             Target::Registry => Place::Registry,
-            Target::Provider(name) if name == PROVIDER => Place::Provider,
-            Target::Provider(_) | Target::Actor(_) => return None,
+            Target::Provider(name) => match &self.world.walk {
+                Some(walk) => walk.place(name)?,
+                None if name == PROVIDER => Place::Provider,
+                None => return None,
+            },
+            Target::Actor(_) => return None,
         };
         Some(Victim::Place(place))
     }
@@ -199,8 +212,8 @@ impl Injector {
 
     /// A fault ends.
     pub(super) async fn end(&mut self, number: usize) {
-        if let Some(Waiting { injection, .. }) = self.waiting.remove(&number) {
-            self.skip(number, &injection, "its target was not there as long as it lasted");
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            (waiting.is_late, waiting.until) = (true, Instant::now() + PATIENCE);
             return;
         }
         let Some((act, victim)) = self.began.remove(&number) else { return };
@@ -249,11 +262,11 @@ impl Injector {
         }
     }
 
-    async fn start_store(&self) {
+    async fn start_store(&mut self) {
         match self.world.store.start() {
             Ok(()) => {
                 self.world.history.note("store", "starts");
-                self.world.placement.started(&self.world.store).await;
+                self.store_is_lost |= !self.world.placement.started(&self.world.store).await;
             }
             Err(error) => {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -262,6 +275,7 @@ impl Injector {
                 if self.full == 0 {
                     let what = format!("the store cannot be opened after a crash: {error}: {why}");
                     self.world.placement.violate(Id::I9, what);
+                    self.store_is_lost = true;
                 }
             }
         }
@@ -287,6 +301,11 @@ impl Injector {
         let is_corrupt = self.corrupt.get(&place).is_some_and(|count| *count > 0);
         match place {
             Place::Registry => self.world.corruption.set(is_corrupt),
+            Place::ProviderOf(number) => {
+                if let Some(walk) = &self.world.walk {
+                    walk.corrupt(number, is_corrupt);
+                }
+            }
             _ => {
                 let seed: u64 = self.chance.random();
                 self.world.prometheus.corrupt(is_corrupt.then(|| super::generator(seed, 0)));
@@ -336,9 +355,14 @@ impl Injector {
 
     /// What waits is tried, who ended by itself is started again, and metrics wander.
     pub(super) async fn look_after(&mut self) {
+        self.judge_leaders();
         let now = Instant::now();
         for (number, waiting) in std::mem::take(&mut self.waiting) {
             if self.try_to_begin(number, &waiting.injection).await {
+                if let Some(ends) = waiting.injection.ends.filter(|_| waiting.is_late) {
+                    let lasts = ends.duration().saturating_sub(waiting.injection.begins.duration());
+                    self.late.insert(number, now + lasts);
+                }
                 continue;
             }
             if waiting.until <= now {
@@ -346,6 +370,11 @@ impl Injector {
             } else {
                 self.waiting.insert(number, waiting);
             }
+        }
+        for number in
+            self.late.extract_if(.., |_, ends| *ends <= now).map(|(number, _)| number).collect::<Vec<_>>()
+        {
+            self.end(number).await;
         }
         self.move_panic().await;
         self.restart_those_that_ended().await;
@@ -399,10 +428,44 @@ impl Injector {
         self.disk.syncs()
     }
 
+    /// Every instance ends, and none is started again.
+    pub(super) async fn stop_all(&mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            running.instance.kill().await;
+        }
+    }
+
+    /// Who leads now by what they say themselves is shown to a judge.
+    fn judge_leaders(&self) {
+        let Some(hosts) = &self.world.hosts else { return };
+        let epoch =
+            |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
+        let leaders = self.running.iter().filter_map(|(name, running)| Some((*name, epoch(running)?)));
+        hosts.judge.say_that_they_lead(&leaders.collect::<Vec<_>>());
+    }
+
+    /// Whether some fault still waits for its target, or for its own end because it had to.
+    pub(super) fn is_late(&self) -> bool {
+        let panics = |(_, instance, _)| self.world.handling.is_planted(instance);
+        !self.waiting.is_empty() || !self.late.is_empty() || self.planted.is_some_and(panics)
+    }
+
+    /// What holds ends, but for what began late.
+    pub(super) async fn end_all(&mut self) {
+        for number in self.began.keys().copied().collect::<Vec<_>>() {
+            if !self.late.contains_key(&number) {
+                self.end(number).await;
+            }
+        }
+        for number in self.waiting.keys().copied().collect::<Vec<_>>() {
+            self.end(number).await;
+        }
+    }
+
     /// Nothing more begins.
     pub(super) async fn finish(&mut self) {
         for (number, waiting) in std::mem::take(&mut self.waiting) {
-            self.skip(number, &waiting.injection, "its target was not there until the faults stopped");
+            self.skip(number, &waiting.injection, "its target was not there in time");
         }
         for number in self.began.keys().copied().collect::<Vec<_>>() {
             self.end(number).await;

@@ -7,26 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::{GRAPHQL_PATH, SimulatedRegistry};
 use madako_faults::{ClientKind, Scenario};
-use madako_messages::machine::MachineState;
-use madako_messages::ports::{HttpMethod, HttpRequest, HttpTransport, Registry as _};
 use madako_messages::store::Store as _;
-use madako_sabakan::SabakanRegistry;
 use madako_store::{EtcdStore, StoreConfig};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::generator;
+use super::registry_clients::OfRegistry;
 use crate::history::History;
 use crate::network::Place;
 use crate::operator::Operator;
 use crate::queue_user::QueueUser;
-use crate::routed::Routed;
 use crate::user::{Size, User};
 use crate::world::{PREFIX, World};
 
@@ -37,18 +32,6 @@ const FIRST_WORK: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(
 /// often enough for that.
 const BETWEEN_ACTS: Duration = Duration::from_secs(6 * 60);
 const BETWEEN_REPAIRS: Duration = Duration::from_secs(2 * 60);
-
-/// Machines that clients of the registry keep out of service at a time, of a hundred.
-const BROKEN_PERCENT: usize = 8;
-
-/// Of the requests to the registry, one of so many changes a state.
-const CHANGES: u32 = 6;
-
-/// How long a client of the registry waits.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The registry, as its clients know it.
-const URL: &str = "http://registry.invalid";
 
 /// How often things were done, and in vain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,6 +49,7 @@ pub(super) struct People {
 }
 
 /// What is left of them when they rest.
+#[derive(Default)]
 pub(super) struct Done {
     pub(super) calls: BTreeMap<&'static str, Calls>,
 }
@@ -117,21 +101,8 @@ impl People {
             calls: Calls::default(),
         };
         let etcd = tokio::spawn(etcd.work(rate(ClientKind::EtcdWatch), stopped.clone()));
-        let registry = rate(ClientKind::Registry).map(|rate| {
-            let link = world.network.link(Place::People, Place::Registry);
-            let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
-            let transport = Arc::new(Routed::new(inner, link, Arc::clone(&world.requests.registry)));
-            let of_registry = OfRegistry {
-                search: SabakanRegistry::new(Arc::clone(&transport)),
-                transport,
-                registry: world.registry.clone(),
-                history: world.history.clone(),
-                chance: generator(seed, 10),
-                broken: Vec::new(),
-                calls: Calls::default(),
-            };
-            tokio::spawn(of_registry.work(rate, stopped))
-        });
+        let registry = rate(ClientKind::Registry)
+            .map(|rate| tokio::spawn(OfRegistry::new(world, seed).work(rate, stopped)));
         Self { stop, placement, etcd, registry }
     }
 
@@ -161,8 +132,13 @@ fn world_places(scenario: &Scenario) -> bool {
     scenario.world.places()
 }
 
+/// How many of so many requests a second do something that is done with such pauses between.
+pub(super) fn often(rate: f64, pause: Duration) -> f64 {
+    (1.0 / (rate * pause.as_secs_f64())).min(0.3)
+}
+
 /// Waits for the next request of so many a second. Whether the run goes on.
-async fn next(rate: f64, chance: &mut ChaCha8Rng, stop: &mut watch::Receiver<bool>) -> bool {
+pub(super) async fn next(rate: f64, chance: &mut ChaCha8Rng, stop: &mut watch::Receiver<bool>) -> bool {
     let pause = Duration::from_secs_f64(chance.random_range(0.5..1.5) / rate);
     // Woken by the end, or not: in both cases it looks.
     let _ = timeout(pause, stop.changed()).await;
@@ -183,8 +159,7 @@ impl OfEtcd {
     async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.first_work(&mut stop).await;
         let Some(rate) = rate else { return self };
-        let often = |pause: Duration| (1.0 / (rate * pause.as_secs_f64())).min(0.3);
-        let (acts, repairs) = (often(BETWEEN_ACTS), often(BETWEEN_REPAIRS));
+        let (acts, repairs) = (often(rate, BETWEEN_ACTS), often(rate, BETWEEN_REPAIRS));
         while next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             let draw: f64 = self.chance.random();
@@ -233,87 +208,5 @@ impl OfEtcd {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.history.note("etcd", "could not leave things in order");
-    }
-}
-
-/// Clients of the registry: they look for machines, take some out of service and bring them back.
-struct OfRegistry {
-    search: SabakanRegistry<Routed<crate::corruption::Spoiling<madako_datacenter_sim::InMemoryHttp>>>,
-    transport: Arc<Routed<crate::corruption::Spoiling<madako_datacenter_sim::InMemoryHttp>>>,
-    registry: SimulatedRegistry,
-    history: History,
-    chance: ChaCha8Rng,
-    /// Serials of the machines that they took out of service.
-    broken: Vec<String>,
-    calls: Calls,
-}
-
-impl OfRegistry {
-    async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
-        while next(rate, &mut self.chance, &mut stop).await {
-            self.calls.made += 1;
-            if self.chance.random_range(0..CHANGES) > 0 {
-                let found = self.search.machines(&format!("{URL}{GRAPHQL_PATH}"), None).await;
-                self.calls.failed += u64::from(found.is_err());
-                continue;
-            }
-            let (serial, state) = self.choose();
-            let done = self.set_state(&serial, state).await;
-            self.calls.failed += u64::from(!done);
-            self.history.note("registry", format_args!("{serial} is to be {state:?}: {done}"));
-        }
-        self
-    }
-
-    /// The machine whose state is changed next.
-    fn choose(&mut self) -> (String, MachineState) {
-        let machines = self.registry.machines();
-        let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
-        let mends = self.broken.len() >= most || self.chance.random_range(0..3_u32) == 0;
-        if mends && !self.broken.is_empty() {
-            return (self.broken.remove(0), MachineState::Healthy);
-        }
-        let machine = &machines[self.chance.random_range(0..machines.len())];
-        let serial = machine.spec.serial.clone();
-        let state = match self.chance.random_range(0..10_u32) {
-            0 => MachineState::Retiring,
-            1 | 2 => MachineState::Updating,
-            3..6 => MachineState::Unreachable,
-            _ => MachineState::Unhealthy,
-        };
-        if matches!(state, MachineState::Unhealthy | MachineState::Unreachable) {
-            self.broken.push(serial.clone());
-        }
-        (serial, state)
-    }
-
-    async fn set_state(&self, serial: &str, state: MachineState) -> bool {
-        let query = format!(
-            "mutation {{ setMachineState(serial: {serial:?}, state: {}) {{ state }} }}",
-            state.name().to_ascii_uppercase()
-        );
-        let request = HttpRequest {
-            method: HttpMethod::Post,
-            url: format!("{URL}{GRAPHQL_PATH}"),
-            headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
-            body: json!({"query": query}).to_string().into(),
-            deadline: PATIENCE,
-            max_response_bytes: 1024 * 1024,
-        };
-        // What sabakan refuses is an answer; what is cut off or wrong is none.
-        match self.transport.send(request).await {
-            Ok(answer) => {
-                answer.status == 200 && serde_json::from_slice::<serde_json::Value>(&answer.body).is_ok()
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// What they took out of service is brought back.
-    fn leave(&mut self) {
-        for serial in std::mem::take(&mut self.broken) {
-            let _refused = self.registry.set_state(&serial, MachineState::Healthy);
-        }
-        self.history.note("registry", "rests");
     }
 }

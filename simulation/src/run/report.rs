@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_faults::{Counts, Schedule, Shortfall, Span};
 use madako_messages::invariants::{Id, Violation};
+use serde::Serialize;
 
 /// A fault of the schedule that was not injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Skipped {
 }
 
 /// What became of one invariant.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// How often it had something to judge. Never is no pass.
     pub judged: u64,

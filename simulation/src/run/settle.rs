@@ -14,8 +14,9 @@ use super::report::{Calm, Report, verdicts};
 use crate::drains::Drains;
 use crate::network::Place;
 use crate::operator::Wanted;
+use crate::pace::Pace;
 use crate::repair::RepairJudge;
-use crate::world::{INTERVAL, MAX_MOVES, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
+use crate::world::{INTERVAL, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
 
 /// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
 const QUIET: Duration = Duration::from_secs(15 * 60);
@@ -27,23 +28,14 @@ const LOOK: Duration = Duration::from_secs(30);
 /// (five minutes, and up to as much again).
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
 
-/// What machines that were without power take to start, at most.
-const START: Duration = Duration::from_secs(5 * 60);
-
-/// What one repair takes at most by the procedure of this world: two steps, each with a drain, two attempts of a command of a
-/// minute and a watch of two and of five minutes. Three go on at a time.
-const REPAIR: (Duration, usize) = (Duration::from_secs(2 * (120 + 125) + 120 + 300), 3);
-
 /// Invariants whose subject each world of a simulation has; I11 where something is placed.
 const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::I9, Id::I11, Id::I12];
 
-/// What the settings of the run allow, with so many applications and repairs that are not finished.
-fn allowed(applications: u64, repairs: usize) -> Duration {
-    let moves = MAX_MOVES.at_least.max(applications * MAX_MOVES.percent / 100).max(1);
-    let moving = RESCHEDULE_AFTER * u32::try_from(applications.div_ceil(moves)).unwrap_or(u32::MAX);
-    let repairing = REPAIR.0 * u32::try_from(repairs.div_ceil(REPAIR.1)).unwrap_or(u32::MAX);
-    SESSION_TTL + INTERVAL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF + START + moving + repairing
-}
+/// What the settings of the run allow: the lease ends, three polls, what waits may move, and what failed is tried again.
+const ALLOWED: Duration = SESSION_TTL
+    .saturating_add(INTERVAL.saturating_mul(3))
+    .saturating_add(RESCHEDULE_AFTER)
+    .saturating_add(LONGEST_BACK_OFF);
 
 fn span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
@@ -53,8 +45,11 @@ fn span(duration: Duration) -> Span {
 pub(super) struct Settling<'a> {
     pub(super) drains: &'a Drains,
     pub(super) repairs: &'a RepairJudge,
+    pub(super) pace: &'a Pace,
     /// Whether the run came to its end, so that it must become calm.
     pub(super) to_the_end: bool,
+    /// Whether everybody left things in order.
+    pub(super) rested: bool,
 }
 
 pub(super) async fn settle(
@@ -62,19 +57,25 @@ pub(super) async fn settle(
     (seed, length): (u64, Span),
     mut injector: Injector,
     done: Done,
-    Settling { drains, repairs, to_the_end }: Settling<'_>,
+    Settling { drains, repairs, pace, to_the_end, rested }: Settling<'_>,
 ) -> Report {
     let history = injector.world.history.clone();
     let placement = injector.world.placement.clone();
     drains.heal();
     let began = history.now();
-    let settings_allow = allowed(u64::from(scenario.world.applications), repairs.unfinished());
-    let within = scenario.expect.calm_within.map_or(settings_allow, |span| span.duration());
+    let within = scenario.expect.calm_within.map_or(ALLOWED, |span| span.duration());
     let last = loop {
         if !to_the_end {
             break None;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            biased;
+            () = pace.runs_away() => {
+                injector.stop_all().await;
+                break None;
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
         injector.restart_those_that_ended().await;
         let last = last_write(&injector, began);
         let quiet = history.now().saturating_sub(last.max(began));
@@ -85,9 +86,15 @@ pub(super) async fn settle(
             break None;
         }
     };
-    history.judged(Id::I12);
+    if last.is_some() {
+        // Peace was there, and nothing was written in it.
+        history.judged(Id::I12);
+    }
     let calm_after = last.map(|last| span(last.saturating_sub(began)));
-    let mut found = Vec::new();
+    let mut found: Vec<String> = pace.ran_away().into_iter().collect();
+    if !rested {
+        found.push("those who work with it could not leave things in order".to_owned());
+    }
     if to_the_end && calm_after.is_none() {
         let written = placement.writes_since(history.now().saturating_sub(QUIET));
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
@@ -108,7 +115,7 @@ pub(super) async fn settle(
         },
         skipped: injector.skipped.len() as u64,
         calm_after,
-        settings_allow: span(settings_allow),
+        settings_allow: span(ALLOWED),
     };
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());

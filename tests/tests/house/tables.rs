@@ -1,7 +1,8 @@
 //! That the table of docs/METRICS.md says what the code exports: names, kinds and labels.
 //!
 //! Reads the code as text. It understands the macros of the `metrics` crate with the name as a literal or as a
-//! constant of the same crate, and labels written as `"label" => value`.
+//! constant of the same crate, and labels written as `"label" => value`; and, of the process, what `metric(text, ...)` writes.
+//! That pages of running services are as the table says is tested with these (`bin/madako/tests/cli/service/page.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +87,15 @@ fn exported(sources: &BTreeMap<String, String>) -> BTreeMap<String, Metric> {
                 metric.labels.extend(labels.map(str::to_owned));
             }
         }
+        for (at, call) in code.match_indices(" metric(") {
+            let arguments = arguments(&code[at + call.len() - 1..]);
+            let literals: Vec<&str> = arguments.split('"').skip(1).step_by(2).collect();
+            if let ([name, kind, _], true) = (&literals[..], arguments.trim_start().starts_with("text,")) {
+                let kinds = BTreeSet::from([(*kind).to_owned()]);
+                let metric = Metric { kinds, described: true, set: true, ..Metric::default() };
+                metrics.insert((*name).to_owned(), metric);
+            }
+        }
     }
     metrics
 }
@@ -114,8 +124,8 @@ fn differences(document: &str, sources: &BTreeMap<String, String>) -> Vec<String
     let (documented, exported) = (documented(document), exported(sources));
     let mut findings = Vec::new();
     for (name, metric) in &exported {
-        if !name.starts_with("madako_") && !name.starts_with("cke_") {
-            findings.push(format!("{name}: begins with neither madako_ nor cke_"));
+        if !["madako_", "cke_", "process_"].iter().any(|start| name.starts_with(start)) {
+            findings.push(format!("{name}: begins with neither madako_ nor cke_, and is not of the process"));
         }
         if !metric.described {
             findings.push(format!("{name}: set but not described"));
@@ -241,6 +251,10 @@ fn a_difference_between_table_and_code_is_found() {
         &find(table, &code.replace("describe_gauge!(AGE", "drop(AGE")),
         &["madako_age_seconds", "not described"],
     );
+    let process = "write(\n metric(text, \"process_open_fds\", \"gauge\", \"Open.\", 1);\n metric(name, \"x\", \"y\", \"z\");";
+    let row = "| `process_open_fds` | gauge | | Open files. |\n";
+    nothing(&find(&format!("{table}{row}"), &format!("{process}{code}")));
+    one(&find(table, &format!("{process}{code}")), &["process_open_fds", "not in the table"]);
     one(
         &find(&format!("{table}| `madako_gone` | gauge | | Gone. |\n"), code),
         &["madako_gone", "not in the code"],

@@ -134,9 +134,10 @@ async fn a_drain_that_is_given_up_late_or_without_its_back_off_is_found() {
         (7200, 1, 300, vec![Id::I7]),
     ] {
         let mut world = World::new().await;
-        for state in given_up(at, count, pause) {
-            world.put(&state).await;
-        }
+        let [drained, waiting] = given_up(at, count, pause);
+        world.put(&drained).await;
+        tokio::time::sleep(Duration::from_secs(at.unsigned_abs())).await;
+        world.put(&waiting).await;
         assert_eq!(world.found(), expected, "after {at} s, for {pause} s, {count}");
         assert_eq!(world.judge.seen().drains.given_up, 1);
     }

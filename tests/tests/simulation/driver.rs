@@ -253,7 +253,9 @@ async fn run((seed, length): (u64, Duration), halves: Halves, trace: Option<Trac
     for running in run.running.into_values() {
         running.instance.stop().await;
     }
-    drop((watching, watching_root, watching_repairs));
+    for judge in [watching, watching_root, watching_repairs] {
+        assert!(!judge.has_ended(), "a judge gave up before the end, and saw nothing from then on");
+    }
     let counts = *run.world.counts.lock().unwrap();
     Report {
         violations,

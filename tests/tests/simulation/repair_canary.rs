@@ -18,7 +18,7 @@ use madako_simulation::drains::Drains;
 use madako_simulation::history::History;
 use madako_simulation::repair::{ATTEMPTS, Acting, RepairJudge, entry_of};
 use madako_simulation::store_process::StoreProcess;
-use madako_simulation::world::PREFIX;
+use madako_simulation::world::{PREFIX, SESSION_TTL};
 
 /// The machine that is repaired.
 pub const MACHINE: &str = "10.0.0.1";
@@ -181,6 +181,40 @@ async fn a_command_that_a_new_leader_repeats_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_that_lead_at_once_are_found_unless_a_key_was_just_deleted() {
+    let world = World::new().await;
+    world.judge.say_that_they_lead(&[]);
+    world.judge.say_that_they_lead(&[("alpha", 3)]);
+    assert_eq!(world.found(), []);
+    // Whose key somebody deleted may not know yet, for as long as its lease.
+    world.judge.leader_keys_deleted();
+    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
+    assert_eq!(world.found(), []);
+    tokio::time::advance(SESSION_TTL).await;
+    for _ in 0..2 {
+        world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
+    }
+    assert_eq!(world.found(), [Id::I1], "once, however long it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_begins_while_a_record_of_another_is_unfinished_is_found() {
+    let status = || (keys::STATUS.to_owned(), Some(json!({})));
+    let mut world = World::announced().await;
+    // Its own record is nothing that was left to it.
+    world.write(&[status()]).await;
+    world.lead().await;
+    assert_eq!(world.found(), []);
+    world.write(&[status()]).await;
+    assert_eq!(world.found(), [Id::I10]);
+    let mut world = World::announced().await;
+    world.lead().await;
+    world.complete(1).await;
+    world.write(&[status()]).await;
+    assert_eq!(world.found(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn entries_of_one_revision_are_told_from_each_other() {
     let mut world = World::new().await;
     let other = "10.0.0.2";
@@ -303,6 +337,10 @@ async fn what_is_lost_or_never_ends_or_is_written_for_nothing_is_found() {
     let mut world = World::new().await;
     world.put(&entry(0, MACHINE)).await;
     assert_eq!(ids(&world), [Id::I12], "it has not ended");
+    let mut world = World::new().await;
+    world.put(&ended).await;
+    world.put(&RepairQueueEntry { status: RepairStatus::Succeeded, ..entry(0, "10.0.0.2") }).await;
+    assert_eq!(ids(&world), [Id::I9], "another takes its place");
     let world = World::new().await;
     world.judge.user_wrote(99, Some(12));
     assert_eq!(ids(&world), [Id::I9], "it was never there");

@@ -1,6 +1,7 @@
 //! Scenarios of the language, run by the simulation: the same seed gives the same trace, nothing is gone around, and what is no
 //! pass is told as such.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::process::Command;
 
 use madako_faults::{Counts, Fault, Scenario, Span, shipped};
 use madako_messages::invariants::Id;
-use madako_simulation::run::{Options, Outcome, Report, SimulateError, simulate};
+use madako_simulation::planted::keep_quiet;
+use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
 
 const TEN_MINUTES: Span = Span::seconds(600);
 
@@ -17,10 +19,12 @@ fn scenario(name: &str) -> Scenario {
 }
 
 fn run(scenario: &Scenario, seed: u64, length: Span) -> Report {
+    keep_quiet();
     simulate(scenario, seed, length, Options::default()).unwrap()
 }
 
 fn traced(scenario: &Scenario, seed: u64, length: Span, file: &Path) -> Report {
+    keep_quiet();
     let trace = Box::new(BufWriter::new(File::create(file).unwrap()));
     simulate(scenario, seed, length, Options { trace: Some(trace), ..Options::default() }).unwrap()
 }
@@ -103,4 +107,61 @@ fn what_cannot_be_simulated_is_refused() {
     assert!(matches!(etcd, Err(SimulateError::Etcd)));
     let short = simulate(&scenario("default"), 1, Span::seconds(1), Options::default());
     assert!(matches!(short, Err(SimulateError::TooShort { .. })));
+}
+
+#[test]
+fn what_is_no_pass_is_made_smaller_and_is_still_none() {
+    let mut scenario = scenario("short-storm");
+    scenario.clients.clear();
+    scenario.expect.at_least = Counts::default();
+    // Without a leader until the dead one's lease has ended, which is longer.
+    scenario.expect.calm_within = Some(Span::seconds(20));
+    scenario.faults = [
+        "delay registry at 1m for 1m",
+        "reset store=1 at 2m",
+        "kill instance=leader at 4m30s for 30s",
+        "cut registry at 3m for 30s",
+    ]
+    .map(|fault| Fault::parse(fault).unwrap())
+    .to_vec();
+    let length = Span::seconds(300);
+    let failed = run(&scenario, 1, length);
+    assert_eq!(failed.outcome(), Outcome::Failed, "{failed:#?}");
+    let wrong = failed.wrong();
+    let at_fault = failed.schedule.injections.iter().position(|injection| injection.fault == 2).unwrap();
+    let shrunk = shrink(&scenario, failed, |runs| runs < 20).unwrap();
+    assert!(shrunk.only.contains(&at_fault) && shrunk.only.len() < 4, "{:?}", shrunk.only);
+    let again = |only: BTreeSet<usize>| {
+        simulate(&scenario, 1, shrunk.length, Options { only: Some(only), ..Options::default() }).unwrap()
+    };
+    let same = again(shrunk.only.clone());
+    assert_eq!((same.wrong(), same.history), (wrong.clone(), shrunk.report.history));
+    for number in &shrunk.only {
+        let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
+        assert_ne!(less.wrong(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+    }
+}
+
+#[test]
+fn a_fault_of_a_leader_that_is_not_there_waits_for_one_and_lasts_its_whole_time() {
+    let mut scenario = scenario("short-storm");
+    scenario.clients.clear();
+    scenario.expect.at_least = Counts::default();
+    // The lease of the one that is killed ends after a minute; nobody leads until then.
+    scenario.faults = ["kill instance=leader at 1m for 10s", "cut instance=leader at 65s for 20s"]
+        .map(|fault| Fault::parse(fault).unwrap())
+        .to_vec();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace");
+    let report = traced(&scenario, 1, Span::seconds(300), &file);
+    assert_eq!((report.outcome(), report.skipped.len()), (Outcome::Passed, 0), "{report:#?}");
+    let trace = fs::read_to_string(&file).unwrap();
+    let at = |what: &str| {
+        let line = trace.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}"));
+        line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
+    };
+    let (killed, cut, whole) =
+        (at("kill instance=leader begins"), at("cut instance=leader begins"), at("cut ends"));
+    assert!(cut > killed + 30.0, "killed at {killed} s, and the next one cut at {cut} s");
+    assert!((whole - cut - 20.0).abs() < 1.0, "cut from {cut} s to {whole} s");
 }

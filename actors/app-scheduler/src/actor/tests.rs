@@ -213,21 +213,25 @@ async fn what_nobody_knows_whether_it_was_written_is_found_out_and_done_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_another_prefix_owns_placement_it_is_asked_less_and_less() {
-    let world = World::start(SchedulerConfig::default()).await;
-    let owner =
-        || CommitError::Conflict { keys: vec![madako_messages::placement::ownership::KEY.to_owned()] };
-    world.put(cluster("c"));
-    world.wait(1).await;
-    world.store.lock().fails = std::iter::repeat_with(|| (false, owner())).take(20).collect();
-    world.put(application("a"));
-    world.wait(240).await;
-    let left = world.store.lock().fails.len();
-    // After 0.5, 1, 2, 4, 8, 16 and then each 30 seconds.
-    assert!((5..=12).contains(&left), "{left} tries are left");
-    assert_eq!(world.bound("a"), None);
-    world.wait(600).await;
-    assert_eq!(world.bound("a").as_deref(), Some("c"));
+async fn what_is_refused_again_and_again_is_asked_less_and_less() {
+    let owned_by_another =
+        CommitError::Conflict { keys: vec![madako_messages::placement::ownership::KEY.to_owned()] };
+    let full =
+        StoreError { operation: "commit".to_owned(), kind: StoreErrorKind::Full, why: "full".to_owned() };
+    for refused in [owned_by_another, CommitError::Store(full)] {
+        let world = World::start(SchedulerConfig::default()).await;
+        world.put(cluster("c"));
+        world.wait(1).await;
+        world.store.lock().fails = std::iter::repeat_n((false, refused.clone()), 20).collect();
+        world.put(application("a"));
+        world.wait(240).await;
+        let left = world.store.lock().fails.len();
+        // After 0.5, 1, 2, 4, 8, 16 and then each 30 seconds.
+        assert!((5..=12).contains(&left), "{left} tries are left: {refused}");
+        assert_eq!(world.bound("a"), None);
+        world.wait(600).await;
+        assert_eq!(world.bound("a").as_deref(), Some("c"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -187,7 +187,8 @@ impl RepairState {
             let number = self.take_number();
             let actor = self.myself.clone();
             let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
-            let task = Task::start(async move {
+            // It follows from nothing: checks are asked for round after round.
+            let task = Task::start_anew(async move {
                 let health = check.await;
                 // The actor is gone: nobody wants the answer.
                 let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());

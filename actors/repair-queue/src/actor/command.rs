@@ -7,6 +7,7 @@ use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_messages::repair::command::{CommandEnd, HealthAnswer, HowEnded};
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
+use tracing::{Instrument as _, field, info_span};
 
 use super::permits::Permits;
 use super::telemetry;
@@ -15,6 +16,8 @@ use super::telemetry;
 pub(super) struct Order {
     pub(super) host: Arc<dyn Host>,
     pub(super) permits: Permits,
+    /// What it is called in traces.
+    pub(super) kind: &'static str,
     pub(super) words: Vec<String>,
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
@@ -48,7 +51,10 @@ impl Order {
                 permit = self.permits.get() => permit,
             };
             let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
-            let text = match self.host.run(&permit, command).await {
+            let span = info_span!("command", kind = self.kind, attempt, outcome = field::Empty);
+            let ended = self.host.run(&permit, command).instrument(span.clone()).await;
+            span.record("outcome", outcome_name(&ended));
+            let text = match ended {
                 Ok(outcome) if outcome.succeeded() => {
                     return CommandEnd { how: HowEnded::Succeeded, text: told(&outcome) };
                 }
@@ -112,8 +118,19 @@ impl Order {
     }
 }
 
+/// How an attempt ended, for its span.
+fn outcome_name(ended: &Result<HostOutcome, HostError>) -> &'static str {
+    match ended {
+        Ok(outcome) if outcome.succeeded() => "succeeded",
+        Ok(_) => "failed",
+        Err(HostError::Permit(_)) => "permit",
+        Err(HostError::NotStarted { .. }) => "not-started",
+        Err(HostError::Lost { .. }) => "lost",
+    }
+}
+
 /// The end of a command of which no other attempt begins, and what became of the last one.
-fn stopped(why: &str, before: Option<String>) -> CommandEnd {
+pub(super) fn stopped(why: &str, before: Option<String>) -> CommandEnd {
     let text = match before {
         Some(before) => format!("not tried again, {why}; {before}"),
         None => format!("not started, {why}"),

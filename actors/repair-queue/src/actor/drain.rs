@@ -22,6 +22,7 @@ use madako_messages::kubernetes::drain::{
 };
 use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId};
 use madako_messages::repair::config::RepairConfig;
+use tracing::{Instrument as _, info_span};
 
 use super::permits::Permits;
 
@@ -100,7 +101,7 @@ impl Order {
             self.dry_run(&protected, tell).await?;
         }
         let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
-        self.permits.effect(cordon, interrupted(tell)).await?;
+        self.permits.effect(cordon, interrupted(tell)).instrument(info_span!("cordon")).await?;
         let mut asked = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // One may have come between the dry run and the cordon.
@@ -222,12 +223,13 @@ impl Order {
         let mut attempts = self.config.evict_attempts;
         loop {
             let evict = |permit| async move { self.kubernetes.evict(&permit, pod, false).await };
-            let Eviction::Refused { why } = self.permits.effect(evict, interrupted(tell)).await? else {
-                return Ok(());
-            };
+            let evicted = self.permits.effect(evict, interrupted(tell));
+            let evicted = evicted.instrument(info_span!("evict", %pod)).await?;
+            let Eviction::Refused { why } = evicted else { return Ok(()) };
             if treatment == Treatment::EvictOrDelete {
                 let delete = |permit| async move { self.kubernetes.delete(&permit, pod).await };
-                return Ok(self.permits.effect(delete, interrupted(tell)).await?);
+                let deleted = self.permits.effect(delete, interrupted(tell));
+                return Ok(deleted.instrument(info_span!("delete", %pod)).await?);
             }
             attempts = attempts.saturating_sub(1);
             if attempts == 0 {

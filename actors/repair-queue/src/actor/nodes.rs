@@ -9,6 +9,7 @@ use madako_messages::feed::Task;
 use madako_messages::invariants::repair::is_active;
 use madako_messages::kubernetes::KubeNode;
 use madako_messages::state::ClusterState;
+use tracing::{Instrument as _, Span, info_span};
 
 use super::RepairState;
 use crate::round::places;
@@ -22,6 +23,8 @@ pub(super) struct Cordons {
     /// Nodes that the last look found, until they are looked at beside the queue.
     seen: Vec<String>,
     uncordoning: BTreeMap<String, Task>,
+    /// What the last drain of a node was told in, until the node is uncordoned.
+    drained: BTreeMap<String, Span>,
     trouble: String,
 }
 
@@ -29,6 +32,11 @@ impl Cordons {
     /// Whether a node is being uncordoned just now.
     pub(super) fn is_uncordoned(&self, node: &str) -> bool {
         self.uncordoning.contains_key(node)
+    }
+
+    /// A drain is over; its node stays cordoned for as long as something is done with it.
+    pub(super) fn left(&mut self, node: String, drain: Span) {
+        self.drained.insert(node, drain);
     }
 }
 
@@ -41,7 +49,7 @@ impl RepairState {
             return;
         }
         let actor = self.myself.clone();
-        self.cordons.looking = Some(Task::start(async move {
+        self.cordons.looking = Some(Task::start_anew(async move {
             let ours = |nodes: Vec<KubeNode>| {
                 nodes.into_iter().filter(KubeNode::is_cordoned_by_us).map(|node| node.name).collect()
             };
@@ -60,6 +68,7 @@ impl RepairState {
             }
             Ok(nodes) => {
                 self.trouble(String::new());
+                self.cordons.drained.retain(|node, _| nodes.contains(node));
                 self.cordons.seen = nodes;
             }
         }
@@ -87,7 +96,9 @@ impl RepairState {
         let Some(kubernetes) = self.given.kubernetes.clone() else { return };
         let (actor, permits, name) = (self.myself.clone(), self.permits(), node.clone());
         let kubernetes = Arc::clone(&kubernetes);
-        let task = Task::start(async move {
+        let drain = self.cordons.drained.get(&node).and_then(Span::id);
+        let span = info_span!(parent: drain, "uncordon", node);
+        let uncordoned = async move {
             let uncordon = |permit| {
                 let (kubernetes, name) = (Arc::clone(&kubernetes), name.clone());
                 async move { kubernetes.uncordon(&permit, &name).await }
@@ -95,14 +106,18 @@ impl RepairState {
             let failed = permits.effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
             // The actor is gone: its successor looks at the nodes again.
             let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
-        });
+        };
+        let task = Task::start_anew(uncordoned.instrument(span));
         self.cordons.uncordoning.insert(node, task);
     }
 
     pub(super) fn uncordoned(&mut self, node: &str, failed: Option<String>) {
         self.cordons.uncordoning.remove(node);
-        if let Some(why) = failed {
-            self.trouble(why);
+        match failed {
+            Some(why) => self.trouble(why),
+            None => {
+                self.cordons.drained.remove(node);
+            }
         }
     }
 

@@ -1,4 +1,6 @@
-//! The repair queue's metrics.
+//! The repair queue's metrics, and those of the reboot queue.
+
+mod reboots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use time::OffsetDateTime;
 
+use self::reboots::Reboots;
 use crate::limiter::Decision;
 use crate::news::counts;
 use crate::outlook::{Obstacle, Outlook};
@@ -41,6 +44,7 @@ pub fn describe_metrics() {
     describe_counter!("madako_repair_health_checks_total", "Health checks of machines, by outcome.");
     describe_histogram!("madako_repair_command_seconds", "Time of a repair's commands with their retries.");
     describe_histogram!("madako_repair_look_seconds", "Time to decide about the whole repair queue.");
+    reboots::describe_metrics();
 }
 
 /// A decision was made.
@@ -93,11 +97,13 @@ pub(super) struct Shown {
     machines: BTreeMap<String, BTreeSet<RepairStatus>>,
     /// Since when, in Unix time, each entry waits for the reason that it waits for.
     since: BTreeMap<(i64, &'static str), i64>,
+    reboots: Reboots,
 }
 
 impl Shown {
     #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
     pub(super) fn show(&mut self, state: &ClusterState, outlooks: &[Outlook], now: OffsetDateTime) {
+        self.reboots.show(state);
         gauge!("cke_repair_queue_enabled").set(if state.repair.disabled { 0.0 } else { 1.0 });
         let waiting =
             outlooks.iter().filter_map(|outlook| Some((outlook.index, outlook.obstacle.as_ref()?.name())));

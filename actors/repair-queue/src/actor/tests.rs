@@ -2,6 +2,9 @@
 
 mod commands;
 mod drains;
+mod gauges;
 mod properties;
+mod reboots;
 mod requests;
+mod traces;
 mod world;

@@ -26,8 +26,7 @@ pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
 fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
     let mut places = Places::new();
     for node in nodes {
-        let name = if node.hostname.is_empty() { &node.address } else { &node.hostname };
-        let place = Place { name, control_plane: node.control_plane };
+        let place = Place { name: node.name(), control_plane: node.control_plane };
         let known = places.entry(&node.address).or_insert(place);
         known.control_plane |= node.control_plane;
     }

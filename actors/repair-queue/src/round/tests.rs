@@ -419,6 +419,25 @@ fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
 }
 
 #[test]
+fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
+    let hour = -3_600;
+    let back_off = Some(NOW + time::Duration::seconds(3_600 + 200));
+    let entries = [
+        processing(0, "w", 0, Watching, hour),
+        processing(1, "x", 0, Draining, hour),
+        RepairQueueEntry { drain_backoff_expire: back_off, ..processing(2, "y", 0, Waiting, hour) },
+    ];
+    let store = store(&entries);
+    let mut beside = beside(&store);
+    beside.live.counted.follow(&store.state().repair, NOW);
+    let outlooks = look_with(&store, &beside);
+    let until = |index: i64| outlooks[&index].1.as_ref().and_then(Obstacle::until).map(|until| until - NOW);
+    let seconds = |seconds| Some(time::Duration::seconds(seconds));
+    // The watch and the time-out of the configuration, and what was left of the pause.
+    assert_eq!([until(0), until(1), until(2)], [seconds(100), seconds(60), seconds(200)], "{outlooks:?}");
+}
+
+#[test]
 fn without_kubernetes_a_node_waits_and_others_go_on() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
     let store = store(&entries);

@@ -22,6 +22,7 @@ use madako_messages::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::Instant;
+use tracing::info_span;
 
 use super::PollerArguments;
 
@@ -142,7 +143,11 @@ impl ReportPolls {
         }
         self.in_flight = None;
         match result {
-            Ok(fetched) => self.answered(given, fetched),
+            Ok(fetched) => {
+                // What follows from what is reported is told with it, up to the commands of repairs.
+                let _report = info_span!("report", epoch = given.epoch, report = poll).entered();
+                self.answered(given, fetched);
+            }
             Err(error) => {
                 counter!("madako_report_polls_total", "outcome" => "failed").increment(1);
                 let why = error.to_string();

@@ -6,5 +6,6 @@ mod open;
 mod tables;
 
 pub(crate) use disk::Disk;
-pub(crate) use open::{Opened, open, reopen};
+pub(crate) use load::Loaded;
+pub(crate) use open::{Opened, open, reopen, reopen_aside};
 pub(crate) use tables::{Identity, LEASES, META, REVISIONS, StoredValues, meta};

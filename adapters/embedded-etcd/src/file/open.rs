@@ -3,6 +3,7 @@
 //! Guarantees: a second process on the same directory is refused; a file that is damaged, or that is something else,
 //! is refused and left byte for byte as it was. A new file appears under its name only when it is complete.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +16,9 @@ use redb::{Database, StorageBackend};
 use super::disk::Disk;
 use super::load::{LoadError, Loaded, load};
 use super::tables::{Identity, LEASES, META, REVISIONS, meta};
-use crate::options::{Backend, OpenError, Options};
+use crate::options::{Backend, Contents, OpenError, Options};
 use crate::random::SplitMix64;
+use crate::record::{REVISION_BYTES, Record, Revision};
 
 /// The file in the data directory.
 const FILE_NAME: &str = "etcd.redb";
@@ -51,9 +53,19 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
 
 /// Opens the storage of a failed database again.
 pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+    opened_on(disk.handle(), cache_bytes)
+}
+
+/// Opens the same to be read, while the storage takes nothing.
+pub(crate) fn reopen_aside(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+    let aside = disk.aside().map_err(|error| LoadError::Read(error.into()))?;
+    opened_on(aside, cache_bytes)
+}
+
+fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
     let database = Database::builder()
         .set_cache_size(cache_bytes)
-        .create_with_backend(disk.handle())
+        .create_with_backend(backend)
         .map_err(|error| LoadError::Read(error.into()))?;
     let loaded = load(&database)?.ok_or(LoadError::NoEntry(meta::FORMAT))?;
     Ok((database, loaded))
@@ -133,12 +145,15 @@ fn begin_anew_if_never_begun(storage: &dyn StorageBackend) -> io::Result<()> {
 }
 
 fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -> Result<Opened, OpenError> {
+    if let Some(contents) = &options.contents {
+        check_contents(contents)?;
+    }
     let disk = Disk::rehearse(storage).map_err(|source| failed("reading", name, source))?;
     let rehearsed = catch_unwind(AssertUnwindSafe(|| check_and_load(&disk, options.cache_bytes)))
         .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()));
     let (database, loaded) = rehearsed.map_err(|detail| damaged(name, detail))?;
     disk.accept().map_err(|source| failed("writing", name, source))?;
-    let loaded = begin_term(&database, loaded, options.seed).map_err(|error| match error {
+    let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
         redb::Error::Io(source) => failed("writing", name, source),
         other => failed("writing", name, io::Error::other(other)),
     })?;
@@ -161,17 +176,52 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Opt
     Ok((database, loaded))
 }
 
-/// Writes down that a new term began, and for a new store who it is.
-fn begin_term(database: &Database, loaded: Option<Loaded>, seed: u64) -> Result<Loaded, redb::Error> {
+/// Whether every pair was written at a revision that there was.
+fn check_contents(contents: &Contents) -> Result<(), OpenError> {
+    let wrong = contents.pairs.iter().find(|(_, pair)| {
+        pair.create_revision < 1
+            || pair.mod_revision < pair.create_revision
+            || pair.mod_revision > contents.revision
+    });
+    wrong.map_or(Ok(()), |(key, pair)| {
+        Err(OpenError::Contents {
+            key: String::from_utf8_lossy(key).into_owned(),
+            mod_revision: pair.mod_revision,
+            revision: contents.revision,
+        })
+    })
+}
+
+/// Writes what a new store begins with. How often a key was written is not known any more: once, or more often.
+fn fill(
+    revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
+    contents: &Contents,
+) -> Result<(), redb::Error> {
+    let mut written: BTreeMap<i64, u32> = BTreeMap::new();
+    let mut buffer = Vec::new();
+    for (key, pair) in &contents.pairs {
+        let sub = written.entry(pair.mod_revision).or_default();
+        let revision = Revision { main: pair.mod_revision, sub: *sub };
+        *sub += 1;
+        let version = if pair.mod_revision == pair.create_revision { 1 } else { 2 };
+        let record = Record { key, value: &pair.value, create: pair.create_revision, version, lease: 0 };
+        record.encode_into(revision, &mut buffer);
+        revisions.insert(&revision.to_bytes(), buffer.as_slice())?;
+    }
+    Ok(())
+}
+
+/// Writes down that a new term began, and for a new store who it is and what it begins with.
+fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) -> Result<Loaded, redb::Error> {
     let transaction = database.begin_write()?;
     {
         let mut numbers = transaction.open_table(META)?;
-        transaction.open_table(REVISIONS)?;
+        let mut revisions = transaction.open_table(REVISIONS)?;
         transaction.open_table(LEASES)?;
         let identity = match &loaded {
             Some(loaded) => Identity { term: loaded.identity.term + 1, ..loaded.identity },
             None => {
-                let mut random = SplitMix64::new(seed);
+                let mut random = SplitMix64::new(options.seed);
                 // A lone etcd member that has just begun is in its second term.
                 Identity { cluster_id: random.next(), member_id: random.next(), term: 2 }
             }
@@ -181,8 +231,13 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, seed: u64) -> Result<
             numbers.insert(meta::FORMAT, meta::CURRENT_FORMAT)?;
             numbers.insert(meta::CLUSTER_ID, identity.cluster_id)?;
             numbers.insert(meta::MEMBER_ID, identity.member_id)?;
-            numbers.insert(meta::COMPACTED_PLUS_ONE, 0)?;
+            // What was before the contents is gone, as after a compaction.
+            let compacted = options.contents.as_ref().map_or(-1, |contents| contents.revision);
+            numbers.insert(meta::COMPACTED_PLUS_ONE, (compacted + 1).unsigned_abs())?;
             numbers.insert(meta::ALARMS, 0)?;
+            if let Some(contents) = &options.contents {
+                fill(&mut revisions, contents)?;
+            }
         }
     }
     transaction.commit()?;

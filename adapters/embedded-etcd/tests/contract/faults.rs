@@ -87,6 +87,40 @@ async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_i
     store.shutdown().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_disk_holds_is_read_while_it_takes_nothing_at_all() {
+    let disk = UnsafeDisk::new();
+    let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1);
+    let store = EmbeddedEtcd::open(options.clone()).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    client.put("key", "before", None).await.expect("there is room");
+    disk.set_full(true);
+    // Some are refused without a look at the disk, others by it.
+    for _ in 0..20 {
+        let refused = client.put("key", "after", None).await.expect_err("full");
+        assert_eq!(refusal(&refused), NO_SPACE);
+        assert_eq!(refusal(&client.put("other", "after", None).await.expect_err("full")), NO_SPACE);
+        let all = GetOptions::new().with_all_keys();
+        let read = client.get("", Some(all.clone())).await.expect("reads go on");
+        let pairs =
+            read.kvs().iter().map(|kv| (kv.key_str().unwrap(), kv.value_str().unwrap(), kv.version()));
+        assert_eq!(pairs.collect::<Vec<_>>(), [("key", "before", 1)], "nothing that was refused is shown");
+        let keys = client.get("", Some(all.with_keys_only())).await.expect("reads go on");
+        assert_eq!(keys.count(), 1);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    disk.set_full(false);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.put("key", "after", None).await.expect("there is room again");
+    let now = client.get("key", None).await.expect("reads");
+    assert_eq!((now.kvs()[0].value(), now.kvs()[0].version()), (&b"after"[..], 2));
+    store.shutdown().await;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    let kept = store.client().await.expect("a client").get("key", None).await.expect("reads");
+    assert_eq!(kept.kvs()[0].value(), b"after");
+    store.shutdown().await;
+}
+
 #[tokio::test]
 async fn the_limit_of_a_request_can_be_raised() {
     let mut options = Options::new(Backend::Memory, Commit::Inline, 1);

@@ -7,6 +7,7 @@
 )]
 
 mod connections;
+mod contents;
 mod crash;
 mod disk;
 mod edges;

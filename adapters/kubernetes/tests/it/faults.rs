@@ -93,6 +93,39 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_request_is_counted_once_also_where_nobody_waits_for_its_end() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    // The test has one thread.
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string();
+    Fake::start(move |_| Reply::Whole(200, list.clone())).await.adapter(patient()).nodes().await.unwrap();
+    let silent = Fake::start(|_| Reply::Hang).await;
+    let api = silent.adapter(patient());
+    let is_asked = async {
+        while silent.asked().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        answer = api.nodes() => panic!("nobody answers: {answer:?}"),
+        asked = tokio::time::timeout(Duration::from_secs(30), is_asked) => asked.expect("it is asked"),
+    }
+    let page = page.render();
+    let counted = |line: &&str| line.starts_with("madako_kubernetes_request") && !line.contains("quantile");
+    let mut counted: Vec<&str> = page.lines().filter(counted).filter(|line| !line.contains("_sum")).collect();
+    counted.sort_unstable();
+    assert_eq!(
+        counted,
+        [
+            "madako_kubernetes_request_seconds_count{call=\"nodes\"} 2",
+            "madako_kubernetes_requests_total{call=\"nodes\",outcome=\"cancelled\"} 1",
+            "madako_kubernetes_requests_total{call=\"nodes\",outcome=\"ok\"} 1",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn pages_that_do_not_end_end() {
     let page = |items: Vec<Value>| {
         let metadata = json!({"continue": "more"});

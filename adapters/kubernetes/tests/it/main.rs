@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod adapter;
 mod contract;
 mod fake;
 mod faults;

@@ -36,12 +36,6 @@ pub(crate) async fn node(client: &Client, name: &str, taints: &[[&str; 3]]) {
     patch(client, &format!("/api/v1/nodes/{name}/status"), &status).await.unwrap();
 }
 
-pub(crate) async fn namespace(client: &Client, name: &str, labels: &[(&str, &str)]) {
-    let labels: serde_json::Map<String, Value> =
-        labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    create(client, "/api/v1/namespaces", &json!({"metadata": {"name": name, "labels": labels}})).await;
-}
-
 fn template(workload: &Workload, restart: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": workload.name}},
@@ -108,11 +102,6 @@ pub(crate) async fn budget(client: &Client, budget: &Budget) {
     create(client, &path, &json!({"metadata": {"name": budget.name}, "spec": spec})).await;
 }
 
-pub(crate) async fn remove_budget(client: &Client, namespace: &str, name: &str) {
-    let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}");
-    client.request_text(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
-}
-
 fn pods_of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
@@ -123,29 +112,23 @@ pub(crate) async fn patch(client: &Client, path: &str, change: &Value) -> Result
 }
 
 /// The scheduler and every kubelet: they bind pods, let them run, and end those that are to end.
-pub(crate) struct Kubelets {
-    /// Uids of pods that never end.
-    pub(crate) stuck: Arc<Mutex<BTreeSet<String>>>,
-    task: JoinHandle<()>,
-}
+pub(crate) struct Kubelets(JoinHandle<()>);
 
 impl Kubelets {
-    pub(crate) fn start(client: Client) -> Self {
-        let stuck = Arc::new(Mutex::new(BTreeSet::new()));
-        let shared = Arc::clone(&stuck);
-        let task = tokio::spawn(async move {
+    /// `stuck` has the uids of pods that never end.
+    pub(crate) fn start(client: Client, stuck: Arc<Mutex<BTreeSet<String>>>) -> Self {
+        Self(tokio::spawn(async move {
             loop {
-                round(&client, &shared).await;
+                round(&client, &stuck).await;
                 tokio::time::sleep(ROUND).await;
             }
-        });
-        Self { stuck, task }
+        }))
     }
 }
 
 impl Drop for Kubelets {
     fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
 

@@ -39,16 +39,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// For a client: Kubernetes takes the common name for the user and the organization for its group.
-    pub(crate) fn client(&self, user: &str, group: &str) -> Pair {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, user);
-        params.distinguished_name.push(DnType::OrganizationName, group);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
-    }
-
-    fn sign(&self, params: CertificateParams) -> Pair {
+    pub(crate) fn sign(&self, params: CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }

@@ -1,6 +1,7 @@
 //! The contract on the real API server, and what only the real one shows.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +9,7 @@ use kube::Client;
 use madako_datacenter_sim::kubernetes::{Budget, Workload};
 use madako_kubernetes::{ApiServer, Limits};
 use madako_messages::kubernetes::{Kubernetes, KubernetesError, PodId};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::contract::{self, Site, permit};
 use crate::objects::{self, Kubelets};
@@ -17,7 +18,8 @@ use crate::server::{ADMIN, MADAKO, NOBODY, Server, get};
 struct Real {
     api: ApiServer,
     admin: Client,
-    kubelets: Kubelets,
+    stuck: Arc<Mutex<BTreeSet<String>>>,
+    _kubelets: Kubelets,
 }
 
 #[async_trait]
@@ -31,7 +33,7 @@ impl Site for Real {
     }
 
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
-        objects::namespace(&self.admin, name, labels).await;
+        namespace(&self.admin, name, labels).await;
     }
 
     async fn workload(&self, workload: Workload) {
@@ -45,11 +47,11 @@ impl Site for Real {
     }
 
     async fn remove_budget(&self, namespace: &str, name: &str) {
-        objects::remove_budget(&self.admin, namespace, name).await;
+        remove_budget(&self.admin, namespace, name).await;
     }
 
     async fn set_stuck(&self, pod: &PodId, stuck: bool) {
-        let mut all = self.kubelets.stuck.lock().unwrap();
+        let mut all = self.stuck.lock().unwrap();
         if stuck {
             all.insert(pod.uid.clone());
         } else {
@@ -58,15 +60,29 @@ impl Site for Real {
     }
 }
 
+async fn namespace(client: &Client, name: &str, labels: &[(&str, &str)]) {
+    let labels: serde_json::Map<String, Value> =
+        labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    objects::create(client, "/api/v1/namespaces", &json!({"metadata": {"name": name, "labels": labels}}))
+        .await;
+}
+
+async fn remove_budget(client: &Client, namespace: &str, name: &str) {
+    let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}");
+    client.request_text(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+}
+
 /// With no more rights than the adapter says that it needs, and three things a page.
 #[tokio::test]
 async fn the_contract_holds_for_the_real_one() {
     let Some(mut server) = Server::start().await else { return };
     server.start_controllers();
     let admin = server.client(ADMIN);
+    let stuck = Arc::default();
     let site = Real {
         api: server.adapter(MADAKO, Limits { page: 3, ..Limits::default() }),
-        kubelets: Kubelets::start(admin.clone()),
+        _kubelets: Kubelets::start(admin.clone(), Arc::clone(&stuck)),
+        stuck,
         admin,
     };
     contract::holds(&site).await;

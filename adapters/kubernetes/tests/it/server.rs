@@ -1,6 +1,6 @@
 //! A real API server on a real etcd, and a controller manager: processes that end with their handle.
 //!
-//! The tests of the whole service take this file, `pki.rs` and `objects.rs` from here.
+//! The tests of the whole service take this file, `pki.rs` and `objects.rs` from here; what they do not need is elsewhere.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -9,8 +9,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use kube::Client;
-use madako_kubernetes::{Access, ApiServer, Limits};
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -64,10 +62,10 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 
 /// A running API server.
 pub(crate) struct Server {
-    pub(crate) url: String,
-    directory: TempDir,
-    authority: Authority,
-    api: Child,
+    url: String,
+    pub(crate) directory: TempDir,
+    pub(crate) authority: Authority,
+    pub(crate) api: Child,
     etcd: Child,
     controllers: Option<Child>,
 }
@@ -187,24 +185,6 @@ impl Server {
         Client::try_from(config).unwrap()
     }
 
-    /// The adapter, for who has a token.
-    pub(crate) fn adapter(&self, token: &str, limits: Limits) -> ApiServer {
-        let access = Access::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
-        ApiServer::new(&access, limits).unwrap()
-    }
-
-    /// The adapter, for who has a certificate.
-    pub(crate) fn adapter_by_certificate(&self, user: &str) -> ApiServer {
-        let pair = self.authority.client(user, "people");
-        for (name, text) in [("client.crt", &pair.certificate), ("client.key", &pair.key)] {
-            std::fs::write(self.directory.path().join(name), text).unwrap();
-            restrict(&self.directory.path().join(name));
-        }
-        let user = "{client-certificate: client.crt, client-key: client.key}";
-        let access = Access::read(&self.kubeconfig("by-certificate", user)).unwrap();
-        ApiServer::new(&access, Limits::default()).unwrap()
-    }
-
     /// A user of a kubeconfig who has a token.
     pub(crate) fn token(&self, token: &str) -> String {
         format!("{{token: {token}}}")
@@ -216,21 +196,6 @@ impl Server {
         std::fs::write(&path, kubeconfig(&self.url, "{certificate-authority: ca.crt}", user)).unwrap();
         restrict(&path);
         path
-    }
-
-    /// Stops the API server as it is: connections stay open and nothing answers.
-    pub(crate) fn freeze(&self) {
-        signal(&self.api, Signal::STOP);
-    }
-
-    /// Lets it go on.
-    pub(crate) fn thaw(&self) {
-        signal(&self.api, Signal::CONT);
-    }
-
-    /// Ends the API server.
-    pub(crate) async fn kill(&mut self) {
-        self.api.kill().await.unwrap();
     }
 
     fn log(&self, name: &str) -> String {
@@ -283,11 +248,6 @@ fn spawn(program: &Path, log: &Path, arguments: &[String]) -> Child {
         .kill_on_drop(true)
         .spawn()
         .unwrap()
-}
-
-fn signal(child: &Child, signal: Signal) {
-    let id = child.id().expect("it runs");
-    kill_process(Pid::from_raw(i32::try_from(id).unwrap()).unwrap(), signal).unwrap();
 }
 
 pub(crate) fn get(path: &str) -> http::Request<Vec<u8>> {

@@ -40,7 +40,7 @@ use madako_messages::latest::{self, Publisher, Subscriber};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
 use madako_messages::state::Fault;
-use madako_messages::store::{Outcome, StoreError, Transaction};
+use madako_messages::store::{Entry, Outcome, StoreError, Transaction};
 use tokio::time::Instant;
 
 use self::follower::Cursor;
@@ -48,9 +48,15 @@ use self::freshness::Asker;
 use self::source::Source;
 use self::together::{LANES, Writer};
 use self::view::View;
+use crate::sealing::Sealing;
 use crate::store::EtcdStore;
 
 pub(crate) use self::telemetry::describe;
+
+/// The resource that a key holds, or what is wrong with it.
+pub(crate) fn decoded(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, String> {
+    decode::decode(key, entry, sealing).map_err(|wrong| wrong.why)
+}
 
 /// The cache of placement's resources.
 pub struct CachedObjects {

@@ -28,6 +28,10 @@ pub(crate) fn describe() {
     describe_gauge!(FOLLOWERS, "Followers of placement's resources.");
     describe_gauge!(OTHERS, "Keys of the store that were none of placement's when it was listed.");
     describe_counter!(GAPS, Unit::Count, "Followers that ended because they missed something, by reason.");
+    for reason in ["lagged", "relisted"] {
+        // What does not happen is shown as not happening.
+        counter!(GAPS, "reason" => reason).increment(0);
+    }
     describe_counter!(QUESTIONS, Unit::Count, "Reads of the store's revision, which all who wait share.");
     describe_counter!(READS, Unit::Count, "Fresh reads, by outcome: ok or failed.");
     describe_histogram!(

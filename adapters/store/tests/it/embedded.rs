@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
+use madako_messages::ports::Clock;
 use madako_messages::store::{
     CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind, Transaction,
     WatchEvent,
@@ -14,6 +15,7 @@ use madako_messages::store::{
 use madako_store::{BoxedStream, EtcdStore, StoreConfig};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::etcd::{put, write};
@@ -53,6 +55,43 @@ impl Address {
         let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
         (EtcdStore::over(connect, &config, seed).expect("a good configuration"), way)
     }
+}
+
+/// The wall clock, which paused time moves.
+struct Wall(Instant);
+
+impl Clock for Wall {
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + self.0.elapsed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_store_last_answered_well_is_shown() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let shown = || {
+        let page = handle.render();
+        let value = page.lines().find_map(|line| line.strip_prefix("madako_store_answer_timestamp_seconds "));
+        value.map(str::to_owned)
+    };
+    let (store, way) = Address::new(1).dial(1);
+    store.list("").await.unwrap();
+    assert_eq!(shown(), None, "a store without a clock shows nothing");
+    let store = store.with_clock(Arc::new(Wall(Instant::now())));
+    assert_eq!(shown(), None, "nothing was asked yet");
+    sleep(Duration::from_secs(100)).await;
+    store.at_root().list("").await.unwrap();
+    assert_eq!(shown().as_deref(), Some("100"));
+    sleep(Duration::from_secs(100)).await;
+    way.weather(Weather::BlackHole);
+    store.list("").await.unwrap_err();
+    assert_eq!(shown().as_deref(), Some("100"), "no answer is none");
+    way.weather(Weather::Clear);
+    sleep(Duration::from_secs(100)).await;
+    let now = write(&store, vec![put("a", "1")]).await;
+    assert!(now > 0 && shown().unwrap().parse::<u64>().unwrap() >= 300, "{:?}", shown());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,31 @@
-//! Actors that panic: how soon they are back, and work again.
+//! Actors that panic or are killed: how soon they are back, and work again; and a reign whose actors fail too often.
 //!
 //! In this process, where an actor can be made to panic: the tree and the actors of the service, on a real
-//! etcd, with the registry over TCP.
+//! etcd, with the registry over TCP. An actor panics in the middle of its work, where it tells of something; those of
+//! placement tell nothing, or only of resources, and are killed.
 
 use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use madako_app_scheduler::SchedulerConfig;
 use madako_messages::event::{Event, EventSink};
+use madako_messages::keys;
+use madako_messages::ports::HttpTransport;
+use madako_messages::repair::RepairQueueEntry;
+use madako_metrics_providers::Providers;
 use madako_sabakan::{ReqwestTransport, SabakanRegistry};
-use madako_store::{EtcdStore, StoreConfig};
+use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
-use madako_supervisor::instance::{Instance, InstanceOptions, LEADER, PLANNER, POLLER, Ports};
+use madako_supervisor::config::Metrics;
+use madako_supervisor::instance::{
+    FETCHER, Instance, InstanceOptions, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN, REPAIR,
+    SCHEDULER,
+};
+use madako_supervisor::tree::SupervisorRef;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::processes::PATIENCE;
 use crate::scene::Scene;
@@ -23,7 +34,19 @@ use crate::table::{Table, Times};
 /// So few that no supervisor's budget is used up, and no backoff gets long.
 const ROUNDS: usize = 3;
 const INSTANCES: usize = 6;
+/// Of those whose actors are killed, and of those whose reign melts down.
+const FEWER: usize = 3;
+/// How often a reign melts down in an instance: once more within ten minutes, and leadership is given up.
+const MELTDOWNS: usize = 2;
 const AIM: Duration = Duration::from_millis(50);
+/// How soon a reign is back at work after it melted down.
+const REIGN_AIM: Duration = Duration::from_secs(1);
+/// Who is killed, as it cannot be made to panic.
+const KILLED: [&str; 2] = [FETCHER, SCHEDULER];
+/// Children of a reign that fail until it melts down.
+const MELTING: [&str; 3] = [POLLER, PLANNER, REPAIR];
+/// Pause between looks at who runs.
+const GLANCE: Duration = Duration::from_millis(1);
 const PLANTED: &str = "a planted panic";
 /// Time between polls: each poll can make the poller panic.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -34,16 +57,19 @@ enum Victim {
     Leader,
     Poller,
     Planner,
+    Repair,
 }
 
 impl Victim {
-    const ALL: [Self; 3] = [Self::Poller, Self::Planner, Self::Leader];
+    /// The leader last: with it a new reign begins, so that none of them meets its budget.
+    const ALL: [Self; 4] = [Self::Poller, Self::Planner, Self::Repair, Self::Leader];
 
     fn name(self) -> &'static str {
         match self {
             Self::Leader => LEADER,
             Self::Poller => POLLER,
             Self::Planner => PLANNER,
+            Self::Repair => REPAIR,
         }
     }
 
@@ -53,6 +79,7 @@ impl Victim {
             Self::Leader => matches!(event, Event::Committed { what: "cluster", .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
             Self::Planner => matches!(event, Event::Planned { .. }),
+            Self::Repair => matches!(event, Event::RepairWaits { .. }),
         }
     }
 
@@ -62,6 +89,8 @@ impl Victim {
             Self::Leader => matches!(event, Event::Calm { .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
             Self::Planner => matches!(event, Event::Committed { what: "cluster", .. }),
+            // It looks at the queue again, and tells what stands in the way there.
+            Self::Repair => matches!(event, Event::RepairWaits { .. }),
         }
     }
 }
@@ -106,7 +135,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start(endpoint: &str, number: usize) -> anyhow::Result<Self> {
+    async fn start(endpoint: &str, number: usize, with_placement: bool) -> anyhow::Result<Self> {
         let seed = u64::try_from(number)?;
         let settings = StoreConfig {
             endpoints: vec![endpoint.to_owned()],
@@ -115,12 +144,22 @@ impl Running {
         };
         let (sender, told) = mpsc::unbounded_channel();
         let sink = Arc::new(Sink { told: sender, victim: Mutex::new(None) });
+        let store = EtcdStore::open(&settings, seed)?;
+        let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
+        let placement = with_placement.then(|| PlacementPorts {
+            root: Arc::new(store.at_root()),
+            prefix: settings.prefix.clone(),
+            objects: Arc::new(CachedObjects::start(&store)),
+            providers: Arc::new(Providers::new(Arc::clone(&transport))),
+            metrics: Metrics::every(Duration::from_secs(60)),
+            scheduler: Arc::new(SchedulerConfig::default()),
+        });
         let ports = Ports {
-            store: Arc::new(EtcdStore::open(&settings, seed)?),
-            registry: Arc::new(SabakanRegistry::new(Arc::new(ReqwestTransport::new()?))),
+            store: Arc::new(store),
+            registry: Arc::new(SabakanRegistry::new(transport)),
             clock: Arc::new(SystemClock),
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
-            placement: None,
+            placement,
             kubernetes: None,
             host: None,
         };
@@ -135,6 +174,66 @@ impl Running {
         };
         let instance = Instance::start(options, ports, |_| Vec::new()).await?;
         Ok(Self { instance, sink, told })
+    }
+
+    /// Kills a child of its reign, if it runs; when that was.
+    async fn kill_now(&self, name: &str) -> Option<Instant> {
+        // What has ended has no children.
+        let reign = self.instance.root().child(REIGN).await.ok().flatten()?;
+        let cell = SupervisorRef::from_cell(reign)?.child(name).await.ok().flatten()?;
+        let now = Instant::now();
+        cell.kill();
+        Some(now)
+    }
+
+    /// Waits for the pause before an actor that failed is restarted.
+    async fn backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
+        let is = |told: &Told| match &told.event {
+            Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
+            _ => None,
+        };
+        let (_, backoff) = self.until("a failure", is).await?;
+        backoff.context("it is given up")
+    }
+
+    /// Kills a child of the reign; how soon it was back beyond its backoff.
+    async fn kill(&mut self, name: &str) -> anyhow::Result<Duration> {
+        let killing = async {
+            loop {
+                match self.kill_now(name).await {
+                    Some(killed) => return killed,
+                    None => sleep(GLANCE).await,
+                }
+            }
+        };
+        let killed = timeout(PATIENCE, killing).await.with_context(|| format!("{name} does not run"))?;
+        let backoff = self.backoff(name).await?;
+        let is = |told: &Told| {
+            matches!(&told.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
+        };
+        let (back, ()) = self.until("its return", is).await?;
+        Ok((back - killed).saturating_sub(backoff))
+    }
+
+    /// Kills children of the reign until it melts down; when it told of that.
+    async fn melt(&mut self) -> anyhow::Result<Instant> {
+        let melting = async {
+            loop {
+                for name in MELTING {
+                    while let Ok(told) = self.told.try_recv() {
+                        if let Event::ActorFailed { actor, restart_in, .. } = &told.event
+                            && actor == REIGN
+                        {
+                            restart_in.context("the reign is given up")?;
+                            return anyhow::Ok(told.at);
+                        }
+                    }
+                    self.kill_now(name).await;
+                }
+                sleep(GLANCE).await;
+            }
+        };
+        timeout(PATIENCE, melting).await.context("the reign does not melt down")?
     }
 
     /// Waits until it tells such a thing.
@@ -169,7 +268,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut back = Times::default();
     let mut works = Victim::ALL.map(|victim| (victim, Times::default()));
     for number in 0..INSTANCES {
-        let mut running = Running::start(&scene.endpoint, number).await?;
+        let mut running = Running::start(&scene.endpoint, number, false).await?;
         running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
         for _ in 0..ROUNDS {
             for (victim, works) in &mut works {
@@ -193,7 +292,68 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (victim, times) in &works {
         table.times(format!("of this {}, until it works again", victim.name()), AIM, times);
     }
+    for (name, times) in kills(&scene.endpoint).await? {
+        table.times(format!("{name}, which is killed, is back beyond its backoff"), AIM, &times);
+    }
+    table.times(
+        "a reign whose actors fail too often is back, and has polled and planned; its backoff counts",
+        REIGN_AIM,
+        &meltdowns(&scene.endpoint).await?,
+    );
     Ok(())
+}
+
+/// How soon actors of placement were back that were killed, without their backoff.
+async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); 2]> {
+    let mut found = KILLED.map(|name| (name, Times::default()));
+    for number in 0..FEWER {
+        let mut running = Running::start(endpoint, number, true).await?;
+        running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
+        for _ in 0..ROUNDS {
+            for (name, times) in &mut found {
+                times.add(running.kill(name).await?);
+            }
+        }
+        running.instance.stop().await;
+    }
+    Ok(found)
+}
+
+/// Times from a reign's meltdown until the next one has polled and planned.
+async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
+    let mut times = Times::default();
+    for number in 0..FEWER {
+        let mut running = Running::start(endpoint, number, false).await?;
+        running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
+        for _ in 0..MELTDOWNS {
+            let melted = running.melt().await?;
+            // Of the one that melted down nobody is left to tell anything.
+            let (mut polled, mut planned) = (None, None);
+            while polled.is_none() || planned.is_none() {
+                let is = |told: &Told| match &told.event {
+                    Event::Observed { .. } => Some(true),
+                    Event::Calm { .. } => Some(false),
+                    _ => None,
+                };
+                let (at, is_poll) = running.until("its return to work", is).await?;
+                (if is_poll { &mut polled } else { &mut planned }).get_or_insert(at);
+            }
+            let (polled, planned) = polled.zip(planned).context("both were found")?;
+            times.add(polled.max(planned) - melted);
+        }
+        running.instance.stop().await;
+    }
+    Ok(times)
+}
+
+/// Enters a machine into the repair queue for which nobody has said how it is repaired.
+async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
+    let stored = scene.witness.list().await?.entries;
+    let next = stored.get(keys::REPAIRS_WRITE_INDEX).map(|entry| std::str::from_utf8(&entry.value));
+    let index: i64 = next.transpose()?.map_or(Ok(0), str::parse)?;
+    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "bench", "10.255.0.1") };
+    scene.witness.put(keys::REPAIRS_WRITE_INDEX, (index + 1).to_string()).await?;
+    scene.witness.put(&keys::repair(index), serde_json::to_vec(&entry)?).await
 }
 
 /// Lets an actor panic. Returns when it was back, and when it worked again, each from its end and
@@ -205,17 +365,14 @@ async fn panics(
 ) -> anyhow::Result<(Duration, Duration)> {
     let name = victim.name();
     running.sink.arm(victim);
-    if victim != Victim::Poller {
-        scene.want_one_more().await?;
+    match victim {
+        // It is polled all the time.
+        Victim::Poller => {}
+        Victim::Repair => queue_one_more(scene).await?,
+        Victim::Planner | Victim::Leader => drop(scene.want_one_more().await?),
     }
     let (failed, ()) = running.until("a panic", |told| told.panics.then_some(())).await?;
-    let (_, backoff) = running
-        .until("a failure", |told| match &told.event {
-            Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
-            _ => None,
-        })
-        .await?;
-    let backoff = backoff.context("it is given up")?;
+    let backoff = running.backoff(name).await?;
     // What it tells at once can be heard before its supervisor tells of the restart. Before the leader is back
     // others may still tell what its former reign found.
     let (mut back, mut works) = (None, None);

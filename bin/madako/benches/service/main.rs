@@ -1,7 +1,7 @@
 //! What the service promises about time and memory, measured on processes of the built program.
 //!
 //! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts to run
-//! (`changes`, `handover`, `crash`, `actors`, `size`, `placement`, `rest`). Stores are a real etcd (the one that is
+//! (`changes`, `handover`, `crash`, `losses`, `actors`, `size`, `placement`, `rest`). Stores are a real etcd (the one that is
 //! installed) and the embedded one, files lie in cargo's directory for temporary files, and machines come from
 //! a simulated registry in this process, which shares the cores with all others.
 //!
@@ -14,6 +14,7 @@ mod actors;
 mod changes;
 mod crash;
 mod handover;
+mod losses;
 mod placement;
 mod processes;
 mod registry;
@@ -31,7 +32,7 @@ use crate::table::Table;
 /// Chooses when things happen.
 const SEED: u64 = 7;
 
-const PARTS: [&str; 7] = ["changes", "handover", "crash", "actors", "size", "placement", "rest"];
+const PARTS: [&str; 8] = ["changes", "handover", "crash", "losses", "actors", "size", "placement", "rest"];
 
 fn main() -> anyhow::Result<()> {
     // Cargo says --bench to every benchmark.
@@ -53,6 +54,7 @@ fn main() -> anyhow::Result<()> {
                 "changes" => changes::measure(chance, &mut table).await,
                 "handover" => handover::measure(chance, &mut table).await,
                 "crash" => crash::measure(chance, &mut table).await,
+                "losses" => losses::measure(chance, &mut table).await,
                 "actors" => actors::measure(&mut table).await,
                 "placement" => placement::measure(&mut table).await,
                 "rest" => placement::at_rest::measure(&mut table).await,

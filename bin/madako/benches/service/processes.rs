@@ -1,5 +1,6 @@
 //! Processes that are measured: etcd, and the program itself.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -40,24 +41,58 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no port is free")?.local_addr()?.port())
 }
 
-/// A running etcd; killed when dropped.
+/// A running member of an etcd; killed when dropped.
 pub(crate) struct Etcd {
     pub(crate) endpoint: String,
     pub(crate) pid: Pid,
-    _process: Child,
+    /// How it was started.
+    words: Vec<OsString>,
+    process: Child,
 }
 
 impl Etcd {
+    /// An etcd of one member.
     pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
+        let [etcd] = Self::members(place)?;
+        Ok(etcd)
+    }
+
+    /// An etcd of so many members.
+    pub(crate) fn members<const MANY: usize>(place: &Place) -> anyhow::Result<[Self; MANY]> {
+        let mut peers = Vec::new();
+        for number in 0..MANY {
+            peers.push((format!("etcd-{number}"), format!("http://127.0.0.1:{}", free_port()?)));
+        }
+        let cluster: Vec<String> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+        let mut members = Vec::new();
+        for (name, peer) in &peers {
+            members.push(Self::member(place, name, peer, &cluster.join(","))?);
+        }
+        members.try_into().map_err(|_| anyhow::anyhow!("not {MANY} members"))
+    }
+
+    fn member(place: &Place, name: &str, peer: &str, cluster: &str) -> anyhow::Result<Self> {
         let endpoint = format!("http://127.0.0.1:{}", free_port()?);
-        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        let words = [
+            ["--name", name],
+            ["--listen-client-urls", &endpoint],
+            ["--advertise-client-urls", &endpoint],
+            ["--listen-peer-urls", peer],
+            ["--initial-advertise-peer-urls", peer],
+            ["--initial-cluster", cluster],
+            ["--log-level", "panic"],
+            ["--logger", "zap"],
+        ];
+        let words = words.as_flattened().iter().map(OsString::from);
+        let data = [OsString::from("--data-dir"), place.path(name).into()];
+        let words: Vec<OsString> = words.chain(data).collect();
+        let (process, pid) = Self::launch(&words)?;
+        Ok(Self { endpoint, pid, words, process })
+    }
+
+    fn launch(words: &[OsString]) -> anyhow::Result<(Child, Pid)> {
         let process = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(place.path("etcd"))
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .args(["--log-level", "panic", "--logger", "zap"])
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -65,7 +100,18 @@ impl Etcd {
             .spawn()
             .context("etcd does not start (scripts/set-up installs it)")?;
         let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Self { endpoint, pid: pid.context("etcd ended at once")?, _process: process })
+        Ok((process, pid.context("etcd ended at once")?))
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.kill().await.context("SIGKILL cannot be sent")
+    }
+
+    /// Starts one that was killed on what is on its disk.
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+        (self.process, self.pid) = Self::launch(&self.words)?;
+        Ok(())
     }
 }
 

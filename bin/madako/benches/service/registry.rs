@@ -1,43 +1,42 @@
-//! The simulated registry, served on loopback by this process, and when it was asked.
+//! The simulated registry, served on loopback by this process, and when the poller asked it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, GRAPHQL_PATH, SimulatedRegistry};
 use madako_messages::feed::Task;
-use madako_messages::machine::MachineState;
+use madako_messages::machine::{MachineState, QueryVariables};
 use madako_messages::ports::Clock;
 use madako_supervisor::clock::SystemClock;
-use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 /// Machines in a rack.
 const RACK: u32 = 40;
 
-/// The system's clock, which notes when it was read: the registry reads it once for each question.
-#[derive(Default)]
-struct NotingClock(Mutex<Vec<Instant>>);
+/// When the poller asked. It is told from the repair queue's question by its variables: that one always says which states it is
+/// about, and the scene's variables do not.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<Instant>>>);
 
-impl NotingClock {
+impl Asked {
     fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Clock for NotingClock {
-    fn now(&self) -> OffsetDateTime {
-        self.noted().push(Instant::now());
-        SystemClock.now()
+    fn hear(&self, variables: &QueryVariables) {
+        if variables.having.as_ref().is_none_or(|having| having.states.is_none()) {
+            self.noted().push(Instant::now());
+        }
     }
 }
 
 /// A registry of machines to which nothing happens by itself.
 pub(crate) struct Registry {
     simulated: SimulatedRegistry,
-    clock: Arc<NotingClock>,
+    asked: Asked,
     pub(crate) url: String,
     _server: Task,
 }
@@ -45,12 +44,13 @@ pub(crate) struct Registry {
 impl Registry {
     /// So many machines, of compute, storage and gpu as 6 to 3 to 1; a machine that boots the others a rack.
     pub(crate) async fn serve(machines: u32) -> anyhow::Result<Self> {
-        let clock = Arc::new(NotingClock::default());
         let (storage, gpu) = (machines * 3 / 10, machines / 10);
         let roles = [("compute", machines - storage - gpu), ("storage", storage), ("gpu", gpu)];
         let config = DatacenterConfig::new(3, SystemClock.now(), machines.div_ceil(RACK), &roles);
-        let simulated =
-            SimulatedRegistry::new(Datacenter::new(config)?, Arc::clone(&clock) as Arc<dyn Clock>);
+        let simulated = SimulatedRegistry::new(Datacenter::new(config)?, Arc::new(SystemClock));
+        let asked = Asked::default();
+        let hears = asked.clone();
+        simulated.hear_searches(Box::new(move |variables| hears.hear(variables)));
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the registry cannot listen")?;
         let url = format!("http://{}{GRAPHQL_PATH}", listener.local_addr()?);
         let server = simulated.clone();
@@ -59,7 +59,7 @@ impl Registry {
                 eprintln!("the registry ended: {error}");
             }
         });
-        Ok(Self { simulated, clock, url, _server: server })
+        Ok(Self { simulated, asked, url, _server: server })
     }
 
     /// Retires the machine with this address: its node is to be tainted. Returns when that was done.
@@ -71,17 +71,26 @@ impl Registry {
         Ok(Instant::now())
     }
 
-    /// Questions after a moment and up to another, oldest first.
-    pub(crate) fn asked(&self, after: Instant, until: Instant) -> Vec<Instant> {
-        let asked = |at: &Instant| (after..=until).contains(at);
-        self.clock.noted().iter().copied().filter(asked).collect()
+    /// Takes no connections any more and cuts those that are there, or takes them again.
+    pub(crate) fn refuse(&self, refuse: bool) {
+        let switch = self.simulated.faults();
+        match refuse {
+            true => switch.set(Fault::RefuseConnections),
+            false => switch.clear(&Fault::RefuseConnections),
+        }
     }
 
-    /// Waits until so many more questions have been asked.
+    /// The poller's questions after a moment and up to another, oldest first.
+    pub(crate) fn asked(&self, after: Instant, until: Instant) -> Vec<Instant> {
+        let asked = |at: &Instant| (after..=until).contains(at);
+        self.asked.noted().iter().copied().filter(asked).collect()
+    }
+
+    /// Waits until the poller has asked so many more times.
     pub(crate) async fn polls(&self, count: usize) -> anyhow::Result<()> {
-        let enough = self.clock.noted().len() + count;
+        let enough = self.asked.noted().len() + count;
         let asked = async {
-            while self.clock.noted().len() < enough {
+            while self.asked.noted().len() < enough {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };

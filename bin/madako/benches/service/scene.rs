@@ -42,6 +42,21 @@ impl Scene {
         Ok(Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: Some(etcd) })
     }
 
+    /// A real etcd of three members, without instances.
+    pub(crate) async fn on_three_etcds(
+        machines: u32,
+        ttl: &'static str,
+    ) -> anyhow::Result<(Self, [Etcd; 3])> {
+        let place = Place::new()?;
+        let members = Etcd::members(&place)?;
+        let endpoints = members.each_ref().map(|member| member.endpoint.as_str());
+        let config = place.config("config.yml", &format!("endpoints: [{}]\n", endpoints.join(", ")))?;
+        let registry = Registry::serve(machines).await?;
+        let endpoint = members[0].endpoint.clone();
+        let witness = Witness::new(&endpoint).await?;
+        Ok((Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: None }, members))
+    }
+
     /// The embedded store, with the instance that has it.
     pub(crate) async fn on_embedded(machines: u32, ttl: &'static str) -> anyhow::Result<(Self, Madako)> {
         let place = Place::new()?;

@@ -50,6 +50,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "demo",
             "plan",
             "what-if",
+            "rehearse",
             "cluster get",
             "cluster set",
             "constraints show",
@@ -319,4 +320,22 @@ fn forms_are_table_json_and_yaml() {
         };
         assert_eq!(args.output, Some(format));
     }
+}
+
+#[test]
+fn a_rehearsal_takes_only_what_can_be() {
+    for wrong in [
+        "madako rehearse --for soon",
+        "madako rehearse --for -1h",
+        "madako rehearse --seed -1",
+        "madako rehearse --heals 101",
+        "madako rehearse --walk -1",
+        "madako rehearse --command-takes 0s",
+        "madako rehearse --command-takes 25h",
+        "madako rehearse --interval 0s",
+        "madako rehearse -o xml",
+    ] {
+        assert_eq!(parsed(wrong).expect_err(wrong).exit_code(), 2, "{wrong}");
+    }
+    assert!(parsed("madako rehearse --for 30d --heals 0 --walk 0 --scenario - --trace t -o yaml").is_ok());
 }

@@ -34,6 +34,8 @@ fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
         ("repairs/write-index", "x"),
         ("repairs/disabled", "True"),
         ("reboots/data/0000000000000000", "["),
+        ("reboots/disabled", "1"),
+        ("reboots/running", "true\n"),
         ("records", "-1"),
     ]);
     faults.sort();
@@ -49,7 +51,8 @@ fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
         ]
     );
     assert_eq!(queue.entries.keys().copied().collect::<Vec<_>>(), [0]);
-    assert!(!queue.disabled, "only the bytes `true` switch it off");
+    assert!(!queue.disabled && !queue.reboots_disabled, "only the bytes `true` switch it off");
+    assert!(!queue.reboots_running);
     assert_eq!((queue.write_index, queue.records.next), (None, None));
 }
 

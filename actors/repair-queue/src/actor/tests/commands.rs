@@ -203,22 +203,15 @@ async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_comm
     let unanswered = || (false, CommitError::Unanswered { deadline: Duration::from_secs(10) });
     world.gate.lock().unwrap().fails.extend([unanswered(), unanswered(), unanswered()]);
     world.begin().await;
-    let lost = || world.gate.lock().unwrap().lost.clone();
-    for _ in 0..1_000 {
-        if lost().len() == 3 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let lost = world.until_lost(3).await;
     let of = |change: &RepairChange| {
         change.writes.iter().find_map(|write| match write {
             RepairWrite::Entry(entry) => Some(entry.index),
             _ => None,
         })
     };
-    assert_eq!(lost().iter().map(of).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
-    let first = lost()[0].clone();
-    world.change(|store| assert!(store.commit(&first)));
+    assert_eq!(lost.iter().map(of).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
+    world.change(|store| assert!(store.commit(&lost[0])));
     world.until_status(1, RepairStatus::Succeeded).await;
     world.until_status(0, RepairStatus::Failed).await;
     assert_eq!(world.ran(), ["reset x", "celebrate x"], "each once, and none for another's record");
@@ -237,14 +230,7 @@ async fn a_command_whose_announcement_shows_late_is_not_started_when_something_c
         let unanswered = CommitError::Unanswered { deadline: Duration::from_secs(10) };
         world.gate.lock().unwrap().fails.push_back((false, unanswered));
         world.begin().await;
-        let lost = || world.gate.lock().unwrap().lost.clone();
-        for _ in 0..1_000 {
-            if !lost().is_empty() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let announced = lost()[0].clone();
+        let announced = world.until_lost(1).await.remove(0);
         // The store shows it together with what came after it.
         world.change(|store| {
             assert!(store.commit(&announced));

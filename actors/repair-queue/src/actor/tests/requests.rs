@@ -1,8 +1,6 @@
 //! What the registry's reports lead to.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_messages::event::Event;
@@ -14,9 +12,9 @@ use madako_messages::repair::refusal::Reason;
 use madako_messages::repair::report::Reports;
 use madako_messages::state::ClusterState;
 use madako_messages::store::Write;
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::time::Instant;
 
+use super::gauges::Gauges;
 use super::world::World;
 use crate::machines::{machine, now};
 use crate::outlook::Obstacle;
@@ -363,42 +361,6 @@ async fn while_a_rack_is_held_who_stands_nobody_knows_where_waits_for_an_observa
     assert!(told_waiting(&world, 7, "rack-unknown"));
     observe(&world, vec![machine(20, 5, 1e6)]);
     world.until("it to begin", has_begun(7)).await;
-}
-
-/// The gauges by name and label, such as `name{reason}`.
-#[derive(Default)]
-struct Gauges(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
-
-impl Gauges {
-    /// Those of a name that do not show 0.
-    fn shown(&self, name: &str) -> Vec<(String, f64)> {
-        let gauges = self.0.lock().unwrap();
-        let of_name = gauges.iter().filter(|(key, _)| key.starts_with(name));
-        of_name
-            .map(|(key, value)| (key.clone(), f64::from_bits(value.load(Ordering::Relaxed))))
-            .filter(|(_, value)| *value > 0.0)
-            .collect()
-    }
-}
-
-impl Recorder for Gauges {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
-    }
-
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        let labels: Vec<&str> = key.labels().map(metrics::Label::value).collect();
-        let key = format!("{}{{{}}}", key.name(), labels.join(","));
-        Gauge::from_arc(Arc::clone(self.0.lock().unwrap().entry(key).or_default()))
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
 }
 
 #[tokio::test(start_paused = true)]

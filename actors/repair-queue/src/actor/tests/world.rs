@@ -497,6 +497,19 @@ impl World {
         }
     }
 
+    /// Waits until so many commits failed without being written; those.
+    pub(super) async fn until_lost(&self, count: usize) -> Vec<RepairChange> {
+        let lost = || self.gate.lock().unwrap().lost.clone();
+        // Nothing tells of them: they are looked for, on paused time.
+        let seen = async {
+            while lost().len() < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("only {:?} failed", lost()));
+        lost()
+    }
+
     pub(super) async fn until_status(&self, index: i64, status: RepairStatus) {
         let what = format!("entry {index} to be {status}");
         self.until(&what, |state| {

@@ -1,5 +1,6 @@
 //! A repair whole, on a node of a real Kubernetes: its API server, its controllers, and a disruption budget in the way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
@@ -8,17 +9,16 @@ use serde_json::{Value, json};
 use self::objects::Kubelets;
 use self::server::{ADMIN, MADAKO, Server, get};
 use super::etcd::RealEtcd;
+use super::page;
+use super::procedure::Procedure;
 use super::site::{QUICK, Site};
 use super::stage::eventually;
 use crate::program::TEMPLATE;
 
-#[allow(dead_code, reason = "the adapter's own tests need more of it")]
 #[path = "../../../../../adapters/kubernetes/tests/it/objects.rs"]
 mod objects;
-#[allow(dead_code, reason = "the adapter's own tests need more of it")]
 #[path = "../../../../../adapters/kubernetes/tests/it/pki.rs"]
 mod pki;
-#[allow(dead_code, reason = "the adapter's own tests need more of it")]
 #[path = "../../../../../adapters/kubernetes/tests/it/server.rs"]
 mod server;
 
@@ -30,26 +30,13 @@ const OURS: &str = "/metadata/annotations/cke.cybozu.com~1reboot";
 
 /// The procedure, whose scripts stand in the site's directory.
 fn template(site: &Site) -> String {
-    let directory = site.files.path("");
-    let script = |name: &str, text: &str| site.files.write(name, format!("D='{directory}'\n{text}\n"));
-    let reset = script("reset.sh", "echo reset \"$1\" >> \"$D/done\"");
-    let check = script("check.sh", "if [ -e \"$D/healthy-$1\" ]; then echo true; else echo false; fi");
-    format!(
-        "{TEMPLATE}
-repair:
-  evict_retries: 1
-  evict_interval: 1
-  repair_procedures:
-  - machine_types: [bmc]
-    repair_operations:
-    - operation: unreachable
-      health_check_command: [/bin/sh, '{check}']
-      repair_steps:
-      - repair_command: [/bin/sh, '{reset}']
-        need_drain: true
-        watch_seconds: 3600
-"
-    )
+    let reset = "echo reset \"$1\" >> \"$D/done\"";
+    let procedure = Procedure { machine_types: &["bmc"], reset, success: None, watch_seconds: 3600 };
+    let mut repair = procedure.written(&site.files);
+    repair["evict_retries"] = json!(1);
+    repair["evict_interval"] = json!(1);
+    repair["repair_procedures"][0]["repair_operations"][0]["repair_steps"][0]["need_drain"] = json!(true);
+    format!("{TEMPLATE}repair: {repair}\n")
 }
 
 /// What an operator and an administrator of Kubernetes see.
@@ -121,17 +108,6 @@ impl Seen {
         let text = std::fs::read_to_string(self.site.files.path("done")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
-
-    /// Operation and status of each record, in their order.
-    async fn records(&self) -> Vec<String> {
-        let everything = self.site.keys.everything().await;
-        let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
-        let told = records.map(|stored| {
-            let record: Value = serde_json::from_slice(stored.value()).unwrap();
-            format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
-        });
-        told.collect()
-    }
 }
 
 #[tokio::test]
@@ -152,7 +128,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     let admin = kubernetes.client(ADMIN);
     let seen = Seen { admin: admin.clone(), node: cluster.workers[0].clone(), site };
     objects::node(&admin, &seen.node, &[]).await;
-    let _kubelets = Kubelets::start(admin.clone());
+    let _kubelets = Kubelets::start(admin.clone(), Arc::default());
     let workload = Workload {
         namespace: NAMESPACE.to_owned(),
         name: WEB.to_owned(),
@@ -210,6 +186,8 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     // It is healthy: the repair ends, and pods may come again.
     seen.site.files.write(&format!("healthy-{}", seen.node), "");
     seen.until_entry("status", "succeeded").await;
+    let shown = page::is_documented(&service).await;
+    assert!(shown.contains("madako_kubernetes_requests_total"), "{shown:?}");
     eventually("the node is uncordoned", async || (seen.cordon().await == (false, false)).then_some(()))
         .await;
     assert_eq!(seen.done(), repaired);
@@ -221,5 +199,5 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
         "repair-execute completed",
         "repair-finish completed",
     ];
-    assert_eq!(seen.records().await, expected);
+    assert_eq!(seen.site.keys.records().await, expected);
 }

@@ -1,5 +1,6 @@
 //! A real etcd that can be stopped and started again.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -107,6 +108,18 @@ impl RealEtcd {
         let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
         let labels = ["grpc_method=\"Txn\"", "grpc_service=\"etcdserverpb.KV\""];
         sum_of(&metrics, "grpc_server_handled_total", &labels).expect("etcd counts transactions")
+    }
+
+    /// How many requests of each method began, whatever became of them.
+    pub(crate) async fn requests(&self) -> BTreeMap<String, u64> {
+        let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
+        let of = |line: &str| {
+            let (series, count) = line.strip_prefix("grpc_server_started_total{")?.rsplit_once("} ")?;
+            let label = |name: &str| series.split(&format!("{name}=\"")).nth(1)?.split('"').next();
+            let (service, method) = (label("grpc_service")?, label("grpc_method")?);
+            Some((format!("{service}/{method}"), count.parse().ok()?))
+        };
+        metrics.lines().filter_map(of).collect()
     }
 }
 

@@ -89,6 +89,17 @@ impl Keys {
         })
     }
 
+    /// Operation and status of each record, in their order.
+    pub(crate) async fn records(&self) -> Vec<String> {
+        let everything = self.everything().await;
+        let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
+        let told = records.map(|stored| {
+            let record: Value = serde_json::from_slice(stored.value()).unwrap();
+            format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
+        });
+        told.collect()
+    }
+
     /// The candidates' keys, the leader's first.
     pub(crate) async fn candidates(&self) -> Vec<KeyValue> {
         let options = GetOptions::new().with_prefix();

@@ -100,7 +100,7 @@ async fn a_list_that_shrinks_is_held_back_until_an_operator_confirms() {
     gone_and_replaced(&grown, &after, &gone);
     assert_eq!(after.version, 3, "one change, one write");
     assert_eq!(held(&site).await, None, "a confirmation counts once");
-    assert!(service.log().contains("an operator confirmed that the nodes are gone"));
+    service.until_log("an operator confirmed that the nodes are gone").await;
     assert_eq!(service.metric("madako_removal_guard_vanished", &[]).await, 0.0);
 }
 
@@ -118,7 +118,7 @@ async fn three_polls_that_agree_need_no_operator() {
     .await;
     gone_and_replaced(&before, &after, &gone);
     assert!(service.told("the removal guard holds an observation back") >= 2);
-    assert!(service.log().contains("enough polls in a row agreed"), "{}", service.log());
+    service.until_log("enough polls in a row agreed").await;
     assert_eq!(held(&site).await, None);
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 3);
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::etcd::RealEtcd;
 use super::keys::Keys;
+use super::procedure::Procedure;
 use super::site::leader_after;
 use super::stage::{Serve, eventually};
 use crate::program::{CLUSTER, Files, madako};
@@ -29,25 +30,10 @@ impl Workshop {
         let etcd = RealEtcd::start(&[]).await?;
         let files = Files::new();
         let config = files.write("config.yml", etcd.settings());
-        let script = |name: &str, text: &str| files.write(name, format!("D='{}'\n{text}\n", files.path("")));
-        let reset = script("reset.sh", reset);
-        let check = script("check.sh", "if [ -e \"$D/healthy-$1\" ]; then echo true; else echo false; fi");
-        let celebrate = script("celebrate.sh", "echo celebrate \"$1\" >> \"$D/done\"");
-        let repair = format!(
-            "
-repair:
-  repair_procedures:
-  - machine_types: [bmc]
-    repair_operations:
-    - operation: unreachable
-      health_check_command: [/bin/sh, '{check}']
-      success_command: [/bin/sh, '{celebrate}']
-      repair_steps:
-      - repair_command: [/bin/sh, '{reset}']
-        watch_seconds: 3600
-"
-        );
-        let cluster = files.write("cluster.yml", format!("{CLUSTER}{repair}"));
+        let success = Some("echo celebrate \"$1\" >> \"$D/done\"");
+        let procedure = Procedure { machine_types: &["bmc"], reset, success, watch_seconds: 3600 };
+        let repair = procedure.written(&files);
+        let cluster = files.write("cluster.yml", format!("{CLUSTER}repair: {repair}\n"));
         let keys = Keys::at(&etcd.endpoint(), None);
         let workshop = Self { _etcd: etcd, keys, files, config };
         workshop.run(&["cluster", "set", &cluster]).await;
@@ -73,17 +59,6 @@ repair:
         .await;
     }
 
-    /// Operation and status of each record, in their order.
-    async fn records(&self) -> Vec<String> {
-        let everything = self.keys.everything().await;
-        let records = everything.iter().filter(|stored| stored.key().starts_with(b"/cke/records/"));
-        let told = records.map(|stored| {
-            let record: Value = serde_json::from_slice(stored.value()).unwrap();
-            format!("{} {}", record["operation"].as_str().unwrap(), record["status"].as_str().unwrap())
-        });
-        told.collect()
-    }
-
     /// The lines of a file that scripts write.
     fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.files.path(name)).unwrap_or_default();
@@ -106,7 +81,7 @@ async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
     assert_eq!(workshop.run(&["repair-queue", "add", "unreachable", "bmc", ADDRESS]).await, "");
     workshop.until_entry("status", "succeeded").await;
     assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}"), format!("celebrate {ADDRESS}")]);
-    assert_eq!(workshop.records().await, ["repair-execute completed", "repair-finish completed"]);
+    assert_eq!(workshop.keys.records().await, ["repair-execute completed", "repair-finish completed"]);
     let first = workshop.value("records/0000000000000001").await.unwrap();
     let info = first["info"].as_str().unwrap();
     assert!(info.starts_with("exit code 0 after ") && info.ends_with("; output: it is on again"), "{info}");
@@ -118,7 +93,7 @@ async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
     // It stays until somebody deletes it.
     workshop.run(&["repair-queue", "delete-finished"]).await;
     eventually("the entry is gone", async || workshop.keys.get(ENTRY).await.is_none().then_some(())).await;
-    assert_eq!(workshop.records().await.last().unwrap(), "repair-dequeue completed");
+    assert_eq!(workshop.keys.records().await.last().unwrap(), "repair-dequeue completed");
 }
 
 #[tokio::test]
@@ -134,7 +109,7 @@ async fn a_command_whose_leader_is_killed_ends_with_all_that_it_started_and_is_n
         eventually("the command runs", async || Some(workshop.lines("pids")).filter(|pids| pids.len() == 3))
             .await;
     assert!(pids.iter().all(|pid| runs(pid)), "{pids:?}");
-    assert_eq!(workshop.records().await, ["repair-execute running"]);
+    assert_eq!(workshop.keys.records().await, ["repair-execute running"]);
     workshop.until_entry("step_status", "watching").await;
 
     services.remove(leader).kill().await;
@@ -153,5 +128,5 @@ async fn a_command_whose_leader_is_killed_ends_with_all_that_it_started_and_is_n
     workshop.files.write(&format!("healthy-{ADDRESS}"), "");
     workshop.until_entry("status", "succeeded").await;
     assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}"), format!("celebrate {ADDRESS}")]);
-    assert_eq!(workshop.records().await, ["repair-execute cancelled", "repair-finish completed"]);
+    assert_eq!(workshop.keys.records().await, ["repair-execute cancelled", "repair-finish completed"]);
 }

@@ -164,6 +164,13 @@ impl Serve {
         lines(&self.log).iter().filter(|line| line["message"] == message).count()
     }
 
+    /// Waits until it has logged a message about this, and gives that line.
+    pub(crate) async fn until_told(&self, message: &str, what: &str) -> Value {
+        let is_it = |line: &Value| line["message"] == message && line["what"] == what;
+        let found = async || lines(&self.log).into_iter().find(is_it);
+        eventually(&format!("{message:?} of {what} is logged"), found).await
+    }
+
     /// Waits until something is in the log.
     pub(crate) async fn until_log(&self, part: &str) {
         eventually(&format!("{part:?} is logged"), async || self.log().contains(part).then_some(())).await;

@@ -5,6 +5,8 @@ mod encryption;
 mod handover;
 mod outages;
 mod prefixes;
+mod rehearse;
+mod traces;
 mod writers;
 
 use super::etcd::RealEtcd;

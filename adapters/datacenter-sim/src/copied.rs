@@ -1,0 +1,160 @@
+//! A data center that begins as another one is: with the machines that its registry shows.
+//!
+//! Guarantees: its machines are the given ones, whatever is odd about them (addresses that several have, or none): serials,
+//! addresses, racks, roles, labels, dates, states and how long each has lasted.
+//!
+//! Does not: get new machines, whose addresses nobody here could know.
+
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use madako_messages::machine::Machine;
+use time::OffsetDateTime;
+
+use crate::chance::Chance;
+use crate::config::{DatacenterConfig, MAX_MACHINES, Rates};
+use crate::datacenter::{Datacenter, Occupant, Rack};
+
+/// Greatest number of a rack: sabakan's scheme of addresses ends far below.
+pub const MAX_RACK: u32 = 999_999;
+
+/// Why machines cannot be those of a simulated data center.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// There are too many.
+    #[error("there are {0} machines, and at most {MAX_MACHINES} can be simulated")]
+    TooMany(usize),
+    /// One is in a rack that cannot be.
+    #[error("the machine {serial} is in rack {rack}; racks from 0 to {MAX_RACK} can be simulated")]
+    Rack {
+        /// The machine.
+        serial: String,
+        /// Its rack.
+        rack: i64,
+    },
+    /// Two are one.
+    #[error("two machines have the serial {0}")]
+    Twice(String),
+}
+
+impl Datacenter {
+    /// Begins at a time with machines as a registry showed them then.
+    ///
+    /// # Errors
+    /// They cannot be simulated.
+    pub fn copied(
+        seed: u64,
+        start: OffsetDateTime,
+        rates: Rates,
+        machines: Vec<Machine>,
+    ) -> Result<Self, CopyError> {
+        if machines.len() > MAX_MACHINES as usize {
+            return Err(CopyError::TooMany(machines.len()));
+        }
+        let mut racks = 0;
+        for machine in &machines {
+            let rack = u32::try_from(machine.spec.rack).ok().filter(|rack| *rack <= MAX_RACK);
+            let serial = || machine.spec.serial.clone();
+            let rack = rack.ok_or_else(|| CopyError::Rack { serial: serial(), rack: machine.spec.rack })?;
+            racks = racks.max(rack + 1);
+        }
+        let mut datacenter = Self {
+            chance: Chance::new(seed),
+            now: start,
+            places: Vec::new(),
+            racks: vec![Rack::default(); racks as usize],
+            queue: BinaryHeap::new(),
+            by_serial: BTreeMap::new(),
+            plan: None,
+            journal: VecDeque::new(),
+            config: DatacenterConfig { boot: false, rates, ..DatacenterConfig::new(seed, start, racks, &[]) },
+        };
+        for machine in machines {
+            datacenter.take_in(machine)?;
+        }
+        for rack in 0..racks {
+            datacenter.plan_power(rack);
+        }
+        Ok(datacenter)
+    }
+
+    fn take_in(&mut self, machine: Machine) -> Result<(), CopyError> {
+        let Machine { spec, status } = machine;
+        let rack = u32::try_from(spec.rack).unwrap_or(MAX_RACK);
+        let place = self.add_place(rack, spec.role.clone());
+        if self.by_serial.insert(spec.serial.clone(), place).is_some() {
+            return Err(CopyError::Twice(spec.serial));
+        }
+        // A duration that is no time is none.
+        let lasted = Duration::try_from_secs_f64(status.duration).unwrap_or_default();
+        let lasted = time::Duration::try_from(lasted).unwrap_or_default();
+        let since = self.now.saturating_sub(lasted);
+        let here = self.place(place);
+        here.occupant = Some(Occupant { spec, state: status.state, since, has_encryption_key: false });
+        here.stays += 1;
+        self.plan_age(place);
+        self.plan_retirement(place);
+        self.plan_life(place);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_messages::machine::MachineState;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const START: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+
+    fn original() -> Datacenter {
+        let config = DatacenterConfig { broken_percent: 30, ..DatacenterConfig::demo(3, START) };
+        Datacenter::new(config).unwrap()
+    }
+
+    #[test]
+    fn a_copy_shows_the_machines_that_it_was_made_from() {
+        let original = original();
+        let copied = Datacenter::copied(9, START, Rates::still(), original.machines()).unwrap();
+        let shown = |datacenter: &Datacenter| {
+            let machines = datacenter.machines();
+            let shown = machines.into_iter().map(|machine| {
+                let seconds = machine.status.duration.round();
+                (machine.spec, machine.status.state, seconds)
+            });
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&copied), shown(&original));
+        assert!(copied.machines().iter().any(|machine| machine.status.state != MachineState::Healthy));
+    }
+
+    #[test]
+    fn what_happens_to_a_copied_rack_happens_to_its_machines() {
+        let machines = original().machines();
+        let mut copied = Datacenter::copied(9, START, Rates::still(), machines).unwrap();
+        copied.kill_rack(2).unwrap();
+        let dark = copied.machines().into_iter().filter(|machine| machine.spec.rack == 2);
+        assert!(dark.clone().count() > 0);
+        for machine in dark {
+            let state = machine.status.state;
+            assert!(!matches!(state, MachineState::Healthy | MachineState::Unhealthy), "{state:?}");
+        }
+        assert!(copied.add(2, "compute").is_err(), "nobody could know its address");
+        copied.advance(START + time::Duration::days(400));
+    }
+
+    #[test]
+    fn machines_that_cannot_be_are_refused() {
+        let machines = original().machines();
+        let copied = |machines| Datacenter::copied(9, START, Rates::still(), machines).map(drop);
+        let mut far = machines.clone();
+        far[0].spec.rack = i64::from(MAX_RACK) + 1;
+        assert!(matches!(copied(far), Err(CopyError::Rack { .. })));
+        let mut below = machines.clone();
+        below[0].spec.rack = -1;
+        assert!(matches!(copied(below), Err(CopyError::Rack { .. })));
+        let twice = [machines.clone(), vec![machines[0].clone()]].concat();
+        assert_eq!(copied(twice), Err(CopyError::Twice(machines[0].spec.serial.clone())));
+    }
+}

@@ -1,0 +1,60 @@
+//! What only the adapter's own tests do with a real API server: the adapter for it, and its faults.
+
+use madako_kubernetes::{Access, ApiServer, Limits};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+
+use crate::pki::{Authority, Pair};
+use crate::server::{Server, restrict};
+
+impl Server {
+    /// The adapter, for who has a token.
+    pub(crate) fn adapter(&self, token: &str, limits: Limits) -> ApiServer {
+        let access = Access::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
+        ApiServer::new(&access, limits).unwrap()
+    }
+
+    /// The adapter, for who has a certificate.
+    pub(crate) fn adapter_by_certificate(&self, user: &str) -> ApiServer {
+        let pair = self.authority.client(user, "people");
+        for (name, text) in [("client.crt", &pair.certificate), ("client.key", &pair.key)] {
+            std::fs::write(self.directory.path().join(name), text).unwrap();
+            restrict(&self.directory.path().join(name));
+        }
+        let user = "{client-certificate: client.crt, client-key: client.key}";
+        let access = Access::read(&self.kubeconfig("by-certificate", user)).unwrap();
+        ApiServer::new(&access, Limits::default()).unwrap()
+    }
+
+    /// Stops the API server as it is: connections stay open and nothing answers.
+    pub(crate) fn freeze(&self) {
+        signal(&self.api, Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        signal(&self.api, Signal::CONT);
+    }
+
+    /// Ends the API server.
+    pub(crate) async fn kill(&mut self) {
+        self.api.kill().await.unwrap();
+    }
+}
+
+impl Authority {
+    /// For a client: Kubernetes takes the common name for the user and the organization for its group.
+    pub(crate) fn client(&self, user: &str, group: &str) -> Pair {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let id = child.id().expect("it runs");
+    kill_process(Pid::from_raw(i32::try_from(id).unwrap()).unwrap(), signal).unwrap();
+}

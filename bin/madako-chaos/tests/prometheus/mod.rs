@@ -1,0 +1,245 @@
+//! A real Prometheus beside a run: it asks the instances, judges them by the rules of `grafana/rules`, and is asked afterwards
+//! what the dashboards ask.
+//!
+//! The run's leases and polls are shorter than those of a deployment, and so are the rules' times: [`scaled`] divides each
+//! length of time in them. Thresholds stay as they are.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// How much faster than in a deployment time goes by, and how often instances are asked and the rules looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    faster: u32,
+    every: &'static str,
+}
+
+impl Pace {
+    /// That of the run: it polls the registry every 2 s instead of every 60 s.
+    pub(crate) const OF_THE_RUN: Self = Self { faster: 30, every: "1s" };
+    /// So fast that what was counted an hour ago is a minute ago.
+    pub(crate) const HURRIED: Self = Self { faster: 60, every: "250ms" };
+
+    /// The alerts that look back further than so many seconds at this pace.
+    pub(crate) fn look_back(self, seconds: u32) -> BTreeSet<String> {
+        let texts =
+            rule_files().into_iter().map(|path| scaled(&fs::read_to_string(path).unwrap(), self.faster));
+        texts.flat_map(|text| looking_back(&text, seconds)).collect()
+    }
+}
+
+/// The files of rules.
+fn rule_files() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("grafana/rules")).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "yml")).collect()
+}
+
+/// The alerts of some rules, whose times are in seconds, that have a range or an offset longer than that.
+fn looking_back(rules: &str, seconds: u32) -> Vec<String> {
+    let back = |part: &str| -> Option<u32> { part.split('s').next()?.parse().ok() };
+    let longest = |rule: &str| rule.split("offset ").flat_map(|part| part.split('[')).filter_map(back).max();
+    let alerts = rules.split("- alert: ").skip(1);
+    let further = alerts.filter(|rule| longest(rule).is_some_and(|longest| longest > seconds));
+    further.map(|rule| rule.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
+/// Seconds that rates are taken over: four scrapes at least, and so long that a rare request is seen on several points.
+const RATE: &str = "10";
+
+/// Time until it listens: about a second on a machine that does nothing else.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Ends with the test, and what it gathered with it.
+pub(crate) struct Prometheus {
+    child: Child,
+    url: String,
+    _files: TempDir,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+impl Prometheus {
+    /// Starts one that asks whoever a file names once it is there.
+    pub(crate) fn start(targets: &Path, Pace { faster, every }: Pace) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let rules = files.path().join("rules");
+        fs::create_dir(&rules).unwrap();
+        for path in rule_files() {
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(rules.join(path.file_name().unwrap()), scaled(&text, faster)).unwrap();
+        }
+        let config = files.path().join("prometheus.yml");
+        let (targets, rules) = (targets.display(), rules.display());
+        let text = format!(
+            "global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}\n\
+             rule_files: ['{rules}/*.yml']\n\
+             scrape_configs:\n\
+             - job_name: madako\n  \
+               file_sd_configs: [{{files: ['{targets}'], refresh_interval: 1s}}]\n"
+        );
+        fs::write(&config, text).unwrap();
+        let log = files.path().join("log");
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", files.path().join("data").display()))
+            .arg("--web.listen-address=127.0.0.1:0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut prometheus = Self { child, url: String::new(), _files: files };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        prometheus.url = runtime.block_on(prometheus.listens(&log));
+        prometheus
+    }
+
+    /// Where it listens, once it says so.
+    async fn listens(&mut self, log: &Path) -> String {
+        let began = Instant::now();
+        loop {
+            let said = fs::read_to_string(log).unwrap();
+            let mut lines = said.lines().filter(|line| line.contains("\"Listening on\""));
+            if let Some((_, address)) = lines.find_map(|line| line.split_once("address=")) {
+                return format!("http://{}", address.split_whitespace().next().unwrap());
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && began.elapsed() < STARTS_WITHIN, "prometheus: {ended:?}\n{said}");
+            sleep(GLANCE).await;
+        }
+    }
+
+    fn promtool(&self, args: &[&str], query: &str) -> Vec<Value> {
+        let output =
+            Command::new("promtool").arg("query").args(args).args([&self.url, query]).output().unwrap();
+        assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// When an instance answered last, within so many minutes, in seconds of Unix time.
+    pub(crate) fn last_answer(&self, minutes: u32) -> f64 {
+        let query = format!("max(max_over_time(timestamp(up == 1)[{minutes}m:1s]))");
+        let answers = self.promtool(&["instant", "--format=json"], &query);
+        answers[0]["value"][1].as_str().unwrap().parse().unwrap()
+    }
+
+    /// The alerts that fired, and of these those that still did in the end.
+    pub(crate) fn fired(&self, minutes: u32, until: f64) -> [BTreeSet<String>; 2] {
+        let start = format!("--start={}", until - f64::from(minutes) * 60.0);
+        let args = ["range", "--format=json", "--step=1s", &start, &format!("--end={until}")];
+        let fired = self.promtool(&args, "ALERTS{alertstate=\"firing\"}");
+        let last = |one: &Value| one["values"].as_array().unwrap().last().unwrap()[0].as_f64().unwrap();
+        let names = |since: f64| {
+            let some = fired.iter().filter(|one| last(one) >= since);
+            some.map(|one| one["metric"]["alertname"].as_str().unwrap().to_owned()).collect()
+        };
+        [names(0.0), names(until - 1.5)]
+    }
+
+    /// Asks what the dashboards ask; whether something answers each query.
+    pub(crate) fn answers(&self, minutes: u32, until: f64) -> Result<(), String> {
+        self.python("ask.py", minutes, until, &[])
+    }
+
+    /// Asks what the dashboards ask; the lines that tell of what is not as the table says, and whether all is.
+    pub(crate) fn shows(&self, table: &str, minutes: u32, until: f64) -> Result<(), String> {
+        let table = root().join("grafana/runs").join(table);
+        self.python("ask.py", minutes, until, &["--expect", table.to_str().unwrap()])
+    }
+
+    /// Draws each dashboard into a directory.
+    pub(crate) fn draw(&self, directory: &Path, minutes: u32, until: f64) -> Result<(), String> {
+        self.python("picture.py", minutes, until, &[directory.to_str().unwrap()])
+    }
+
+    fn python(&self, script: &str, minutes: u32, until: f64, more: &[&str]) -> Result<(), String> {
+        let output = Command::new("python3")
+            .arg("-B")
+            .arg(root().join("grafana").join(script))
+            .args([
+                &self.url,
+                "--minutes",
+                &minutes.to_string(),
+                "--until",
+                &until.to_string(),
+                "--rate",
+                RATE,
+            ])
+            .args(more)
+            .output()
+            .unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Err(format!("{script}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)))
+    }
+}
+
+/// Rules with each length of time in them (`for`, ranges, offsets) divided, but never below a second.
+fn scaled(rules: &str, faster: u32) -> String {
+    let mut text = String::new();
+    let mut rest = rules;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        let digits = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let (number, after) = from.split_at(digits);
+        text.push_str(before);
+        let part_of_a_word = before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+        let unit = after.chars().next().and_then(|unit| match unit {
+            's' => Some(1),
+            'm' => Some(60),
+            'h' => Some(60 * 60),
+            _ => None,
+        });
+        let ends = !after.chars().nth(1).is_some_and(char::is_alphanumeric);
+        match (unit, number.parse::<u32>()) {
+            (Some(seconds), Ok(number)) if ends && !part_of_a_word => {
+                text.push_str(&format!("{}s", (number * seconds / faster).max(1)));
+                rest = &after[1..];
+            }
+            _ => {
+                text.push_str(number);
+                rest = after;
+            }
+        }
+    }
+    text + rest
+}
+
+#[test]
+fn each_length_of_time_is_divided_and_nothing_else() {
+    let rule = "record: a:b:ratio_rate5m\nexpr: increase(a{code=~\"5..\"}[30m]) > 5 and b offset 1h\nfor: 10m\n# [3m:30s]";
+    let faster = "record: a:b:ratio_rate5m\nexpr: increase(a{code=~\"5..\"}[60s]) > 5 and b offset 120s\nfor: 20s\n# [6s:1s]";
+    assert_eq!(scaled(rule, 30), faster);
+}
+
+#[test]
+fn alerts_that_look_back_far_are_known() {
+    let rules = "- record: a:b:ratio_rate99s\n  expr: rate(a[99s])\n- alert: Near\n  expr: max(last_over_time(a[6s:1s])) > 30\n  for: 40s\n\
+                 - alert: Range\n  expr: increase(a{b=~\"5..\"}[20s]) > 1\n- alert: Offset\n  expr: a unless a offset 120s\n";
+    assert_eq!(looking_back(rules, 15), ["Range", "Offset"]);
+    assert_eq!(looking_back(rules, 20), ["Offset"]);
+    let far = Pace::OF_THE_RUN.look_back(60);
+    assert!(far.contains("MadakoLeaderChanges") && !far.contains("MadakoInstanceDown"), "{far:?}");
+}

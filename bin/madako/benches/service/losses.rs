@@ -1,0 +1,126 @@
+//! What the service stands on goes away and comes back: the leader among etcd's members, and the registry.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use etcd_client::Client;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::processes::{Etcd, PATIENCE};
+use crate::scene::Scene;
+use crate::table::{Table, Times, shown};
+use crate::witness::Witness;
+
+const SAMPLES: usize = 6;
+/// No leader of the service is lost meanwhile.
+const TTL: &str = "60s";
+/// How soon something is committed after etcd has lost its leader.
+const ELECTED: Duration = Duration::from_secs(5);
+/// The scene's time between polls.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a poll's beginning its commit may be there, and the registry's port open again.
+const COMMITTED: Duration = Duration::from_millis(200);
+/// Pause before a refused write is tried again, as an operator's hand would, only faster.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Fills in its rows.
+pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
+    let times = leader_of_etcd(&mut chance).await?;
+    table.times(
+        "etcd's leader gets `kill -9`, three members: until a constraint that was changed since then is committed",
+        ELECTED,
+        &times,
+    );
+    let (times, polls) = registry(&mut chance).await?;
+    table.row(
+        "the registry is back after 3 to 4 polls in vain: until what happened meanwhile is committed",
+        "one poll",
+        format!("at the latest by poll {polls}; every {}: {times}", shown(INTERVAL)),
+        Some(polls == 1 && times.worst() <= INTERVAL + COMMITTED),
+    );
+    Ok(())
+}
+
+async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
+    let (mut scene, mut members) = Scene::on_three_etcds(60, TTL).await?;
+    let _instance = scene.instance()?;
+    let installed = scene.install(20).await;
+    scene.explain(installed)?;
+    let mut times = Times::default();
+    for _ in 0..SAMPLES {
+        let leads = leading(&members).await?;
+        // A member that stays, so that it is the service that is measured and not how soon the witness finds another one.
+        scene.witness = Witness::new(&members[(leads + 1) % members.len()].endpoint).await?;
+        scene.witness.until_workers(scene.workers).await?;
+        sleep(Duration::from_secs(1).mul_f64(chance.random())).await;
+        let wanted = scene.workers + 1;
+        let began = Instant::now();
+        members[leads].kill().await?;
+        let written = async {
+            while scene.constrain(wanted).await.is_err() {
+                sleep(AGAIN).await;
+            }
+        };
+        timeout(PATIENCE, written).await.context("etcd takes no write after an election")?;
+        let committed = scene.witness.until_workers(wanted).await;
+        times.add(scene.explain(committed)? - began);
+        members[leads].start_again()?;
+        leading(&members).await?;
+    }
+    Ok(times)
+}
+
+/// Which of the members leads, once all of them answer and say the same.
+async fn leading(members: &[Etcd]) -> anyhow::Result<usize> {
+    let agreed = async {
+        loop {
+            let mut said = Vec::new();
+            for member in members {
+                said.extend(says(member).await);
+            }
+            let leaders: Vec<usize> = (0..said.len()).filter(|at| said[*at].0 == said[*at].1).collect();
+            if let [leads] = leaders[..]
+                && said.len() == members.len()
+                && said.iter().all(|(_, leader)| *leader == said[leads].0)
+            {
+                return leads;
+            }
+            sleep(AGAIN).await;
+        }
+    };
+    timeout(PATIENCE, agreed).await.context("etcd's members do not agree on a leader")
+}
+
+/// A member's own number and its leader's, if it answers.
+async fn says(member: &Etcd) -> Option<(u64, u64)> {
+    let mut client = Client::connect([&member.endpoint], None).await.ok()?;
+    let status = client.status().await.ok()?;
+    Some((status.header()?.member_id(), status.leader()))
+}
+
+/// Times from the registry's return until the commit, and the most polls that one took.
+async fn registry(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
+    let mut scene = Scene::on_etcd(60, TTL).await?;
+    let _instance = scene.instance()?;
+    let installed = scene.install(20).await;
+    scene.explain(installed)?;
+    // Those that retire are not to be replaced, which would be another commit.
+    scene.constrain(20 - SAMPLES).await?;
+    let mut times = Times::default();
+    let mut most = 0;
+    for _ in 0..SAMPLES {
+        let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
+        scene.registry.refuse(true);
+        sleep(INTERVAL * 3 + INTERVAL.mul_f64(chance.random())).await;
+        scene.registry.retire(&address)?;
+        let back = Instant::now();
+        scene.registry.refuse(false);
+        let committed = scene.witness.until_tainted(&address).await;
+        let committed = scene.explain(committed)?;
+        times.add(committed - back);
+        most = most.max(scene.registry.asked(back, committed).len());
+    }
+    Ok((times, most))
+}

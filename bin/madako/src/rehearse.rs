@@ -1,0 +1,200 @@
+//! `madako rehearse`: what the service would do with a copy of the running system while faults happen to it. Nothing is changed.
+//!
+//! Flow: [`inputs`] reads the running system once, by what can only read; then the copy is simulated on a runtime of its own, whose
+//! time nobody waits for; [`show`] tells what was seen.
+
+mod inputs;
+mod show;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use madako_console::{Stopwatch, read_text, shown};
+use madako_faults::{Expect, Fault, MAX_BYTES, Scenario, Span, World, shipped};
+use madako_messages::input::InputError;
+use madako_messages::ports::Clock;
+use madako_simulation::history::Trace;
+use madako_simulation::planted::keep_quiet;
+use madako_simulation::run::rehearsal::{Assumed, check, rehearse, world};
+use madako_simulation::run::{Options, Outcome, Progress, SimulateError};
+use madako_supervisor::config::Config;
+use tokio::runtime::Runtime;
+use tracing::subscriber::NoSubscriber;
+
+use self::show::Shown;
+use crate::cli::{Global, whole_number};
+use crate::failure::Failure;
+use crate::output::{Format, note, show};
+use crate::serve_args::{INTERVALS, SESSION_TTLS, bounded};
+
+/// How often progress is told, in time of the real clock.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Bounds of the time that a command of a repair takes: below, nothing is seen; above, every deadline is over.
+const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
+
+/// Plays faults on a copy of the running system, and reports what the service would do; changes nothing.
+///
+/// The store, the registry and the providers of metrics are read once. Then the service works with the copy on simulated time:
+/// machines, commands, drains and metrics are simulated from where the copied ones were. The report tells what would be planned,
+/// repaired and moved, how long it takes until nothing changes any more, and what was assumed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako rehearse --for 1d --scenario rack-power-loss\n  \
+                        madako rehearse --for 30d --seed 7 --scenario storm.yml -o json")]
+pub(crate) struct RehearseArgs {
+    /// How long faults happen, in simulated time
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
+    length: Span,
+    /// What decides everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// A fault, such as 'kill rack=3 at 2h for 30m'; may be given several times
+    #[arg(long, value_name = "FAULT")]
+    fault: Vec<String>,
+    /// A file with faults, or the name of a scenario that ships; of its world only the number of instances counts
+    #[arg(long, value_name = "FILE|NAME")]
+    scenario: Option<String>,
+    /// Time between polls of the registry, as the running service has it
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
+    interval: Duration,
+    /// Time to live of the leader's session, as the running service has it
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
+          default_value = "60s")]
+    session_ttl: Duration,
+    /// Mean time that a command of a repair takes
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, COMMANDS), default_value = "10s",
+          help_heading = "Assumptions")]
+    command_takes: Duration,
+    /// Of a hundred commands of repair steps, so many heal their machine
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "100", help_heading = "Assumptions")]
+    heals: u8,
+    /// A metric goes up or down by at most so much of its range each minute, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1", help_heading = "Assumptions")]
+    walk: u8,
+    /// Writes everything that happens to a file, a line each
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    whole_number(text, 0..=100).and_then(|number| u8::try_from(number).map_err(|error| error.to_string()))
+}
+
+/// Runs the command: the runtime reads the system, and the rehearsal has one of its own.
+pub(crate) fn run(
+    args: &RehearseArgs,
+    global: &Global,
+    clock: &dyn Clock,
+    runtime: &Runtime,
+) -> Result<(), Failure> {
+    // What is typed is judged before anything is dialled, as far as it can be.
+    let faults = args.faults()?;
+    let text = args.scenario.as_deref().map(scenario_text).transpose()?;
+    let config = Config::load(global.config.as_deref())?;
+    let trace = args.trace.as_deref().map(created).transpose()?;
+    let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
+    let copied = &inputs.copied;
+    let scenario = args.played(faults, text, &world(copied, &inputs.service))?;
+    check(copied, &scenario)?;
+
+    let assumed = Assumed {
+        command_takes: args.command_takes,
+        heals_percent: args.heals,
+        walk_percent: f64::from(args.walk),
+    };
+    let options = Options { trace, progress: Some(progress(args.length)), ..Options::default() };
+    keep_quiet();
+    let began = Stopwatch::start();
+    // What actors log of their simulated work is in the trace; the log is the real one's.
+    let rehearsal = tracing::subscriber::with_default(NoSubscriber::default(), || {
+        let (copied, service) = (inputs.copied.clone(), inputs.service.clone());
+        rehearse(copied, service, assumed, &scenario, (args.seed, args.length), options)
+    });
+    let rehearsal = rehearsal.map_err(not_begun)?;
+    let seen =
+        Shown { args, scenario: &scenario, inputs: &inputs, rehearsal: &rehearsal, took: began.elapsed() };
+    show(args.output, &seen.value(), |_| seen.text())?;
+    match rehearsal.outcome() {
+        Outcome::Passed => Ok(()),
+        Outcome::Failed => {
+            Err(Failure::failed(format_args!("something is wrong: {}", seen.wrong().join("; "))))
+        }
+        Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
+            "not every fault could be injected: {}",
+            seen.skipped().join("; ")
+        ))),
+    }
+}
+
+/// What was typed, or what was read.
+fn not_begun(error: SimulateError) -> Failure {
+    match error {
+        SimulateError::Machines(_) | SimulateError::Contents(_) => Failure::NotRehearsed(error.into()),
+        SimulateError::Trace(_) => Failure::Failed(error.into()),
+        SimulateError::Etcd
+        | SimulateError::TooShort { .. }
+        | SimulateError::Schedule(_)
+        | SimulateError::World(_) => Failure::BadInput(error.into()),
+    }
+}
+
+/// The text of a scenario, and what it is called in messages.
+fn scenario_text(name: &str) -> Result<(String, String), Failure> {
+    match shipped(name) {
+        Some(shipped) => Ok((name.to_owned(), shipped.text.to_owned())),
+        None => Ok((shown(name).to_owned(), read_text(name, MAX_BYTES).map_err(Failure::BadInput)?)),
+    }
+}
+
+fn created(path: &Path) -> Result<Trace, Failure> {
+    let file = File::create(path).with_context(|| format!("making {}", path.display()));
+    Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
+}
+
+impl RehearseArgs {
+    fn faults(&self) -> Result<Vec<Fault>, InputError> {
+        self.fault.iter().map(|line| Fault::parse(line)).collect()
+    }
+
+    /// What is played in a world.
+    fn played(
+        &self,
+        faults: Vec<Fault>,
+        text: Option<(String, String)>,
+        world: &World,
+    ) -> Result<Scenario, Failure> {
+        let mut scenario = match text {
+            Some((name, text)) => Scenario::parse_in(&text, world)
+                .map_err(|error| Failure::BadInput(anyhow::Error::new(error).context(name)))?,
+            None => Scenario {
+                name: "rehearsal".to_owned(),
+                world: *world,
+                clients: Vec::new(),
+                faults: Vec::new(),
+                expect: Expect::default(),
+            },
+        };
+        for fault in faults {
+            scenario.add(fault)?;
+        }
+        Ok(scenario)
+    }
+}
+
+fn progress(length: Span) -> Progress {
+    let began = Stopwatch::start();
+    let mut told = began;
+    Box::new(move |simulated| {
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = Stopwatch::start();
+            let rate = simulated.as_secs_f64() / began.elapsed().as_secs_f64();
+            note(format_args!("{} s of {length} simulated, {rate:.0} a second", simulated.as_secs()));
+        }
+    })
+}

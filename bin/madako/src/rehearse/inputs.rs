@@ -1,0 +1,219 @@
+//! The running system, read once: its store at one revision, its registry, and the values of its metrics.
+//!
+//! Guarantees: the store is read by what can only read, the registry is asked one query, and each metric once. Everything has a
+//! deadline and a limit; what a provider does not give is assumed, and told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_messages::keys;
+use madako_messages::machine::QueryVariables;
+use madako_messages::placement::core::MetricsProviderKind;
+use madako_messages::placement::kind::Kind;
+use madako_messages::placement::ownership;
+use madako_messages::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
+use madako_messages::ports::{Clock, Fetched, HttpTransport, Registry as _};
+use madako_messages::state::ClusterState;
+use madako_messages::store::StoreError;
+use madako_metrics_providers::Providers;
+use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+use madako_simulation::run::rehearsal::{Copied, OWN_KEYS, Service, providers};
+use madako_simulation::walk::CopiedProvider;
+use madako_simulation::world::Working;
+use madako_store::CopyReader;
+use madako_supervisor::config::Config;
+use tokio::task::JoinSet;
+
+use super::RehearseArgs;
+use crate::failure::Failure;
+use crate::output::note;
+
+/// Providers that are asked at a time.
+const ASKED_AT_ONCE: usize = 16;
+/// How long all providers together may take; what did not come by then is assumed.
+const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
+/// Seed of the jitter between tries to connect.
+const SEED: u64 = 0;
+
+/// Keys without which nothing is rehearsed: the service could do nothing with such values, or its judge not judge it.
+const NEEDED: [&str; 6] = [
+    keys::CLUSTER,
+    keys::CLUSTER_REVISION,
+    keys::CONSTRAINTS,
+    keys::SABAKAN_TEMPLATE,
+    keys::SABAKAN_URL,
+    keys::SABAKAN_VARIABLES,
+];
+
+/// What was read, and what there is to tell of it.
+pub(super) struct Inputs {
+    pub(super) copied: Copied,
+    pub(super) service: Service,
+    /// What a reader must know of the copy.
+    pub(super) notes: Vec<String>,
+}
+
+/// An input that cannot be read, or not be used.
+fn unready(message: impl std::fmt::Display) -> Failure {
+    Failure::NotRehearsed(anyhow::anyhow!("{message}"))
+}
+
+fn unread(error: StoreError) -> Failure {
+    match Failure::from(error) {
+        Failure::Failed(error) => Failure::NotRehearsed(error),
+        other => other,
+    }
+}
+
+/// Reads everything.
+pub(super) async fn gather(
+    args: &RehearseArgs,
+    config: &Config,
+    clock: &dyn Clock,
+) -> Result<Inputs, Failure> {
+    let mut notes = Vec::new();
+    let decides = config.placement.as_ref().is_some_and(|placement| placement.controllers);
+    let reader = CopyReader::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))?;
+    let skipped = [Kind::Role, Kind::RoleBinding];
+    let kinds = Kind::ALL.iter().filter(|kind| decides && !skipped.contains(kind));
+    let root: Vec<&str> = kinds.map(|kind| kind.prefix()).chain([ownership::KEY]).collect();
+    let keyspace = reader.read(&OWN_KEYS, &root).await.map_err(unread)?;
+    // The clock of the copy goes on from here.
+    let at = clock.now();
+    let state = ClusterState::decode(keyspace.revision, &keyspace.own, None);
+    for fault in &state.faults {
+        let text = format!("what is stored as {} cannot be used: {}", fault.key, fault.why);
+        if NEEDED.contains(&fault.key.as_str()) {
+            return Err(unready(text));
+        }
+        notes.push(text);
+    }
+    let url = state.url.as_ref().ok_or_else(|| {
+        unready(
+            "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",
+        )
+    })?;
+    if state.disabled {
+        notes.push("the integration with sabakan is off: nothing is planned".to_owned());
+    }
+    if let Some(why) = &state.repair_fault {
+        notes
+            .push(format!("the section repair of the cluster cannot be used, so nothing is repaired: {why}"));
+    }
+
+    let transport: Arc<dyn HttpTransport> =
+        Arc::new(ReqwestTransport::new().map_err(|error| Failure::NotRehearsed(error.into()))?);
+    // Without conditions: the service's own queries choose among these, also those that meet them only later.
+    let everything = QueryVariables::default();
+    let registry = SabakanRegistry::new(Arc::clone(&transport));
+    let fetched = registry.machines(&url.value, Some(&everything)).await;
+    let Fetched { mut machines, left_out } = fetched.map_err(|error| Failure::NotRehearsed(error.into()))?;
+    machines.extend(left_out);
+    machines.sort_by(|one, other| one.spec.serial.cmp(&other.spec.serial));
+
+    let owner = keyspace.root.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
+    let places = match owner {
+        Some(owner) if decides && owner != config.prefix => {
+            notes.push(format!("the prefix {owner} decides about placement, so that nothing is placed here"));
+            false
+        }
+        _ => decides,
+    };
+    let sealing = config.placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
+    let mut copied_providers = Vec::new();
+    if places {
+        let (resources, wrong) = keyspace.resources(&sealing);
+        for (key, why) in wrong.into_iter().filter(|(key, _)| key != ownership::KEY) {
+            notes.push(format!("{key} cannot be read, and counts for nothing: {why}"));
+        }
+        let (found, undefined) = providers(&resources);
+        notes.extend(undefined.iter().map(|metric| format!("the metric {metric} comes from nowhere")));
+        copied_providers = valued(found, &transport, &mut notes).await;
+    }
+    let working = working(args, config);
+    let service = Service { working, places, kubernetes: config.kubernetes.is_some() };
+    if config.kubernetes.is_none() && has_drains(&state) {
+        notes.push("no API server is configured: steps that drain wait, as in the running system".to_owned());
+    }
+    for text in &notes {
+        note(text);
+    }
+    let copied = Copied {
+        at,
+        revision: keyspace.revision,
+        own: keyspace.own,
+        root: if places { keyspace.root } else { BTreeMap::new() },
+        machines,
+        providers: copied_providers,
+    };
+    Ok(Inputs { copied, service, notes })
+}
+
+fn has_drains(state: &ClusterState) -> bool {
+    let procedures = state.repair_config.iter().flat_map(|config| &config.procedures);
+    let mut steps = procedures.flat_map(|procedure| &procedure.operations).flat_map(|one| &one.steps);
+    steps.any(|step| step.need_drain)
+}
+
+/// As the running service works, by the configuration file and by flags that are those of `serve`.
+fn working(args: &RehearseArgs, config: &Config) -> Working {
+    let usual = Working::default();
+    let placement = config.placement.as_ref();
+    Working {
+        interval: args.interval,
+        // As cke does; it is at least one.
+        session_ttl: Duration::from_secs(args.session_ttl.as_secs()),
+        retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
+        hold: config.repair.hold.clone(),
+        metrics: placement.map_or(usual.metrics, |placement| placement.metrics),
+        scheduler: placement.map_or(usual.scheduler, |placement| placement.scheduler.clone()),
+        sealing: placement.map_or(usual.sealing, |placement| placement.encryption.clone()),
+    }
+}
+
+/// Asks each provider once, and takes in what it gives.
+async fn valued(
+    mut copied: Vec<CopiedProvider>,
+    transport: &Arc<dyn HttpTransport>,
+    notes: &mut Vec<String>,
+) -> Vec<CopiedProvider> {
+    let providers = Arc::new(Providers::new(Arc::clone(transport)));
+    let mut waiting: Vec<(usize, Arc<MetricsProviderKind>, BTreeSet<String>)> = copied
+        .iter()
+        .enumerate()
+        .map(|(at, provider)| (at, Arc::clone(&provider.kind), provider.metrics.keys().cloned().collect()))
+        .collect();
+    let mut asked: JoinSet<(usize, Samples)> = JoinSet::new();
+    let asking = async {
+        loop {
+            while asked.len() < ASKED_AT_ONCE
+                && let Some((at, kind, names)) = waiting.pop()
+            {
+                let providers = Arc::clone(&providers);
+                asked.spawn(async move { (at, providers.fetch(&kind, &names, PROVIDER_DEADLINE).await) });
+            }
+            let Some(answered) = asked.join_next().await else { return };
+            let Ok((at, samples)) = answered else { continue };
+            for (name, sample) in samples {
+                if let (Ok(sample), Some(metric)) = (sample, copied[at].metrics.get_mut(&name)) {
+                    metric.value = Some(sample.value);
+                }
+            }
+        }
+    };
+    // What came until then counts.
+    let _late = tokio::time::timeout(PROVIDERS_TAKE, asking).await;
+    for provider in &copied {
+        for (name, metric) in provider.metrics.iter().filter(|(_, metric)| metric.value.is_none()) {
+            notes.push(format!(
+                "the provider {} gave no value of {name}: {} is assumed, the middle of {} to {}",
+                provider.name,
+                metric.begins(),
+                metric.least,
+                metric.greatest
+            ));
+        }
+    }
+    copied
+}

@@ -1,0 +1,325 @@
+//! What a rehearsal came to, as a report.
+
+use std::time::Duration;
+
+use madako_faults::{Count, Scenario, Span};
+use madako_simulation::run::Outcome;
+use madako_simulation::run::rehearsal::{
+    POD_ENDS, PlanSeen, Rehearsal, RepairSeen, START_TAKES, UPDATE_TAKES,
+};
+use madako_simulation::walk::STEP;
+use serde_json::{Value, json};
+use time::format_description::well_known::Rfc3339;
+
+use super::RehearseArgs;
+use super::inputs::Inputs;
+use crate::output::Table;
+
+/// Rows of a table that people are shown; `-o json` has all.
+const ROWS: usize = 60;
+/// Nodes of a plan that are named in its row.
+const NODES: usize = 3;
+/// Violations and faults that the last message names.
+const NAMED: usize = 5;
+
+/// See the module.
+pub(super) struct Shown<'a> {
+    pub(super) args: &'a RehearseArgs,
+    pub(super) scenario: &'a Scenario,
+    pub(super) inputs: &'a Inputs,
+    pub(super) rehearsal: &'a Rehearsal,
+    pub(super) took: Duration,
+}
+
+fn span(duration: Duration) -> Span {
+    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn count(number: usize, one: &str, several: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
+}
+
+fn at(span: Option<Span>, before: &str) -> String {
+    span.map_or_else(|| before.to_owned(), |span| span.to_string())
+}
+
+/// Rows up to [`ROWS`], and a line about those that are left out.
+fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut table = Table::new(heading);
+    let left_out = rows.len().saturating_sub(ROWS);
+    rows.into_iter().take(ROWS).for_each(|row| table.row(row));
+    let more =
+        if left_out > 0 { format!("... and {left_out} more (-o json has all)\n") } else { String::new() };
+    table.text() + &more
+}
+
+impl Shown<'_> {
+    fn outcome(&self) -> &'static str {
+        match self.rehearsal.outcome() {
+            Outcome::Passed => "done",
+            Outcome::Failed => "something is wrong",
+            Outcome::Skipped => "done, but for faults that could not be injected",
+        }
+    }
+
+    /// What makes it fail.
+    pub(super) fn wrong(&self) -> Vec<String> {
+        let invariants = self.rehearsal.invariants.iter();
+        let violated = invariants
+            .flat_map(|(id, verdict)| verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
+        let calm = self.rehearsal.calm.found.iter().map(|found| format!("at the end: {found}"));
+        violated.chain(calm).take(NAMED).collect()
+    }
+
+    /// Faults that were not injected.
+    pub(super) fn skipped(&self) -> Vec<String> {
+        let told = |skipped: &madako_simulation::run::Skipped| format!("{}: {}", skipped.fault, skipped.why);
+        self.rehearsal.skipped.iter().take(NAMED).map(told).collect()
+    }
+
+    fn taken_in(&self) -> Vec<[String; 2]> {
+        let copied = &self.inputs.copied;
+        let metrics: usize = copied.providers.iter().map(|provider| provider.metrics.len()).sum();
+        let row = |what: &str, is: String| [what.to_owned(), is];
+        vec![
+            row(
+                "read",
+                copied.at.replace_nanosecond(0).unwrap_or(copied.at).format(&Rfc3339).unwrap_or_default(),
+            ),
+            row("revision of the store", copied.revision.to_string()),
+            row("keys", (copied.own.len() + copied.root.len()).to_string()),
+            row("machines", copied.machines.len().to_string()),
+            row("applications", self.scenario.world.applications.to_string()),
+            row("clusters", self.scenario.world.clusters.to_string()),
+            row("metrics in use", metrics.to_string()),
+        ]
+    }
+
+    /// What is assumed of what cannot be copied: of what, and what.
+    fn assumptions(&self) -> Vec<[String; 2]> {
+        let (args, rehearsal, service) = (self.args, self.rehearsal, &self.inputs.service);
+        let row = |what: &str, is: String| [what.to_owned(), is];
+        let around = |mean: Duration| format!("{} to {}", span(mean / 2), span(mean + mean / 2));
+        let mut rows = vec![
+            row(
+                "instances",
+                format!(
+                    "{}, new ones: a command that ran when the copy was made is marked cancelled",
+                    self.scenario.world.instances
+                ),
+            ),
+            row("poll of the registry", format!("every {}", span(args.interval))),
+            row("leader's session", format!("ends {} after its leader", span(service.working.session_ttl))),
+            row("store", "one member in memory".to_owned()),
+            row("people and clients", "nobody but the service works with the copy".to_owned()),
+            row("machines", "nothing breaks that no fault breaks; none is added or taken away".to_owned()),
+            row("start of a machine", format!("takes {}", around(START_TAKES))),
+            row("update of a machine", format!("takes {}", around(UPDATE_TAKES))),
+            row("command of a repair", format!("takes {}, and ends well", around(args.command_takes))),
+            row(
+                "machine after it",
+                format!("is healthy in {} of 100 cases, if its rack has power", args.heals),
+            ),
+        ];
+        if let Some(pods) = rehearsal.pods {
+            let is = format!(
+                "{pods} spread over the nodes, which end within {} of their eviction; no disruption budgets",
+                span(POD_ENDS)
+            );
+            rows.push(row("pods", is));
+        }
+        if service.places {
+            rows.push(row(
+                "metrics",
+                format!(
+                    "begin as they were and walk: each {}, up or down by at most {} % of their range, within it, by \
+                     seed {}; tables stay",
+                    span(STEP),
+                    args.walk,
+                    args.seed
+                ),
+            ));
+            rows.push(row(
+                "applications",
+                "are bound, and nobody deploys them; clusters keep the state that they had".to_owned(),
+            ));
+        }
+        rows
+    }
+
+    pub(super) fn value(&self) -> Value {
+        let (rehearsal, copied) = (self.rehearsal, &self.inputs.copied);
+        let pairs = |rows: Vec<[String; 2]>| {
+            rows.into_iter().map(|[name, is]| (name, json!(is))).collect::<serde_json::Map<String, Value>>()
+        };
+        let counts: serde_json::Map<String, Value> = Count::ALL
+            .iter()
+            .filter(|count| **count != Count::FailedClientCalls)
+            .map(|count| (count.to_string(), json!(rehearsal.counts.of(*count))))
+            .collect();
+        let values: serde_json::Map<String, Value> = copied
+            .providers
+            .iter()
+            .flat_map(|provider| &provider.metrics)
+            .flat_map(|(_, metric)| {
+                let value = json!({"begins": metric.begins(), "assumed": metric.value.is_none()});
+                metric.names.iter().map(move |name| (name.clone(), value.clone()))
+            })
+            .collect();
+        json!({
+            "scenario": self.scenario.name,
+            "seed": self.args.seed,
+            "for": self.args.length,
+            "done": rehearsal.outcome() == Outcome::Passed,
+            "wrong": self.wrong(),
+            "not_injected": self.skipped(),
+            "inputs": pairs(self.taken_in()),
+            "notes": self.inputs.notes,
+            "assumptions": pairs(self.assumptions()),
+            "metrics": values,
+            "faults": rehearsal.schedule.to_string().lines().collect::<Vec<_>>(),
+            "draws": rehearsal.schedule.draws,
+            "plans": rehearsal.plans,
+            "repairs": rehearsal.repairs,
+            "placements": rehearsal.placements,
+            "waits": rehearsal.waits.0,
+            "waits_left_out": rehearsal.waits.1,
+            "held": rehearsal.held,
+            "invariants": rehearsal.invariants,
+            "calm": {"after": rehearsal.calm.after, "within": rehearsal.calm.within},
+            "last_change": rehearsal.last_change,
+            "counts": counts,
+            "history": {"hash": format!("{:016x}", rehearsal.history.0), "lines": rehearsal.history.1},
+            "simulated_seconds": rehearsal.simulated.as_secs_f64(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let rehearsal = self.rehearsal;
+        let mut text = format!(
+            "{}: {} of {} on a copy of the running system, seed {}\n\n",
+            self.outcome(),
+            self.args.length,
+            self.scenario.name,
+            self.args.seed
+        );
+        text += &table(["COPIED", "IS"], self.taken_in());
+        for note in &self.inputs.notes {
+            text += &format!("note: {note}\n");
+        }
+        text += "\n";
+        text += &table(["ASSUMED", "IS"], self.assumptions());
+        let faults = rehearsal.schedule.to_string();
+        text += &section("Faults", faults.lines().count(), || {
+            let lines: Vec<&str> = faults.lines().take(ROWS).collect();
+            let more = faults.lines().count().saturating_sub(ROWS);
+            let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
+            format!("{}\n{more}", lines.join("\n"))
+        });
+        text += &section("Plans", rehearsal.plans.len(), || {
+            table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan).collect())
+        });
+        text += &section("Repairs", rehearsal.repairs.len(), || {
+            let heading = ["ENTRY", "MACHINE", "OPERATION", "REQUESTED", "BEGINS", "ENDS", "STATUS", "LAST"];
+            table(heading, rehearsal.repairs.iter().map(repair).collect())
+        });
+        text += &section("Placement", rehearsal.placements.len(), || {
+            let rows = rehearsal.placements.iter().map(|seen| {
+                let or = |text: &Option<String>| text.clone().unwrap_or_default();
+                let [from, to, why] = [or(&seen.from), or(&seen.to), or(&seen.why)];
+                [seen.at.to_string(), seen.application.clone(), seen.what.clone(), from, to, why]
+            });
+            table(["AT", "APPLICATION", "WHAT", "FROM", "TO", "WHY"], rows.collect())
+        });
+        text += &section("Held meanwhile", rehearsal.waits.0.len(), || {
+            let waits = rehearsal.waits.0.iter();
+            let rows = waits.map(|wait| [wait.at.to_string(), wait.what.clone(), wait.why.clone()]);
+            table(["AT", "WHAT", "WHY"], rows.collect())
+        });
+        text += &section("Held at the end", rehearsal.held.len(), || {
+            let rows = rehearsal.held.iter().map(|held| [held.what.clone(), held.why.clone()]);
+            table(["WHAT", "WHY"], rows.collect())
+        });
+        text += "\n";
+        text += &table(["INVARIANT", "VERDICT", "JUDGED"], self.verdicts());
+        text += &self.ending();
+        text
+    }
+
+    fn verdicts(&self) -> Vec<[String; 3]> {
+        let verdict =
+            |(id, verdict): (&madako_messages::invariants::Id, &madako_simulation::run::Verdict)| {
+                let said = match (verdict.violations.len(), verdict.judged) {
+                    (0, 0) => "nothing to judge".to_owned(),
+                    (0, _) => "held".to_owned(),
+                    (count, _) => format!("violated, {count} times"),
+                };
+                [id.name().to_owned(), said, verdict.judged.to_string()]
+            };
+        self.rehearsal.invariants.iter().map(verdict).collect()
+    }
+
+    fn ending(&self) -> String {
+        let rehearsal = self.rehearsal;
+        let mut text = String::from("\n");
+        for wrong in self.wrong() {
+            text += &format!("Wrong: {wrong}\n");
+        }
+        for skipped in self.skipped() {
+            text += &format!("Not injected: {skipped}\n");
+        }
+        text += &match rehearsal.calm.after {
+            Some(after) => {
+                format!("Calm {after} after the last fault; {} are allowed.\n", rehearsal.calm.within)
+            }
+            None => format!("Never calm; {} are allowed.\n", rehearsal.calm.within),
+        };
+        text += &match rehearsal.last_change {
+            Some(last) => format!("The last change was at {last}.\n"),
+            None => "Nothing was changed.\n".to_owned(),
+        };
+        text += &format!(
+            "{:.0} s simulated in {:.1} s. History {:016x}, {}.\n",
+            rehearsal.simulated.as_secs_f64(),
+            self.took.as_secs_f64(),
+            rehearsal.history.0,
+            count(rehearsal.history.1, "line", "lines")
+        );
+        text
+    }
+}
+
+/// A part with a heading, or a line that it is empty.
+fn section(name: &str, entries: usize, text: impl FnOnce() -> String) -> String {
+    if entries == 0 { format!("\n{name}: none\n") } else { format!("\n{name}:\n{}", text()) }
+}
+
+fn plan(seen: &PlanSeen) -> [String; 4] {
+    let mut nodes: Vec<String> = seen
+        .changes
+        .iter()
+        .take(NODES)
+        .map(|change| format!("{} {} ({})", change.change.name(), change.address, change.part.name()))
+        .collect();
+    let more = seen.changes_total.saturating_sub(nodes.len());
+    if more > 0 {
+        nodes.push(format!("and {more} more"));
+    }
+    let why = seen.reasons.first().cloned().unwrap_or_default();
+    [seen.at.to_string(), seen.action.clone(), nodes.join(", "), why]
+}
+
+fn repair(seen: &RepairSeen) -> [String; 8] {
+    let last = seen.steps.last().map(|step| step.what.clone()).unwrap_or_default();
+    let began = if seen.requested.is_none() && seen.status != "queued" { "before" } else { "-" };
+    [
+        seen.index.to_string(),
+        seen.address.clone(),
+        seen.operation.clone(),
+        at(seen.requested, "before"),
+        at(seen.begins, began),
+        at(seen.ends, "-"),
+        seen.status.clone(),
+        last,
+    ]
+}

@@ -1,0 +1,77 @@
+//! The page `/metrics` of a running service, against docs/METRICS.md: what is there has a row, with its kind and its labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::stage::{Serve, page};
+
+/// Kind and labels of a metric.
+type Form = (String, BTreeSet<String>);
+
+/// The rows of the document: `| name | kind | labels | meaning |`.
+fn documented() -> BTreeMap<String, Form> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, labels, _] = cells[..] else { panic!("not four cells: {line}") };
+        let labels = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        (name.trim_matches('`').to_owned(), (kind.to_owned(), labels))
+    };
+    document.lines().filter(|line| line.starts_with("| `")).map(row).collect()
+}
+
+/// The names of a series' labels, such as `{kind="a",le="0.5"}`. No value has quotation marks in it.
+fn labels(series: &str) -> impl Iterator<Item = &str> {
+    series.split('"').step_by(2).filter_map(|part| part.trim_start_matches([',', '{']).strip_suffix('='))
+}
+
+/// What a page has: the form of each metric, as its series show it.
+fn shown(page: &str) -> BTreeMap<String, Form> {
+    let mut metrics = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.is_empty()) {
+        if let Some(line) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = line.split_once(' ').unwrap();
+            metrics.insert(name.to_owned(), (kind.to_owned(), BTreeSet::new()));
+        } else if !line.starts_with('#') {
+            let (series, _) = line.rsplit_once(' ').unwrap();
+            let (name, of_series) = series.split_at(series.find('{').unwrap_or(series.len()));
+            // What a histogram's series add to its name.
+            let parts = ["", "_bucket", "_sum", "_count"];
+            let base = parts.iter().filter_map(|part| name.strip_suffix(part));
+            let base = base.into_iter().find(|base| metrics.contains_key(*base));
+            let base = base.unwrap_or_else(|| panic!("a series without a kind: {line}")).to_owned();
+            let (kind, known) = metrics.get_mut(&base).unwrap();
+            let own = labels(of_series).filter(|label| !(kind == "histogram" && *label == "le"));
+            known.extend(own.map(str::to_owned));
+        }
+    }
+    metrics
+}
+
+/// Asserts that everything which a service shows now is documented as it is; the names.
+pub(super) async fn is_documented(service: &Serve) -> BTreeSet<String> {
+    let (status, page) = page(service.address(), "/metrics").await.unwrap();
+    assert_eq!(status, 200);
+    let (shown, documented) = (shown(&page), documented());
+    for (name, form) in &shown {
+        assert_eq!(Some(form), documented.get(name), "{name}: as it is shown, and as docs/METRICS.md has it");
+    }
+    shown.into_keys().collect()
+}
+
+#[test]
+fn series_are_read_as_they_are() {
+    let read = shown(
+        "# HELP a A.\n# TYPE a counter\na{x=\"1, {2}=\",y=\"\"} 3\n\n# TYPE b_seconds histogram\n\
+         b_seconds_bucket{k=\"z\",le=\"0.5\"} 1\nb_seconds_sum{k=\"z\"} 1\nb_seconds_count{k=\"z\"} 1\n\n\
+         # TYPE c_count gauge\nc_count 1\n",
+    );
+    let form =
+        |kind: &str, labels: &[&str]| (kind.to_owned(), labels.iter().map(|it| (*it).to_owned()).collect());
+    let expected = [
+        ("a".to_owned(), form("counter", &["x", "y"])),
+        ("b_seconds".to_owned(), form("histogram", &["k"])),
+        ("c_count".to_owned(), form("gauge", &[])),
+    ];
+    assert_eq!(read, BTreeMap::from(expected));
+}

@@ -1,0 +1,156 @@
+//! Which addresses the nodes of a run have where they are in namespaces.
+//!
+//! All are of 198.18.0.0/15, which is kept for measurements between devices (RFC 2544) and is routed nowhere. A run takes a
+//! block of it: one half is the network that faults hit, the other the way of those who look on and control.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The range that blocks are of, and the bits that all of it have in common.
+const RANGE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+const RANGE_BITS: u32 = 15;
+/// The range, as documents write it.
+pub(crate) const RANGE_SHOWN: &str = "198.18.0.0/15";
+/// What routes into the range are part of. A route for more than this leads everywhere, as the one to the internet does.
+pub(super) const AROUND: &str = "198.0.0.0/8";
+/// Bits that all addresses of half a block have in common.
+pub(super) const HALF_BITS: u32 = 26;
+/// Addresses of half a block.
+const HALF: u32 = 1 << (32 - HALF_BITS);
+/// Blocks of the range.
+const BLOCKS: u32 = 1 << (HALF_BITS - RANGE_BITS - 1);
+/// Whoever is not in a namespace of the run, in each half.
+pub(super) const OUTSIDE: u8 = 1;
+/// The first node.
+const FIRST: u8 = 2;
+/// The last one: the next address is for all of them.
+const LAST: u8 = 62;
+const _: () = assert!((LAST as u32) + 1 < HALF);
+/// What the device of a block begins with, in the machine's own namespace. With the number of a block it stays below the
+/// 15 bytes of a name.
+const DEVICE: &str = "madako-c";
+
+/// Half a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    /// What nodes say to each other, and clients to them: faults hit it.
+    Data,
+    /// Past all faults.
+    Admin,
+}
+
+/// A block of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block(u32);
+
+impl Block {
+    /// One for each number; those that are `BLOCKS` apart are the same one.
+    pub(super) fn nth(number: u32) -> Self {
+        Self(number % BLOCKS)
+    }
+
+    /// An address of it.
+    pub(super) fn address(self, half: Half, host: u8) -> Ipv4Addr {
+        let half = match half {
+            Half::Data => 0,
+            Half::Admin => HALF,
+        };
+        Ipv4Addr::from(u32::from(RANGE) + self.0 * 2 * HALF + half + u32::from(host))
+    }
+
+    /// The device by which the machine reaches it. The kernel gives a name only once: who has it has the block.
+    pub(super) fn device(self) -> String {
+        format!("{DEVICE}{}", self.0)
+    }
+}
+
+/// The hosts of nodes, in order.
+pub(super) fn hosts() -> impl Iterator<Item = u8> {
+    FIRST..=LAST
+}
+
+/// Whether an address is one that only namespaces of a run have.
+pub(crate) fn is_apart(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => meets(address, RANGE_BITS),
+        IpAddr::V6(_) => false,
+    }
+}
+
+/// Whether a network has addresses of the range.
+fn meets(network: Ipv4Addr, bits: u32) -> bool {
+    let different = u32::from(network) ^ u32::from(RANGE);
+    different.checked_shr(32 - bits.min(RANGE_BITS)).unwrap_or(0) == 0
+}
+
+/// A route into the range that is no run's, among those that `ip -oneline` shows. One that cannot be read counts.
+pub(super) fn foreign(routes: &str) -> Option<&str> {
+    routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
+        let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
+        let ours = ours.is_some_and(|device| device.starts_with(DEVICE));
+        !ours && destination(line).is_none_or(|(network, bits)| meets(network, bits))
+    })
+}
+
+/// Where a route leads.
+fn destination(route: &str) -> Option<(Ipv4Addr, u32)> {
+    let mut words = route.split_whitespace();
+    let mut word = words.next()?;
+    // A route that is no usual one begins with its type.
+    if word.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        word = words.next()?;
+    }
+    let (network, bits) = word.split_once('/').unwrap_or((word, "32"));
+    Some((network.parse().ok()?, bits.parse().ok().filter(|bits| *bits <= 32)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fill_the_range_and_do_not_meet() {
+        let (first, last) = (Block::nth(0), Block::nth(BLOCKS - 1));
+        assert_eq!(first.address(Half::Data, OUTSIDE).to_string(), "198.18.0.1");
+        assert_eq!(first.address(Half::Admin, OUTSIDE).to_string(), "198.18.0.65");
+        assert_eq!(last.address(Half::Admin, LAST).to_string(), "198.19.255.254");
+        assert_eq!(Block::nth(BLOCKS + 1), Block::nth(1));
+        assert!(Block::nth(1).address(Half::Data, 0) > first.address(Half::Admin, LAST));
+        assert!(last.device().len() <= 15, "{}", last.device());
+        assert_eq!(hosts().count(), 61);
+    }
+
+    #[test]
+    fn only_the_range_is_apart() {
+        for (address, apart) in [
+            ("198.18.0.0", true),
+            ("198.19.255.255", true),
+            ("198.17.255.255", false),
+            ("198.20.0.0", false),
+            ("127.0.0.1", false),
+            ("::1", false),
+        ] {
+            assert_eq!(is_apart(address.parse().unwrap()), apart, "{address}");
+        }
+    }
+
+    #[test]
+    fn routes_into_the_range_are_found_unless_they_are_a_runs() {
+        for (route, is_foreign) in [
+            ("198.18.0.0/26 dev madako-c0 proto kernel scope link src 198.18.0.1 linkdown", false),
+            ("local 198.18.0.1 dev madako-c0 table local proto kernel scope host src 198.18.0.1", false),
+            ("198.51.100.0/24 dev eth0 proto kernel scope link src 198.51.100.2", false),
+            ("198.18.7.0/24 dev eth1 proto kernel scope link src 198.18.7.2", true),
+            ("198.19.0.0/16 via 192.0.2.1 dev eth0", true),
+            ("198.18.0.9 via 192.0.2.1 dev eth0", true),
+            ("blackhole 198.18.0.0/15", true),
+            ("198.0.0.0/8 via 192.0.2.1 dev eth0", true),
+            ("local 198.18.3.1 dev lo table local proto kernel scope host src 198.18.3.1", true),
+            ("what is this", true),
+            ("", false),
+        ] {
+            assert_eq!(foreign(route), is_foreign.then_some(route), "{route}");
+        }
+        let both = "198.51.100.0/24 dev eth0\n198.18.7.0/24 dev eth1\n";
+        assert_eq!(foreign(both), Some("198.18.7.0/24 dev eth1"));
+    }
+}

@@ -1,0 +1,276 @@
+//! Each node in a network namespace of its own, and a bridge between them in one more, on which packets are lost.
+//!
+//! A node has two addresses ([`addresses`]): what faults hit comes to one, what looks on and controls to the other. From the
+//! machine's own namespace one device leads to the bridge; nothing leads out of the namespaces otherwise, not even to the
+//! machine: nodes have no other route than the one to each other.
+//!
+//! Guarantees: whoever gets one has seen that it works: that a connection between two nodes and one from outside come about,
+//! that one that is cut off does not, and that what it lost is counted. When it is dropped, the kernel takes everything away, as it
+//! does when the run's process is killed.
+//!
+//! Assumes: root, or what it takes of it; `ip`, `nft`, `nsenter` and `unshare`.
+//!
+//! Does not: delay or reset. Links do that, here as where there are no namespaces.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as Connection};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+
+use super::addresses::{self, Block, Half, OUTSIDE, RANGE_SHOWN};
+use super::rules::{self, Hit, port};
+use super::space::Space;
+use super::tool::{self, ToolError, on_path};
+use super::{Loses, Node};
+
+/// The programs that it takes, and where Debian has them.
+const TOOLS: [(&str, &str); 4] =
+    [("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux"), ("unshare", "util-linux")];
+/// Blocks that are tried: as many runs at once are more than a machine bears.
+const TRIES: u32 = 64;
+/// Time for a connection when it is tried out: it takes less than a millisecond.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
+/// How often the counter is looked at when a cut is tried out.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Why nodes cannot be in namespaces.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// A program is not there.
+    #[error("{0} is not installed (Debian: {1})")]
+    NotInstalled(&'static str, &'static str),
+    /// The addresses are in use.
+    #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
+    Routed(String),
+    /// All of them are.
+    #[error("{TRIES} blocks of addresses in {RANGE_SHOWN} are taken")]
+    Taken,
+    /// More nodes than addresses.
+    #[error("{0} nodes are more than there are addresses")]
+    TooMany(usize),
+    /// A program failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// Packets cannot be lost.
+    #[error(transparent)]
+    Unlost(#[from] Unlost),
+    /// What was made does not work.
+    #[error("{0}, when it was tried out")]
+    Useless(String),
+}
+
+/// Why no packets are lost, or nobody knows how many.
+#[derive(Debug, thiserror::Error)]
+pub enum Unlost {
+    /// There is no such node.
+    #[error("{0} has no namespace")]
+    NoNode(Node),
+    /// A program failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// Its answer does not tell.
+    #[error("nft does not tell how many packets were lost around {0}")]
+    NotCounted(Node),
+}
+
+/// Where a node is.
+#[derive(Debug)]
+struct Site {
+    host: u8,
+    space: Space,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    block: Block,
+    hub: Space,
+    sites: BTreeMap<Node, Site>,
+    /// What is lost around each node, each as often as it was begun and not ended yet.
+    lost: Mutex<BTreeMap<Node, Lost>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Lost {
+    all: u32,
+    some: u32,
+}
+
+impl Namespaces {
+    /// Makes one for each node, and tries out whether they do what they are for.
+    pub(super) async fn make(nodes: &[Node]) -> Result<Self, Unavailable> {
+        let missing = TOOLS.into_iter().find(|(program, _)| on_path(program).is_none());
+        if let Some((program, package)) = missing {
+            return Err(Unavailable::NotInstalled(program, package));
+        }
+        let words = ["ip", "-oneline", "-4", "route", "show", "table", "all", "root", addresses::AROUND];
+        let routes = tool::run("what routes there are", &words, "").await?;
+        if let Some(route) = addresses::foreign(&routes) {
+            return Err(Unavailable::Routed(route.to_owned()));
+        }
+        let hub = Space::make("the network".to_owned()).await?;
+        let mut sites = BTreeMap::new();
+        let mut hosts = addresses::hosts();
+        for node in nodes {
+            let host = hosts.next().ok_or(Unavailable::TooMany(nodes.len()))?;
+            sites.insert(node.clone(), Site { host, space: Space::make(node.to_string()).await? });
+        }
+        let block = claim(&hub).await?;
+        let made = Self { block, hub, sites, lost: Mutex::default() };
+        made.connect().await?;
+        made.try_out().await?;
+        Ok(made)
+    }
+
+    /// Lays the wires.
+    async fn connect(&self) -> Result<(), ToolError> {
+        let mut bridge =
+            "link add name hub type bridge\nlink set dev hub up\nlink set dev root master hub up\n"
+                .to_owned();
+        for Site { host, space } in self.sites.values() {
+            let port = port(*host);
+            bridge += &format!("link add name {port} type veth peer name net netns {}\n", space.path());
+            bridge += &format!("link set dev {port} master hub up\n");
+        }
+        let words = ["ip", "-batch", "-"];
+        self.hub.run("a bridge", &words, &bridge).await?;
+        for Site { host, space } in self.sites.values() {
+            let inside = format!("link set dev lo up\n{}", self.device("net", *host));
+            space.run("addresses", &words, &inside).await?;
+        }
+        let device = self.block.device();
+        // For people who wonder whose it is.
+        let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
+        tool::run("addresses", &words, &format!("{whose}{}", self.device(&device, OUTSIDE))).await?;
+        let table = rules::table(self.sites.values().map(|site| site.host));
+        self.hub.run("a table for nft", &["nft", "-f", "-"], &table).await.map(drop)
+    }
+
+    /// What `ip` is told about a device.
+    fn device(&self, name: &str, host: u8) -> String {
+        let address = |half| {
+            let (address, bits) = (self.block.address(half, host), addresses::HALF_BITS);
+            format!("address add {address}/{bits} dev {name}\n")
+        };
+        format!("{}{}link set dev {name} up\n", address(Half::Data), address(Half::Admin))
+    }
+
+    /// Sees whether packets arrive, and whether those that must not do not.
+    async fn try_out(&self) -> Result<(), Unavailable> {
+        let useless = |why: &str| Unavailable::Useless(why.to_owned());
+        let mut nodes = self.sites.keys();
+        let Some((one, other)) = nodes.next().map(|one| (one, nodes.next().unwrap_or(one))) else {
+            return Ok(());
+        };
+        let failed =
+            |error: io::Error| Unavailable::Useless(format!("nobody can listen in a namespace: {error}"));
+        let listener = self.listen(one).await.map_err(failed)?;
+        let at = listener.local_addr().map_err(failed)?;
+        let Some(from) = self.sites.get(other) else { return Ok(()) };
+        let connecting = move || Connection::connect_timeout(&at, CONNECTS_WITHIN).map(drop);
+        let connected = from.space.within(connecting).await;
+        connected.map_err(|error| Unavailable::Useless(format!("nodes do not reach each other: {error}")))?;
+        if !matches!(timeout(CONNECTS_WITHIN, TcpStream::connect(at)).await, Ok(Ok(_))) {
+            return Err(useless("no node can be reached from outside of the namespaces"));
+        }
+        self.lose(one, Loses::All, true).await?;
+        let counted = async {
+            while self.dropped(one, Loses::All).await? == 0 {
+                sleep(GLANCE).await;
+            }
+            Ok::<(), Unavailable>(())
+        };
+        tokio::select! {
+            biased;
+            noticed = TcpStream::connect(at) => return Err(match noticed {
+                Ok(_) => useless("a cut does not hold"),
+                Err(error) => Unavailable::Useless(format!("a cut does not only lose packets: {error}")),
+            }),
+            counted = timeout(CONNECTS_WITHIN, counted) => {
+                counted.map_err(|_| useless("what is dropped is not counted"))??;
+            }
+        }
+        Ok(self.lose(one, Loses::All, false).await?)
+    }
+
+    fn site(&self, node: &Node) -> Option<&Site> {
+        self.sites.get(node)
+    }
+
+    /// Where the processes of a node listen: no fault reaches them there.
+    pub(super) fn home(&self, node: &Node) -> Option<Ipv4Addr> {
+        self.site(node).map(|site| self.block.address(Half::Admin, site.host))
+    }
+
+    /// Listens at a node's address in the network that faults hit.
+    pub(super) async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
+        let site = self.site(node).ok_or(io::ErrorKind::NotFound)?;
+        let at = SocketAddr::from((self.block.address(Half::Data, site.host), 0));
+        site.space.within(move || TcpListener::bind(at)).await
+    }
+
+    /// The words before a command of a node.
+    pub(super) fn enter(&self, node: &Node) -> Option<[String; 2]> {
+        self.site(node).map(|site| site.space.enter())
+    }
+
+    /// Whose address this is; `None`: no node's.
+    pub(super) fn whose(&self, address: IpAddr) -> Option<Node> {
+        let is_at = |site: &Site| {
+            [Half::Data, Half::Admin].iter().any(|half| self.block.address(*half, site.host) == address)
+        };
+        self.sites.iter().find(|(_, site)| is_at(site)).map(|(node, _)| node.clone())
+    }
+
+    /// Begins to lose packets around a node, or ends it. Where that fails, all is as it was.
+    pub(super) async fn lose(&self, node: &Node, loses: Loses, begins: bool) -> Result<(), Unlost> {
+        self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
+        let mut lost = self.lost.lock().await;
+        let mut next = lost.clone();
+        let Lost { all, some } = next.entry(node.clone()).or_default();
+        let count = if loses == Loses::All { all } else { some };
+        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+        let hit = |(node, site): (&Node, &Site)| {
+            let Lost { all, some } = next.get(node).copied().unwrap_or_default();
+            let address = self.block.address(Half::Data, site.host);
+            Hit { host: site.host, address, cut: all > 0, loss: some > 0 }
+        };
+        let hits: Vec<Hit> = self.sites.iter().map(hit).collect();
+        let what = format!("{} {loses} around {node}", if begins { "beginning" } else { "ending" });
+        self.hub.run(&what, &["nft", "-f", "-"], &rules::rules(&hits)).await?;
+        *lost = next;
+        Ok(())
+    }
+
+    /// Packets that were dropped so far around a node.
+    pub(super) async fn dropped(&self, node: &Node, loses: Loses) -> Result<u64, Unlost> {
+        let site = self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
+        let what = format!("counting {loses} around {node}");
+        let counters = self.hub.run(&what, &rules::COUNTERS, "").await?;
+        rules::dropped(&counters, site.host, loses).ok_or_else(|| Unlost::NotCounted(node.clone()))
+    }
+}
+
+/// Takes a block of addresses that nobody has, by the device that leads to it from outside.
+async fn claim(hub: &Space) -> Result<Block, Unavailable> {
+    let path = hub.path();
+    for step in 0..TRIES {
+        let block = Block::nth(std::process::id().wrapping_add(step));
+        let device = block.device();
+        let words =
+            ["ip", "link", "add", "name", &device, "type", "veth", "peer", "name", "root", "netns", &path];
+        match tool::run("a device that leads to the namespaces", &words, "").await {
+            Ok(_) => return Ok(block),
+            Err(ToolError::Failed { said, .. }) if said.contains("File exists") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Unavailable::Taken)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! What nft is told, and what it tells.
+//!
+//! The rules are on the wire between the namespaces, a bridge, and not in the namespaces of nodes: a packet that the
+//! sender's own machine drops never left, and the sender is told so; one that is lost on the way is missed by nobody.
+//! Rules match the addresses of the network that faults hit, and no others; nothing but IPv4 is matched, so that nodes go
+//! on to know each other's hardware addresses, as machines behind a router do.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
+
+use super::{LOSS_PERCENT, Loses};
+
+/// The table, with its family.
+const TABLE: &str = "bridge madako";
+/// The chain that every packet between two namespaces passes.
+const CHAIN: &str = "pass";
+
+/// How the counters are asked for.
+pub(super) const COUNTERS: [&str; 6] = ["nft", "--json", "list", "counters", "table", TABLE];
+
+/// A node that rules are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) host: u8,
+    /// Its address in the network that faults hit.
+    pub(super) address: Ipv4Addr,
+    pub(super) cut: bool,
+    pub(super) loss: bool,
+}
+
+/// The device of the wire that leads to a node.
+pub(super) fn port(host: u8) -> String {
+    format!("n{host}")
+}
+
+fn counter(host: u8, loses: Loses) -> String {
+    match loses {
+        Loses::All => format!("cut_{host}"),
+        Loses::Some => format!("loss_{host}"),
+    }
+}
+
+/// What there is before anything fails: counters for each node, and a chain without rules.
+pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
+    let mut text = format!("table {TABLE} {{\n");
+    for host in hosts {
+        for loses in [Loses::All, Loses::Some] {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, " counter {} {{ }}", counter(host, loses));
+        }
+    }
+    text + &format!(" chain {CHAIN} {{ type filter hook forward priority 0; policy accept; }}\n}}\n")
+}
+
+/// All rules, in the place of all that there were. nft takes them at once, or none.
+pub(super) fn rules(hits: &[Hit]) -> String {
+    let mut text = format!("flush chain {TABLE} {CHAIN}\n");
+    for Hit { host, address, cut, loss } in hits {
+        let port = port(*host);
+        let both =
+            [format!("iifname {port} ip saddr {address}"), format!("oifname {port} ip daddr {address}")];
+        for way in both {
+            if *cut {
+                let counter = counter(*host, Loses::All);
+                let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} counter name {counter} drop");
+            }
+            if *loss {
+                let (counter, chance) =
+                    (counter(*host, Loses::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
+                let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} {chance} counter name {counter} drop");
+            }
+        }
+    }
+    text
+}
+
+/// Packets that were dropped so far around a node; `None`: the answer does not say it.
+pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
+    let name = counter(host, loses);
+    let answer: Value = serde_json::from_str(counters).ok()?;
+    let counters = answer["nftables"].as_array()?.iter().map(|one| &one["counter"]);
+    let counter = counters.into_iter().find(|counter| counter["name"] == name.as_str())?;
+    counter["packets"].as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HIT: Hit = Hit { host: 3, address: Ipv4Addr::new(198, 18, 0, 3), cut: false, loss: false };
+
+    #[test]
+    fn the_table_has_counters_for_each_node() {
+        assert_eq!(
+            table([2, 3].into_iter()),
+            "table bridge madako {\n counter cut_2 { }\n counter loss_2 { }\n counter cut_3 { }\n counter loss_3 { }\n \
+             chain pass { type filter hook forward priority 0; policy accept; }\n}\n"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_loses_everything_both_ways() {
+        assert_eq!(
+            rules(&[HIT, Hit { host: 2, cut: true, ..HIT }]),
+            "flush chain bridge madako pass\n\
+             add rule bridge madako pass iifname n2 ip saddr 198.18.0.3 counter name cut_2 drop\n\
+             add rule bridge madako pass oifname n2 ip daddr 198.18.0.3 counter name cut_2 drop\n"
+        );
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_apart_from_what_is_cut() {
+        let text = rules(&[Hit { cut: true, loss: true, ..HIT }]);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        for pair in lines.chunks(2) {
+            assert!(pair[0].ends_with(" counter name cut_3 drop") && !pair[0].contains("numgen"), "{text}");
+            assert!(pair[1].ends_with(" numgen random mod 100 < 10 counter name loss_3 drop"), "{text}");
+        }
+        assert_eq!(rules(&[]), "flush chain bridge madako pass\n");
+    }
+
+    #[test]
+    fn counters_are_read() {
+        let answer = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
+            {"counter": {"family": "bridge", "name": "cut_3", "table": "madako", "packets": 7, "bytes": 420}},
+            {"counter": {"family": "bridge", "name": "loss_3", "table": "madako", "packets": 1, "bytes": 60}}]}"#;
+        assert_eq!(dropped(answer, 3, Loses::All), Some(7));
+        assert_eq!(dropped(answer, 3, Loses::Some), Some(1));
+        for (answer, host) in [(answer, 4), ("", 3), ("{\"nftables\": []}", 3)] {
+            assert_eq!(dropped(answer, host, Loses::All), None);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A network namespace.
+//!
+//! Guarantees: it has no name anywhere. It is there for as long as this value, or a process in it: when the run is gone,
+//! however it went, the kernel takes it away with all its devices.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::tool::{self, ToolError, WITHIN};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Space {
+    name: String,
+    file: File,
+}
+
+impl Space {
+    /// A new one, in which nothing is but a loopback device that is down. The name is for messages.
+    pub(super) async fn make(name: String) -> Result<Self, ToolError> {
+        let what = format!("the namespace of {name}");
+        // It says what it hears once it is in its namespace, and ends when it hears nothing any more.
+        let words = ["unshare", "--net", "cat"];
+        let start = |source| ToolError::Start { what: what.clone(), program: words.join(" "), source };
+        let mut child = tool::command(&words).spawn().map_err(start)?;
+        let made = async {
+            let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+            let mut heard = [0];
+            if let Some((mut stdin, mut stdout)) = stdin.zip(stdout) {
+                // Who has ended does not hear it, and says nothing.
+                let _ = stdin.write_all(&heard).await;
+                if stdout.read_exact(&mut heard).await.is_ok() {
+                    let file = File::open(format!("/proc/{}/ns/net", child.id().unwrap_or(0)));
+                    drop(stdin);
+                    child.wait().await.map_err(start)?;
+                    return file.map_err(start);
+                }
+            }
+            let said = tool::told(&tool::said(child.stderr.take()).await);
+            Err(ToolError::Failed { what: what.clone(), program: words.join(" "), said })
+        };
+        let late = |_| ToolError::Late { what: what.clone(), program: words.join(" ") };
+        let file = timeout(WITHIN, made).await.map_err(late)??;
+        Ok(Self { name, file })
+    }
+
+    /// What it can be opened by, for as long as this value is there.
+    pub(super) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    /// The words before a command that make it run inside: they become the command, and change nothing else of it.
+    pub(super) fn enter(&self) -> [String; 2] {
+        ["nsenter".to_owned(), format!("--net={}", self.path())]
+    }
+
+    /// Runs a program inside. `what` is for messages.
+    pub(super) async fn run(&self, what: &str, words: &[&str], input: &str) -> Result<String, ToolError> {
+        let what = format!("{what} in the namespace of {}", self.name);
+        let enter = self.enter();
+        let all: Vec<&str> = enter.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        tool::run(&what, &all, input).await
+    }
+
+    /// Does something inside: a socket that is made there stays there. It must not take long, as nothing ends it.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or the work's own.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a thread enters a namespace for good, so it must be one that ends; nothing is repeated by a seed here"
+    )]
+    pub(super) async fn within<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let file = self.file.try_clone()?;
+        let (tell, told) = oneshot::channel();
+        std::thread::spawn(move || {
+            let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
+            // Nobody waits for a run that is gone.
+            let _ = tell.send(entered.map_err(io::Error::from).and_then(|()| work()));
+        });
+        told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+}

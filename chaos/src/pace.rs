@@ -1,0 +1,38 @@
+//! When a client calls next: at random, so many times a second on average, until it is told to stop.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// The longest pause between calls, however low the rate.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The pace of one client. Who was held up does not make up for it.
+pub(crate) struct Pace {
+    pause: Duration,
+    next: Instant,
+    stop: watch::Receiver<bool>,
+}
+
+impl Pace {
+    /// About `rate` calls a second until `stop` says so, or nobody could say so any more. The first call comes after `first` of
+    /// the pause between two.
+    pub(crate) fn new(rate: f64, first: f64, stop: watch::Receiver<bool>) -> Self {
+        let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(LONGEST);
+        Self { pause, next: Instant::now() + pause.mul_f64(first), stop }
+    }
+
+    /// Waits until the next call is due. Whether there is one.
+    pub(crate) async fn goes_on(&mut self, chance: &mut ChaCha8Rng) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => return false,
+            () = sleep_until(self.next) => {}
+        }
+        self.next = (self.next + self.pause.mul_f64(chance.random_range(0.5..1.5))).max(Instant::now());
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! What a Prometheus gathers from an instance: its pages, one for every [`EVERY`] of simulated time, and whether it answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use madako_simulation::serving::{Door, Doors};
+use madako_supervisor::http::MetricsText;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics_exporter_prometheus::PrometheusRecorder;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Time between two scrapes: twice that of the guide, which saves half of the work.
+pub const EVERY: Duration = Duration::from_secs(30);
+/// Prometheus' own time-out of a scrape.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the process of an instance counts; one that is started anew begins anew. Clones are the same process.
+#[derive(Clone)]
+pub struct Process(Arc<Mutex<Arc<PrometheusRecorder>>>);
+
+impl Process {
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(madako_http::recorder().unwrap()))))
+    }
+
+    /// It is started anew. Gives what renders its page.
+    pub fn starts(&self) -> MetricsText {
+        let recorder = madako_http::recorder().unwrap();
+        let page = recorder.handle();
+        *self.0.lock().unwrap() = Arc::new(recorder);
+        madako_supervisor::describe_metrics();
+        Arc::new(move || {
+            page.run_upkeep();
+            page.render()
+        })
+    }
+
+    fn now(&self) -> Arc<PrometheusRecorder> {
+        Arc::clone(&self.0.lock().unwrap())
+    }
+}
+
+impl Recorder for Process {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.now().describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.now().describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.now().describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.now().register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.now().register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.now().register_histogram(key, metadata)
+    }
+}
+
+/// The samples of a series, one for each scrape; `None` where it was not there.
+pub type Samples = Vec<Option<f64>>;
+
+/// The series that were gathered. Clones are the same ones.
+#[derive(Clone)]
+pub struct Gathered {
+    inside: Arc<Mutex<Inside>>,
+    /// The metrics that are wanted: those that rules name.
+    wanted: Arc<BTreeSet<String>>,
+    /// The labels that Prometheus adds.
+    labels: String,
+}
+
+struct Inside {
+    scrapes: usize,
+    series: BTreeMap<String, Samples>,
+    /// Every metric that was on a page, wanted or not.
+    names: BTreeSet<String>,
+}
+
+impl Gathered {
+    /// Of an instance that begins so many scrapes after the first one of all.
+    pub fn of(instance: &str, wanted: Arc<BTreeSet<String>>, after: usize) -> Self {
+        let inside = Inside { scrapes: after, series: BTreeMap::new(), names: BTreeSet::new() };
+        let labels = format!("job=\"madako\",instance=\"{instance}\"");
+        Self { inside: Arc::new(Mutex::new(inside)), wanted, labels }
+    }
+
+    /// Asks whoever has a name, until the future is dropped.
+    pub async fn scrape(self, doors: Doors, name: &'static str, began: Instant) {
+        for nth in 0.. {
+            sleep_until(began + EVERY * nth).await;
+            let door = doors.lock().unwrap().get(name).cloned();
+            let page = match door {
+                Some(door) => timeout(PATIENCE, page(&door)).await.ok().flatten(),
+                None => None,
+            };
+            self.take(page.as_deref());
+        }
+    }
+
+    fn take(&self, page: Option<&str>) {
+        let mut inside = self.inside();
+        inside.scrapes += 1;
+        let scrapes = inside.scrapes;
+        let kinds = page.unwrap_or_default().lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        inside.names.extend(kinds.filter_map(|kind| Some(kind.split_once(' ')?.0.to_owned())));
+        let mut add = |series: String, value: f64| {
+            let samples = inside.series.entry(series).or_default();
+            samples.resize(scrapes - 1, None);
+            samples.push(Some(value));
+        };
+        add(format!("up{{{}}}", self.labels), f64::from(u8::from(page.is_some())));
+        let lines = page.unwrap_or_default().lines().filter(|line| !line.starts_with('#'));
+        for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let (true, Ok(value)) = (self.wanted.contains(name), value.parse()) else { continue };
+            let comma = if labels == "}" { "" } else { "," };
+            add(format!("{name}{{{}{comma}{labels}", self.labels), value);
+        }
+    }
+
+    /// Every series, all of the length of the longest.
+    pub fn series(&self) -> BTreeMap<String, Samples> {
+        let inside = self.inside();
+        let whole = |(name, samples): (&String, &Samples)| {
+            let mut samples = samples.clone();
+            samples.resize(inside.scrapes, None);
+            (name.clone(), samples)
+        };
+        inside.series.iter().map(whole).collect()
+    }
+
+    /// Names of all metrics that were there at some time.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.inside().names.clone()
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap()
+    }
+}
+
+/// An instance's page; `None`: it does not answer.
+async fn page(door: &Door) -> Option<String> {
+    let mut stream = door.connect().await.ok()?;
+    let asked = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";
+    stream.write_all(asked).await.ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.ok()?;
+    let answer = String::from_utf8(answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    (head.starts_with("HTTP/1.1 200") && !head.to_lowercase().contains("chunked")).then(|| body.to_owned())
+}

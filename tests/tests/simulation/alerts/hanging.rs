@@ -1,0 +1,35 @@
+//! An actor whose messages take as long as they say.
+
+use madako_messages::mailbox::{Addressed, Letter};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::{Instant, sleep_until};
+
+/// A message that takes until then.
+pub struct Hangs(pub Instant);
+
+impl Addressed for Hangs {
+    const ACTOR: &'static str = "hanging";
+}
+
+/// See the module.
+pub struct Hanging;
+
+impl Actor for Hanging {
+    type Msg = Letter<Hangs>;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        letter: Letter<Hangs>,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        sleep_until(letter.open().0).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! That every metric of docs/METRICS.md is on the page of an instance at some time: one that is described, documented and never
+//! counted is of no use. What running processes show is compared with that document in `bin/madako/tests/cli/service/page.rs`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gathered::Gathered;
+use super::script::scenarios;
+use super::stage;
+
+/// Metrics that no simulated instance shows, by how their names begin, and why.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
+    ("madako_kubernetes_request", "simulated nodes stand in the place of the adapter that counts requests"),
+    ("madako_store_answer_timestamp_seconds", "its store is given no clock"),
+    ("madako_store_keys_skipped_total", "every key of its store is UTF-8"),
+    ("process_", "it is no process of its own"),
+];
+
+/// The names in the first column of the document's tables.
+fn documented() -> BTreeSet<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let names = document.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` | ")?.0));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_documented_metric_is_scraped_at_some_time() {
+    let gathered = Gathered::of("alpha", Arc::default(), 0);
+    for scenario in scenarios("everything.txt") {
+        stage::play(&scenario, &gathered, Duration::ZERO);
+    }
+    let (documented, scraped) = (documented(), gathered.names());
+    let missing = documented.difference(&scraped);
+    let missing: Vec<&String> =
+        missing.filter(|name| !ELSEWHERE.iter().any(|(start, _)| name.starts_with(start))).collect();
+    assert!(missing.is_empty(), "never on the page: {missing:#?}");
+    for (start, why) in ELSEWHERE {
+        let begins_so = |name: &&String| name.starts_with(start);
+        assert_ne!(documented.iter().find(begins_so), None, "{start} is not documented");
+        assert_eq!(scraped.iter().find(begins_so), None, "is on the page, although {why}");
+    }
+    let unknown: Vec<&String> = scraped.difference(&documented).collect();
+    assert!(unknown.is_empty(), "not documented: {unknown:#?}");
+}

@@ -1,0 +1,573 @@
+//! A simulated deployment of one instance, and what is done to it by the words of a script.
+//!
+//! One instance, as all that live in one process count in one recorder: what speaks of several is gathered from several worlds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
+use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
+use madako_messages::actors::{Evidence, LeaderMessage, Mutation};
+use madako_messages::feed::Task;
+use madako_messages::keys;
+use madako_messages::machine::MachineState;
+use madako_messages::mailbox::{Addressed as _, Letter};
+use madako_messages::plan::Plan;
+use madako_messages::ports::Clock;
+use madako_messages::repair::RepairQueueEntry;
+use madako_simulation::api::{Answer, Request, ask};
+use madako_simulation::checker::Checker;
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::disk::ForgetfulDisk;
+use madako_simulation::drains::Drains;
+use madako_simulation::history::History;
+use madako_simulation::network::{Condition, Place};
+use madako_simulation::operator::Operator;
+use madako_simulation::placement::PlacementChecker;
+use madako_simulation::prometheus::Trouble;
+use madako_simulation::repair::RepairJudge;
+use madako_simulation::serving::{Door, Doors};
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::world::{Hosts, PREFIX, Running, World};
+use madako_supervisor::instance::{LEADER, REIGN};
+use madako_supervisor::measured::Measured;
+use madako_supervisor::tree::{ChildSpec, SupervisorRef};
+use ractor::ActorRef;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::gathered::{EVERY, Gathered, Process};
+use super::hanging::{Hanging, Hangs};
+use super::script::{Scenario, Step, time};
+
+/// The one instance.
+const NAME: &str = "alpha";
+const PLACE: Place = Place::Instance(1);
+/// The size of the data center.
+const MACHINES: u32 = 20;
+const RACKS: u32 = 5;
+/// Applications that there are from the beginning.
+const APPLICATIONS: u32 = 6;
+/// Where everything of placement is.
+const APPLICATIONS_AT: &str = "/kubernetes/namespaces/alerts/applications";
+const CLUSTERS_AT: &str = "/kubernetes/namespaces/alerts/clusters";
+/// How long a request is sent again until it is answered well.
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+
+/// Plays a scenario from `after` on, and gives what was gathered.
+pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
+    let process = Process::new();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    metrics::with_local_recorder(&process.clone(), || {
+        runtime.block_on(async {
+            let began = Instant::now();
+            let mut stage = Stage::new(process, OffsetDateTime::UNIX_EPOCH + after).await;
+            let doors = Arc::clone(&stage.world.pages);
+            let scraping = Task::start(gathered.clone().scrape(doors, NAME, began));
+            stage.begin().await;
+            for step in &scenario.steps {
+                sleep_until(began + step.at).await;
+                Box::pin(stage.act(step, began)).await;
+            }
+            drop(scraping);
+            stage.end().await;
+        });
+    });
+}
+
+struct Stage {
+    world: World,
+    running: Option<Running>,
+    process: Process,
+    disk: ForgetfulDisk,
+    kubernetes: FaultSwitch,
+    operator: Operator,
+    /// Who works beside the script.
+    busy: Vec<Task>,
+    _nodes: Task,
+}
+
+fn chance(stream: u64) -> ChaCha8Rng {
+    let mut chance = ChaCha8Rng::seed_from_u64(1);
+    chance.set_stream(stream);
+    chance
+}
+
+fn datacenter(start: OffsetDateTime) -> Datacenter {
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    // What is begun with a machine comes to its end; nothing breaks by itself.
+    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::still() };
+    let roles = [("compute", MACHINES - 6), ("storage", 4), ("gpu", 2)];
+    let config = DatacenterConfig::new(1, start, RACKS, &roles);
+    Datacenter::new(DatacenterConfig { rates, boot: false, ..config }).unwrap()
+}
+
+impl Stage {
+    async fn new(process: Process, start: OffsetDateTime) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
+        let registry = SimulatedRegistry::new(datacenter(start), Arc::clone(&clock));
+        let history = History::new();
+        let disk = ForgetfulDisk::new(chance(7));
+        let store = StoreProcess::on(disk.clone(), 1);
+        store.start().unwrap();
+        let checker = Checker::new(history.clone());
+        let placement = PlacementChecker::new(history.clone(), start);
+        let drains = Drains::new(1, Arc::clone(&clock));
+        let repairs = RepairJudge::new(history.clone(), drains.clone());
+        // The one whose nodes are those of the cluster. Others judge what nobody writes past the API, as scripts do.
+        let nodes = Task::start(repairs.clone().watch(store.clone()));
+        let mut operator = Operator::new(store.clone(), chance(1));
+        operator.repairs(repairs.clone());
+        operator.install_for(MACHINES).await.unwrap();
+        let kubernetes = drains.kubernetes.faults().clone();
+        let hosts = Hosts {
+            host: SimulatedHost::new(registry.clone(), Habits { heals_percent: 0, ..Habits::demo() }),
+            kubernetes: drains.kubernetes.clone(),
+            judge: repairs,
+        };
+        let seen = (history, checker, placement);
+        let world = World::new((1, true), store, registry, clock, seen, Some(hosts));
+        Self { world, running: None, process, disk, kubernetes, operator, busy: Vec::new(), _nodes: nodes }
+    }
+
+    /// The instance runs, and something is placed.
+    async fn begin(&mut self) {
+        self.start().await;
+        let provider =
+            json!({"type": "prometheus", "prometheus": {"url": "http://prometheus-one.invalid:9090"}});
+        self.settle("POST", "/core/globalmetricsproviders", &named("one", &provider)).await;
+        for (cluster, metric) in [("a", "load_a"), ("b", "load_b")] {
+            let provider = json!({"name": "one", "metric": metric});
+            let spec = json!({"min": 0.0, "max": 100.0, "allowed_values": [], "provider": provider});
+            self.settle("POST", "/core/globalmetrics", &named(metric, &spec)).await;
+            self.settle("POST", CLUSTERS_AT, &cluster_of(cluster, metric)).await;
+            self.online(cluster).await;
+        }
+        for number in 1..=APPLICATIONS {
+            let application = application(&format!("app-{number}"), &json!([]));
+            self.settle("POST", APPLICATIONS_AT, &application).await;
+        }
+    }
+
+    async fn online(&self, cluster: &str) {
+        let mut made = self.read(&format!("/kubernetes/clusters/alerts/{cluster}")).await;
+        made["status"]["state"] = "ONLINE".into();
+        self.settle("PUT", &format!("{CLUSTERS_AT}/{cluster}/status"), &made).await;
+    }
+
+    /// As the scheduler leaves an application that it created a cluster for: it waits until that is online.
+    async fn create_for(&self, cluster: &str, name: &str, waits: &Value) {
+        self.settle("POST", CLUSTERS_AT, &cluster_of(cluster, "load_a")).await;
+        let labels = json!([format!("zone is {cluster}")]);
+        self.settle("POST", APPLICATIONS_AT, &application(name, &labels)).await;
+        let key = format!("/kubernetes/applications/alerts/{name}");
+        let mut waiting = self.read(&key).await;
+        waiting["status"]["state"] = "PENDING".into();
+        for (field, value) in waits.as_object().unwrap() {
+            waiting["status"][field] = value.clone();
+        }
+        self.put(&key, waiting.to_string()).await;
+    }
+
+    async fn end(mut self) {
+        self.busy.clear();
+        if let Some(running) = self.running.take() {
+            running.instance.kill().await;
+        }
+    }
+
+    async fn start(&mut self) {
+        self.world.metrics = self.process.starts();
+        self.running = Some(self.world.start(NAME).await);
+    }
+
+    /// As kill -9 does.
+    async fn kill(&mut self) {
+        let running = self.running.take().unwrap();
+        self.world.network.change(PLACE, |condition| condition.down += 1);
+        self.world.pages.lock().unwrap().remove(NAME);
+        self.world.doors.lock().unwrap().remove(NAME);
+        self.world.network.forget(PLACE);
+        running.instance.kill().await;
+        self.world.network.change(PLACE, |condition| condition.down -= 1);
+    }
+
+    /// Sends a request until it is answered well.
+    async fn settle(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let began = Instant::now();
+        let mut last = None;
+        while began.elapsed() < SETTLES_WITHIN {
+            let door = self.world.doors.lock().unwrap().get(NAME).cloned();
+            if let Some(door) = door {
+                let request = Request { method, path, version: None, body: Some(body) };
+                match ask(&door, &request).await {
+                    Ok(answer) if (200..300).contains(&answer.status) => return answer,
+                    answer => last = Some(answer),
+                }
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        panic!("{method} {path}: {last:?}");
+    }
+
+    async fn client(&self) -> Client {
+        self.world.store.client().await.unwrap()
+    }
+
+    async fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
+        self.client().await.put(absolute(key), value, None).await.unwrap();
+    }
+
+    /// Does what a step says. See `scenarios` for the words.
+    #[allow(clippy::too_many_lines, reason = "the whole vocabulary, one word after the other")]
+    async fn act(&mut self, step: &Step, began: Instant) {
+        let words: Vec<&str> = step.words.iter().map(String::as_str).collect();
+        match words[..] {
+            ["end"] => {}
+            ["registry", ref how @ ..] => set(self.world.registry.faults(), how),
+            ["kubernetes", ref how @ ..] => set(&self.kubernetes, how),
+            ["providers", "well"] => self.world.prometheus.heal(),
+            ["providers", "refuse"] => self.world.prometheus.break_all(Trouble::Refuses),
+            ["metric", name, value] => self.world.prometheus.set(name, value.parse().unwrap()),
+            ["metrics", "swing", "every", pause, "until", end] => {
+                let (end, pause) = (began + time(end), time(pause));
+                for high in [("load_a", "load_b"), ("load_b", "load_a")].into_iter().cycle() {
+                    if Instant::now() >= end {
+                        break;
+                    }
+                    self.world.prometheus.set(high.0, 95.0);
+                    self.world.prometheus.set(high.1, 5.0);
+                    sleep(pause).await;
+                }
+            }
+            ["network", place, how] => self.network(place, how),
+            ["latency", late] => self.running.as_ref().unwrap().link.slow_down(time(late), 0),
+            // As etcd does when its database has outgrown its quota.
+            ["space", how] => {
+                let action = if how == "exceeded" { AlarmAction::Activate } else { AlarmAction::Deactivate };
+                self.client().await.alarm(action, AlarmType::Nospace, None).await.unwrap();
+            }
+            ["disk", how] => self.disk.set_full(how == "full"),
+            ["store", "kill"] => drop(self.world.store.kill()),
+            ["store", "start"] => self.world.store.start().unwrap(),
+            ["instance", "kill"] => self.kill().await,
+            ["instance", "start"] => self.start().await,
+            ["instance", "dies", "every", pause, "until", end] => {
+                while Instant::now() < began + time(end) {
+                    self.kill().await;
+                    self.start().await;
+                    sleep(time(pause)).await;
+                }
+            }
+            ["rack", rack, "dark"] => self.world.registry.kill_rack(rack.parse().unwrap()).unwrap(),
+            ["rack", rack, "lit"] => self.world.registry.power_on(rack.parse().unwrap()).unwrap(),
+            ["machine", number, state] => {
+                let machine = &self.world.registry.machines()[number.parse::<usize>().unwrap()];
+                let state: MachineState = serde_json::from_value(json!(state.to_uppercase())).unwrap();
+                self.world.registry.set_state(&machine.spec.serial, state).unwrap();
+            }
+            ["put", key, ref value @ ..] => self.put(key, value.join(" ")).await,
+            ["delete", key] => drop(self.client().await.delete(absolute(key), None).await.unwrap()),
+            ["workers", least] => {
+                self.operator.constraints(3, least.parse().unwrap(), 0).await.unwrap();
+            }
+            // Inputs are as they were in the beginning.
+            ["operator", "settles"] => self.operator.settle().await.unwrap(),
+            ["constraint", name, value] => {
+                let mut constraints = self.read(keys::CONSTRAINTS).await;
+                constraints[name] = value.parse::<i64>().unwrap().into();
+                self.put(keys::CONSTRAINTS, constraints.to_string()).await;
+            }
+            // Of a machine that the registry does not know: nobody can tell whether it is healthy.
+            ["queue", "add", "10.255.0.1", operation] => {
+                self.enter("10.255.0.1", "IPMI-2.0", operation).await
+            }
+            ["queue", "add", number, operation] => self.add(number.parse().unwrap(), operation).await,
+            ["queue", "clear"] => self.clear().await,
+            ["application", name, "where", ref label @ ..] => {
+                let labels = json!([label.join(" ")]);
+                self.settle("POST", APPLICATIONS_AT, &application(name, &labels)).await;
+            }
+            ["application", name] => {
+                self.settle("POST", APPLICATIONS_AT, &application(name, &json!([]))).await;
+            }
+            // One with so many KiB in its manifest.
+            ["great-application", name, kib] => {
+                let mut application = application(name, &json!([]));
+                application["spec"]["manifest"][0]["data"] =
+                    json!({"text": "x".repeat(kib.parse::<usize>().unwrap() * 1024)});
+                self.settle("POST", APPLICATIONS_AT, &application).await;
+            }
+            ["delete-application", name] => {
+                self.settle("DELETE", &format!("{APPLICATIONS_AT}/{name}"), &Value::Null).await;
+            }
+            // A cluster that is being created for an application.
+            ["creates", cluster, "for", application] => {
+                let waits = json!({"auto_cluster_create_started": cluster});
+                self.create_for(cluster, application, &waits).await;
+            }
+            ["online", cluster] => self.online(cluster).await,
+            ["circle", how] => self.circle(how == "closed").await,
+            // Watches that are not read for a while, and then to their end.
+            ["watches", count, "stall", pause] => {
+                for _ in 0..count.parse::<u32>().unwrap() {
+                    let door = self.world.doors.lock().unwrap()[NAME].clone();
+                    self.busy.push(Task::start(watches(door, time(pause))));
+                }
+            }
+            ["values-count-for", age] => {
+                self.world.working.metrics.max_age = time(age);
+                self.kill().await;
+                self.start().await;
+            }
+            ["reads", "every", pause, "until", end] => {
+                let (end, pause, doors) = (began + time(end), time(pause), Arc::clone(&self.world.doors));
+                self.busy.push(Task::start(reads(doors, pause, end)));
+            }
+            ["rewrites", key, "every", pause, "until", end] => {
+                let (end, pause) = (began + time(end), time(pause));
+                let rewriting = rewrites(self.world.store.clone(), absolute(key), pause, end);
+                self.busy.push(Task::start(rewriting));
+            }
+            ["actor", name, "fails", "every", pause, "until", end] => {
+                self.fail(name, time(pause), began + time(end)).await;
+            }
+            ["nonsense"] => self.propose_nonsense().await,
+            ["hang", until] => self.hang(began + time(until)).await,
+            _ => panic!("nobody knows what this means: {words:?}"),
+        }
+    }
+
+    fn network(&self, place: &str, how: &str) {
+        let place = match place {
+            "instance" => PLACE,
+            "store" => Place::Store,
+            "registry" => Place::Registry,
+            "provider" => Place::Provider,
+            _ => panic!("no such place: {place}"),
+        };
+        self.world.network.change(place, |condition| match how {
+            "down" => condition.down = 1,
+            "silent" => condition.silent = 1,
+            "slow" => condition.slow = 1,
+            "lossy" => condition.lossy = 1,
+            "well" => *condition = Condition::default(),
+            _ => panic!("nothing is so: {how}"),
+        });
+    }
+
+    async fn read(&self, key: &str) -> Value {
+        let answer = self.client().await.get(absolute(key), None).await.unwrap();
+        let stored = answer.kvs().first().unwrap_or_else(|| panic!("{key} is not there"));
+        serde_json::from_slice(stored.value()).unwrap()
+    }
+
+    /// As `madako repair-queue add`.
+    async fn add(&self, machine: usize, operation: &str) {
+        let machine = &self.world.registry.machines()[machine];
+        self.enter(machine.address().unwrap(), &machine.spec.bmc.bmc_type, operation).await;
+    }
+
+    async fn enter(&self, address: &str, machine_type: &str, operation: &str) {
+        let counter = self.client().await.get(absolute(keys::REPAIRS_WRITE_INDEX), None).await.unwrap();
+        let index: i64 = counter.kvs().first().map_or(0, |kv| kv.value_str().unwrap().parse().unwrap());
+        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, machine_type, address) };
+        self.put(keys::REPAIRS_WRITE_INDEX, (index + 1).to_string()).await;
+        self.put(&keys::repair(index), serde_json::to_vec(&entry).unwrap()).await;
+    }
+
+    /// As `madako repair-queue delete` for every entry.
+    async fn clear(&self) {
+        let options = GetOptions::new().with_prefix();
+        let answer = self.client().await.get(absolute(keys::REPAIRS), Some(options)).await.unwrap();
+        for kv in answer.kvs() {
+            let mut entry: RepairQueueEntry = serde_json::from_slice(kv.value()).unwrap();
+            entry.deleted = true;
+            self.put(kv.key_str().unwrap(), serde_json::to_vec(&entry).unwrap()).await;
+        }
+    }
+
+    /// Two clusters that own each other, and one is deleted; or it owns the other no more, so that both can go.
+    async fn circle(&self, closed: bool) {
+        let reference =
+            |name: &str| json!({"api": "kubernetes", "kind": "Cluster", "name": name, "namespace": "alerts"});
+        if !closed {
+            return self.owned_by("one", &json!([])).await;
+        }
+        for name in ["one", "two"] {
+            self.settle("POST", CLUSTERS_AT, &cluster_of(name, "load_a")).await;
+        }
+        self.owned_by("one", &json!([reference("two")])).await;
+        self.owned_by("two", &json!([reference("one")])).await;
+        self.settle("DELETE", &format!("{CLUSTERS_AT}/one"), &Value::Null).await;
+    }
+
+    async fn owned_by(&self, cluster: &str, owners: &Value) {
+        let mut made = self.read(&format!("/kubernetes/clusters/alerts/{cluster}")).await;
+        made["metadata"]["owners"] = owners.clone();
+        self.settle("PUT", &format!("{CLUSTERS_AT}/{cluster}"), &made).await;
+    }
+
+    /// Ends an actor whenever it runs, but not more often than that.
+    async fn fail(&self, name: &str, pause: Duration, until: Instant) {
+        let root = self.running.as_ref().unwrap().instance.root().clone();
+        let mut last = Instant::now() - pause;
+        while Instant::now() < until {
+            let parent = match name {
+                LEADER | "http" | "placement-api" | REIGN => Some(root.clone()),
+                _ => root.child(REIGN).await.ok().flatten().and_then(SupervisorRef::from_cell),
+            };
+            let cell = match parent {
+                Some(parent) => parent.child(name).await.ok().flatten(),
+                None => None,
+            };
+            if let Some(cell) = cell.filter(|_| last.elapsed() >= pause) {
+                cell.kill();
+                last = Instant::now();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Brings the leader a cluster of machines that nobody has observed: no part of the service does so.
+    async fn propose_nonsense(&self) {
+        let running = self.running.as_ref().unwrap();
+        let epoch = running.instance.view().reign.borrow().as_ref().unwrap().number;
+        let cell = running.instance.root().child(LEADER).await.unwrap().unwrap();
+        let cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+        let plan = Plan {
+            action: None,
+            changes: Vec::new(),
+            cluster: Some(cluster),
+            reasons: Vec::new(),
+            workers_by_role: std::collections::BTreeMap::new(),
+            unused_machines: 0,
+            duplicates: Vec::new(),
+        };
+        let evidence = Evidence {
+            before: None,
+            constraints: Arc::default(),
+            observed: Arc::default(),
+            template_changed: true,
+        };
+        let mutation =
+            Mutation::Cluster { plan: Arc::new(plan), template_revision: 1, basis: Vec::new(), evidence };
+        let (reply, answer) = ractor::concurrency::oneshot();
+        let message = LeaderMessage::Commit { epoch, mutation, reply: reply.into() };
+        ActorRef::<Letter<LeaderMessage>>::from(cell).cast(message.into()).unwrap();
+        assert!(answer.await.unwrap().is_err(), "the gate takes nonsense");
+    }
+
+    /// One more actor, measured as all are, which is at one message until then while others wait for it.
+    async fn hang(&self, until: Instant) {
+        let clock = Arc::clone(&self.world.clock);
+        let root = self.running.as_ref().unwrap().instance.root();
+        let spec = ChildSpec::actor("alerts", Hangs::ACTOR, move || {
+            (Measured::new(Hanging, Hangs::ACTOR, &clock), ())
+        });
+        root.add_child(spec).await.unwrap();
+        let cell = root.child(Hangs::ACTOR).await.unwrap().unwrap();
+        let actor = ActorRef::<Letter<Hangs>>::from(cell);
+        for _ in 0..150 {
+            actor.cast(Hangs(until).into()).unwrap();
+        }
+    }
+}
+
+/// Clients of placement's API that read.
+async fn reads(doors: Doors, pause: Duration, end: Instant) {
+    while Instant::now() < end {
+        let door = doors.lock().unwrap().get(NAME).cloned();
+        if let Some(door) = door {
+            let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
+            // What fails is what is looked for.
+            let _ = ask(&door, &request).await;
+        }
+        sleep(pause).await;
+    }
+}
+
+/// A client that watches, and does not read what it is told for a while.
+async fn watches(door: Door, pause: Duration) {
+    let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
+    let mut stream = door.connect().await.unwrap();
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    sleep(pause).await;
+    let mut told = Vec::new();
+    // However it ends.
+    let _ = stream.read_to_end(&mut told).await;
+}
+
+/// Somebody who writes what stands under a key again and again.
+async fn rewrites(store: StoreProcess, key: String, pause: Duration, end: Instant) {
+    let mut client = store.client().await.unwrap();
+    while Instant::now() < end {
+        let answer = client.get(key.clone(), None).await.unwrap();
+        if let Some(kv) = answer.kvs().first() {
+            client.put(key.clone(), kv.value(), None).await.unwrap();
+        }
+        sleep(pause).await;
+    }
+}
+
+/// A fault by its word, or none.
+fn set(switch: &FaultSwitch, how: &[&str]) {
+    let fault = match how {
+        ["well"] => return switch.clear_all(),
+        ["refuses"] => Fault::RefuseConnections,
+        ["hangs"] => Fault::Hang,
+        ["shrinks", percent] => Fault::ShrinkList(percent.parse().unwrap()),
+        ["duplicates", machines] => Fault::DuplicateAddresses(machines.parse().unwrap()),
+        _ => panic!("no such fault: {how:?}"),
+    };
+    switch.set(fault);
+}
+
+/// Keys below the prefix, but for those that begin with a slash.
+fn absolute(key: &str) -> String {
+    if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
+}
+
+fn named(name: &str, spec: &Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn cluster_of(name: &str, metric: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"zone": name}},
+        "spec": {
+            "kubeconfig": {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "https://cluster.invalid:6443"}}],
+            },
+            "constraints": {"cloud": {"labels": [], "metrics": []}},
+            "metrics": [{"name": metric, "weight": 1.0, "namespaced": false}],
+        },
+    })
+}
+
+fn application(name: &str, labels: &Value) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
+            "constraints": {"cluster": {"labels": labels}},
+            "backoff_delay": 20,
+        },
+    })
+}
+
+/// How many scrapes there are until a time.
+pub fn scrapes_until(at: Duration) -> usize {
+    usize::try_from(at.as_secs() / EVERY.as_secs()).unwrap()
+}
