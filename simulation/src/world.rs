@@ -426,6 +426,7 @@ impl World {
         let sealing = self.working.sealing.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), sealing, ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
+        let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, place));
         let kubernetes = self.kubernetes();

@@ -226,6 +226,7 @@ impl World {
     /// Who waits for a slot does so for as many others as have one and do something with it, or will by themselves.
     fn lost_slots(&mut self) -> Option<String> {
         let outlooks = self.outlooks();
+        let state = self.store.state();
         let maximum = outlooks.iter().find_map(|outlook| match &outlook.obstacle {
             Some(Obstacle::Slots { maximum }) => Some(*maximum as usize),
             _ => None,
@@ -236,7 +237,10 @@ impl World {
                 Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
             );
             let celebrates = matches!(outlook.obstacle, Some(Obstacle::SuccessCommandRuns { .. }));
-            (does || celebrates) && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
+            // Its machine is healthy again while it is drained or watched: the slot is free once that is written.
+            let ends = matches!(outlook.next, Next::Succeed { .. })
+                && self.is_under_way(&state, &state.repair.entries[&outlook.index].value);
+            (does || celebrates || ends) && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
         };
         let working = outlooks.iter().filter(works).count();
         (working < maximum).then(|| format!("{working} of {maximum} slots are used: {outlooks:?}"))

@@ -10,10 +10,9 @@ use super::script::scenarios;
 use super::stage;
 
 /// Metrics that no simulated instance shows, by how their names begin, and why.
-const ELSEWHERE: [(&str, &str); 5] = [
+const ELSEWHERE: [(&str, &str); 4] = [
     ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
     ("madako_kubernetes_request", "simulated nodes stand in the place of the adapter that counts requests"),
-    ("madako_store_answer_timestamp_seconds", "its store is given no clock"),
     ("madako_store_keys_skipped_total", "every key of its store is UTF-8"),
     ("process_", "it is no process of its own"),
 ];
