@@ -1,8 +1,8 @@
-//! The simulated data center as a process of its own: a registry of machines, beside it the list of nodes that an API server
-//! would give, a provider of metrics, and a door for whoever makes them fail.
+//! The simulated data center as a process of its own: a registry of machines, beside it the API server of a simulated
+//! Kubernetes whose nodes they are, a provider of metrics, and a door for whoever makes them fail.
 //!
 //! Guarantees: every answer that the service may act on, and every change from outside, is a line of the journal before
-//! it is given or told; started again on the same journal, the machines are as they were.
+//! it is given or told; started again on the same journal, machines, nodes and pods are as they were.
 //!
 //! Does not: keep anybody from the control door. It is meant for loopback and the namespaces of runs, and
 //! refuses other addresses.
@@ -10,7 +10,7 @@
 mod caller;
 mod control;
 mod journal;
-mod nodes;
+mod kubernetes;
 mod tap;
 
 use std::io;
@@ -29,7 +29,8 @@ use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
 pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
-pub use self::journal::{Journal, JournalError, Line, What, read};
+pub use self::journal::{Asked, Journal, JournalError, Line, What, read};
+pub(crate) use self::kubernetes::{PROTECTED, path_of};
 pub use self::tap::Spoilt;
 use self::tap::Tap;
 use crate::network::{RANGE_SHOWN, is_apart};
@@ -108,7 +109,9 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let door = control::router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = Vec::new();
     if let Some(address) = settings.registry {
-        let answers = registry.router().merge(nodes::router(registry.clone()));
+        let api =
+            kubernetes::ApiServer::new(settings.seed, registry.clone(), Arc::clone(&tap), start, &before);
+        let answers = registry.router().merge(api.router());
         servers.push((address, tap::tapped(answers, &tap)));
     }
     if let Some(address) = settings.prometheus {

@@ -31,6 +31,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 const MOST_ENTRIES: usize = 8;
 /// Types of machines that have repairs.
 const MACHINE_TYPE: &str = "IPMI-2.0";
+/// What they are repaired by, the first of them more often: it drains the node at once.
+const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
 /// Watches a member until it is told to stop.
 pub(crate) async fn watches(member: u32, at: SocketAddr, history: History, mut stop: watch::Receiver<bool>) {
@@ -172,25 +174,26 @@ async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEnt
     Ok(answer.kvs().iter().filter_map(read).collect())
 }
 
-/// A worker's repair is asked for.
+/// A node's repair is asked for.
 async fn add_entry(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
     if entries(client).await?.len() >= MOST_ENTRIES {
         return Ok(None);
     }
     let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
-    let any: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
-    let tainted = cluster.workers().filter(|node| !node.taints.is_empty());
+    let any: Vec<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
+    let tainted = cluster.nodes.iter().filter(|node| !node.taints.is_empty());
     let in_trouble: Vec<&str> = tainted.map(|node| node.address.as_str()).collect();
     // Mostly of one that is in trouble, where there is one.
-    let workers = if in_trouble.is_empty() || drawn.is_multiple_of(4) { any } else { in_trouble };
-    if workers.is_empty() {
+    let nodes = if in_trouble.is_empty() || drawn.is_multiple_of(4) { any } else { in_trouble };
+    if nodes.is_empty() {
         return Ok(None);
     }
-    let address = workers[(drawn / 4) as usize % workers.len()];
+    let address = nodes[(drawn / 4) as usize % nodes.len()];
+    let operation = OPERATIONS[usize::from(drawn.is_multiple_of(3))];
     let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
     let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", MACHINE_TYPE, address) };
+    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, MACHINE_TYPE, address) };
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
     let puts = vec![
         (counter.clone(), (index + 1).to_string().into_bytes()),

@@ -14,6 +14,7 @@ use madako_messages::invariants::Id;
 use madako_messages::keys;
 use serde::Serialize;
 
+use crate::check::drains::{self, Counted, Effect, Evidence};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
 use crate::check::{Verdict, Verdicts, placement, store, told, watches};
@@ -47,6 +48,7 @@ pub(crate) struct Seen {
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Vec<BTreeSet<String>>,
     pub(crate) acts: Vec<Act>,
+    pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,
     pub(crate) ended: Micros,
     pub(crate) skipped: BTreeMap<usize, String>,
@@ -86,6 +88,8 @@ pub struct Report {
     pub linearizability: Judged,
     /// What was counted.
     pub counts: Counts,
+    /// What Kubernetes was asked to change.
+    pub kubernetes: Counted,
     /// How long after the last fault all was calm.
     pub calm_after: Option<Span>,
     /// What keeps it from being a pass though nothing was violated.
@@ -122,6 +126,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
+    kubernetes(&seen, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.broken(HISTORY, wrong);
@@ -158,12 +163,25 @@ pub(crate) fn judge(seen: Seen) -> Report {
         verdicts,
         linearizability,
         counts,
+        kubernetes: drains::counted(&seen.kubernetes),
         calm_after: seen.calm_after,
         shortfalls,
         draws: seen.schedule.draws,
         faults,
         picture,
     }
+}
+
+fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) {
+    let held = drains::held(&seen.events, &seen.schedule);
+    let evidence = Evidence {
+        revisions: &seen.revisions,
+        leading: &seen.leading,
+        epochs: &seen.epochs,
+        held: &held,
+        calm: seen.calm_after.is_some(),
+    };
+    drains::judge(&seen.kubernetes, &evidence, verdicts);
 }
 
 fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall]) -> Outcome {

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::check::drains::effects;
 use crate::check::effects::acts;
 use crate::clients::{CLIENTS, Clients, chance};
 use crate::datacenter::{JournalError, What, read};
@@ -284,7 +285,10 @@ impl Course<'_> {
             let now = self.history.now();
             well_since = if leaders.all_well(all) { well_since.or(Some(now)) } else { None };
             if let Some(well) = well_since {
-                let calm_at = well.max(observer.last_written()).max(ended);
+                let mut calm_at = well.max(observer.last_written()).max(ended);
+                if now >= calm_at + micros(QUIET) {
+                    calm_at = calm_at.max(self.last_effect(world)?);
+                }
                 if now >= calm_at + micros(QUIET) {
                     return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
                 }
@@ -294,6 +298,12 @@ impl Course<'_> {
             }
             sleep(GLANCE).await;
         }
+    }
+
+    /// When Kubernetes was changed last: a node is uncordoned after the last write.
+    fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
+        let effects = effects(&read(&world.registry.journal)?, self.unix);
+        Ok(effects.last().map_or(0, |effect| effect.at))
     }
 
     /// Waits until the observer has seen all that is stored.
@@ -323,7 +333,7 @@ impl Course<'_> {
         calm_after: Option<Span>,
     ) -> Result<Seen, RunError> {
         let lines = read(&world.registry.journal)?;
-        let acts = acts(&lines, self.unix);
+        let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
         let answered: BTreeSet<BTreeSet<String>> = lines
             .into_iter()
             .filter_map(|line| match line.what {
@@ -346,6 +356,7 @@ impl Course<'_> {
             gate: leaders.violations(),
             answered: answered.into_iter().collect(),
             acts,
+            kubernetes,
             began,
             ended,
             skipped,

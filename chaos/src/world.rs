@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use crate::datacenter::metric_of;
+use crate::datacenter::{self, metric_of};
 use crate::helper;
 use crate::network::{Choice, Link, Network, Node, Unavailable};
 use crate::process::{Ports, Process, ProcessError, Spec};
@@ -317,16 +317,10 @@ impl World {
         world.registry_way = world.link(Node::Registry, world.registry.address, &mut chance).await?;
         world.equip(plan).await?;
         let endpoints: Vec<String> = world.ways.iter().map(|way| format!("http://{way}")).collect();
-        // Where the registry is, there is the list of nodes.
-        let kubeconfig = plan.data.join("kubeconfig");
-        let server = config::kubeconfig("chaos", &format!("http://{}", world.registry_way));
-        fs::write(&kubeconfig, server.to_string()).map_err(io_error("the kubeconfig"))?;
-        let config = plan.data.join("madako.yml");
-        fs::write(&config, config::file(&endpoints, plan.wanted().places(), Some(&kubeconfig)))
-            .map_err(io_error("the configuration file"))?;
         for number in 1..=plan.wanted().instances {
             let node = Node::Instance(number);
             let http = served(&world.network, &mut ports, &node)?;
+            let config = world.configure(plan, number, &endpoints)?;
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];
             let clock = plan
@@ -343,6 +337,19 @@ impl World {
             answers(&mut instance.process, instance.http, "/version").await?;
         }
         Ok(world)
+    }
+
+    /// Writes the files of an instance, and gives its configuration: where the registry is, there is an API server, at an address for
+    /// each instance.
+    fn configure(&self, plan: &Plan<'_>, number: u32, endpoints: &[String]) -> Result<PathBuf, WorldError> {
+        let kubeconfig = plan.data.join(format!("kubeconfig-{number}"));
+        let server = format!("http://{}{}", self.registry_way, datacenter::path_of(number));
+        fs::write(&kubeconfig, config::kubeconfig("chaos", &server).to_string())
+            .map_err(io_error("the kubeconfig"))?;
+        let config = plan.data.join(format!("madako-{number}.yml"));
+        fs::write(&config, config::file(endpoints, plan.wanted().places(), Some(&kubeconfig)))
+            .map_err(io_error("the configuration file"))?;
+        Ok(config)
     }
 
     /// A way to a node for all who reach it at one address.

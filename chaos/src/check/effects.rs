@@ -1,4 +1,5 @@
-//! Effects outside the store: commands of repairs, as the data center's door saw them act.
+//! Effects outside the store: commands of repairs, as the data center's door saw them act. Those on Kubernetes are judged by
+//! [`drains`](super::drains).
 //!
 //! I1: who runs a command led when it began. I7: no machine has two commands at a time. I10: no two commands run at all
 //! at a time, since at most one record is unfinished.
@@ -21,7 +22,7 @@ use crate::datacenter::{Line, What};
 use crate::history::Micros;
 
 /// The observer hears of an election a little later than who was elected.
-const HEARD_LATER: Micros = 1_000_000;
+pub(super) const HEARD_LATER: Micros = 1_000_000;
 
 /// A command that acted, or was to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,12 +99,22 @@ fn side_by_side(one: &Act, other: &Act) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-/// Whether somebody led with an epoch of an instance at a time. Who led too shortly to be asked for its epoch may be anybody.
+/// Whether somebody led with an epoch of an instance at a time.
 fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
+    led_within(instance, [at, at], leading, epochs)
+}
+
+/// The same at some time of a span. Who led too shortly to be asked for its epoch may be anybody.
+pub(super) fn led_within(
+    instance: u32,
+    [first, last]: [Micros; 2],
+    leading: &[(Micros, Option<i64>)],
+    epochs: &BTreeMap<i64, u32>,
+) -> bool {
     leading.iter().enumerate().any(|(index, (from, epoch))| {
         let until = leading.get(index + 1).map_or(Micros::MAX, |(at, _)| *at);
         let theirs = epoch.is_some_and(|epoch| epochs.get(&epoch).is_none_or(|it| *it == instance));
-        theirs && at + HEARD_LATER >= *from && at <= until
+        theirs && last + HEARD_LATER >= *from && first <= until
     })
 }
 

@@ -16,6 +16,20 @@ use super::tap::Spoilt;
 /// Bytes of a journal that are read: a run of an hour writes some megabytes.
 const MAX_JOURNAL: u64 = 256 << 20;
 
+/// What an API server of Kubernetes was asked to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// A node is cordoned.
+    Cordon,
+    /// A node is uncordoned.
+    Uncordon,
+    /// A pod is evicted.
+    Evict,
+    /// A pod is deleted.
+    Delete,
+}
+
 /// Something that a data center told, or that was done to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
@@ -66,6 +80,21 @@ pub enum What {
         /// Whether its process ran until now.
         #[serde(default)]
         ran: bool,
+    },
+    /// Kubernetes was asked for a change, and made it or refused it.
+    Kubernetes {
+        /// The instance that asked, by the address of the API server that it was given.
+        instance: u32,
+        /// What for.
+        asked: Asked,
+        /// The node, or that of the pod.
+        node: String,
+        /// The pod: `NAMESPACE/NAME`.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        pod: Option<String>,
+        /// Whether a disruption budget forbade it, so that nothing changed.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        refused: bool,
     },
     /// The registry answered with these addresses, for the first time.
     Machines {

@@ -53,6 +53,12 @@ impl fmt::Display for Report {
         writeln!(f, "| objects of clients | {} |", judged.objects)?;
         writeln!(f, "| calls of clients that were judged | {} |", judged.calls)?;
         writeln!(f, "| of these, without a known end | {} |", judged.unknown)?;
+        let kubernetes = &self.kubernetes;
+        writeln!(f, "| nodes cordoned | {} |", kubernetes.cordoned)?;
+        writeln!(f, "| nodes uncordoned | {} |", kubernetes.uncordoned)?;
+        writeln!(f, "| pods evicted | {} |", kubernetes.evicted)?;
+        writeln!(f, "| evictions that a disruption budget forbade | {} |", kubernetes.refused)?;
+        writeln!(f, "| pods deleted | {} |", kubernetes.deleted)?;
         writeln!(
             f,
             "\n## Faults\n\n| Begins | Ends | What | Dropped packets | Leader changes | Refused writes | Failed calls | \

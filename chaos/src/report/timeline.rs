@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Seen, is_commit};
+use crate::check::drains::cordoned;
 use crate::history::{Call, Event, Micros};
 
 /// Pixels of the whole picture, and of the names at its left.
@@ -97,6 +98,10 @@ pub(super) fn draw(seen: &Seen, calls: &[&Call]) -> String {
     picture.lane("commits of the leader");
     for revision in seen.revisions.iter().filter(|revision| is_commit(revision)) {
         picture.bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
+    }
+    picture.lane("nodes cordoned");
+    for (node, from, until) in cordoned(&seen.kubernetes) {
+        picture.bar(from, until.unwrap_or(to), "#7157d9", node);
     }
     let height = picture.y() + LANE + 8.0;
     format!(

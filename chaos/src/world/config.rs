@@ -7,7 +7,7 @@ use std::time::Duration;
 use madako_faults::{Span, World};
 use serde_json::{Value, json};
 
-use crate::datacenter::metric_of;
+use crate::datacenter::{PROTECTED, metric_of};
 use crate::helper;
 
 /// Time to live of a leader's lease: etcd counts whole seconds, and one election of its own takes up to two.
@@ -79,25 +79,38 @@ pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
     ]
 }
 
-/// The template of the cluster, whose repairs are done by commands of ours.
+/// The template of the cluster, whose repairs are done by commands of ours, on nodes that are drained for some of them.
 pub(super) fn template(own: &str, door: &str) -> String {
     let command = |what: &str| json!([own, helper::WORD, what, door]);
-    let operation = |name: &str| {
+    let step = |drains: bool| {
+        json!({
+            "repair_command": command(helper::RESET), "need_drain": drains, "command_timeout_seconds": 10, "watch_seconds": 4,
+        })
+    };
+    let operation = |name: &str, steps: [Value; 2]| {
         json!({
             "operation": name,
             "health_check_command": command(helper::HEALTHY),
             "command_timeout_seconds": 10,
-            "repair_steps": [
-                {"repair_command": command(helper::RESET), "command_timeout_seconds": 10, "watch_seconds": 4},
-                {"repair_command": command(helper::RESET), "command_timeout_seconds": 10, "watch_seconds": 4},
-            ],
+            "repair_steps": steps,
         })
     };
     let procedures = json!([{
         "machine_types": ["iDRAC-9", "IPMI-2.0"],
-        "repair_operations": [operation("unreachable"), operation("unhealthy")],
+        "repair_operations": [
+            operation("unreachable", [step(false), step(true)]),
+            operation("unhealthy", [step(true), step(false)]),
+        ],
     }]);
-    format!("{NODES}repair: {}\n", json!({ "repair_procedures": procedures }))
+    let repair = json!({
+        "max_concurrent_repairs": 2,
+        "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
+        // Longer than a pod takes to begin elsewhere.
+        "evict_retries": 5, "evict_interval": 2,
+        "eviction_timeout_seconds": 30,
+        "repair_procedures": procedures,
+    });
+    format!("{NODES}repair: {repair}\n")
 }
 
 const NODES: &str = "\

@@ -7,6 +7,7 @@ use madako_messages::cluster::Taint;
 use madako_messages::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
+use super::selector;
 use crate::chance::{Chance, Kind};
 
 /// Time from a pod's binding until it runs, on the mean.
@@ -224,11 +225,23 @@ impl Cluster {
         self.writes
     }
 
-    pub(super) fn namespaces(&self) -> &BTreeMap<String, BTreeMap<String, String>> {
-        &self.namespaces
+    /// Names of the namespaces that a label selector chooses, in the API's own notation; empty chooses all.
+    ///
+    /// # Errors
+    /// What the API server would not understand of it.
+    pub fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, String> {
+        let mut chosen = BTreeSet::new();
+        for (name, labels) in &self.namespaces {
+            if selector::chooses(selector, labels)? {
+                chosen.insert(name.clone());
+            }
+        }
+        Ok(chosen)
     }
 
-    pub(super) fn pods_on(&self, node: &str) -> Vec<Pod> {
+    /// Every pod that is bound to a node.
+    #[must_use]
+    pub fn pods_on(&self, node: &str) -> Vec<Pod> {
         let mut pods: Vec<Pod> = self.on(node).map(|(_, kept)| kept.pod.clone()).collect();
         // As the API server lists them.
         pods.sort_by(|one, other| one.id.cmp(&other.id));
@@ -236,7 +249,7 @@ impl Cluster {
     }
 
     /// Cordons a node or takes that back; whether there is such a node.
-    pub(super) fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
+    pub fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
         let Some(node) = self.nodes.get_mut(name) else { return false };
         let before = (node.unschedulable, node.is_cordoned_by_us());
         node.unschedulable = cordoned;
@@ -252,8 +265,11 @@ impl Cluster {
         true
     }
 
-    /// Evicts a pod, or says whether that would be accepted. `Err`: several budgets are for it.
-    pub(super) fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<Eviction, String> {
+    /// Evicts a pod, or says whether that would be accepted.
+    ///
+    /// # Errors
+    /// Several budgets are for it.
+    pub fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<Eviction, String> {
         let Some(uid) = self.find(id) else { return Ok(Eviction::Gone) };
         let kept = &self.pods[&uid];
         let workload = &self.workloads[kept.workload];
@@ -289,7 +305,7 @@ impl Cluster {
     }
 
     /// Begins to end a pod; one that is being ended, or gone, stays so.
-    pub(super) fn delete(&mut self, id: &PodId) {
+    pub fn delete(&mut self, id: &PodId) {
         let Some(uid) = self.find(id) else { return };
         let now = self.now;
         let Some(kept) = self.pods.get_mut(&uid) else { return };

@@ -8,8 +8,8 @@ use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesErro
 use madako_messages::permit::Permit;
 use tokio::time::{Instant, timeout_at};
 
+use super::SimulatedKubernetes;
 use super::cluster::Cluster;
-use super::{SimulatedKubernetes, selector};
 use crate::faults::Fault;
 
 /// Time for a list, as the adapter of the real API server has it.
@@ -100,16 +100,8 @@ impl Kubernetes for SimulatedKubernetes {
 
     async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError> {
         let act = |cluster: &mut Cluster| {
-            let mut chosen = BTreeSet::new();
-            for (name, labels) in cluster.namespaces() {
-                let is_chosen = selector::chooses(selector, labels).map_err(|why| {
-                    KubernetesError::Refused { what: "namespaces".to_owned(), status: 400, why }
-                })?;
-                if is_chosen {
-                    chosen.insert(name.clone());
-                }
-            }
-            Ok(chosen)
+            let chosen = cluster.namespaces(selector);
+            chosen.map_err(|why| KubernetesError::Refused { what: "namespaces".to_owned(), status: 400, why })
         };
         self.exchange("namespaces", READ_DEADLINE, None, act).await
     }
