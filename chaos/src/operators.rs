@@ -1,7 +1,8 @@
 //! Clients of the kind `etcd-watch`: they watch the store below CKE's prefix, and write to it as `ckecli` does.
 //!
 //! Each watches one member through the network, from the beginning of the run, and goes on after a break where it was.
-//! Together they ask for more and fewer workers, add entries to the repair queue, and remove those that are finished.
+//! Together they ask for more and fewer workers, add entries to the repair queue, let those that wait after a drain go on, and remove
+//! those that are finished.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use crate::history::{Event, History, Wrote};
 use crate::observer::PREFIX;
 use crate::pace::Pace;
+use crate::registrar;
 
 /// Time for one request, a new connection included.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -28,7 +30,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Entries of the repair queue above which none is added.
-const MOST_ENTRIES: usize = 8;
+const MOST_ENTRIES: usize = 12;
 /// Types of machines that have repairs.
 const MACHINE_TYPE: &str = "IPMI-2.0";
 /// What they are repaired by, the first of them more often: it drains the node at once.
@@ -95,9 +97,10 @@ async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(late)?
 }
 
-/// Writes about `rate` times a second until it is told to stop.
+/// Writes about `rate` times a second until it is told to stop. `registry` is its control door, where operators see what is broken.
 pub(crate) async fn writes(
     members: Vec<SocketAddr>,
+    registry: SocketAddr,
     rate: f64,
     history: History,
     mut chance: ChaCha8Rng,
@@ -112,7 +115,8 @@ pub(crate) async fn writes(
             let mut client = connect(at).await?;
             match what {
                 0..3 => ask_for_workers(&mut client, drawn).await,
-                3 => add_entry(&mut client, drawn).await,
+                3 => add_entry(&mut client, registry, drawn).await,
+                4 => reset_back_off(&mut client).await,
                 _ => remove_finished(&mut client).await,
             }
         };
@@ -175,21 +179,29 @@ async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEnt
 }
 
 /// A node's repair is asked for.
-async fn add_entry(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
-    if entries(client).await?.len() >= MOST_ENTRIES {
+async fn add_entry(
+    client: &mut Client,
+    registry: SocketAddr,
+    drawn: u32,
+) -> Result<Written, etcd_client::Error> {
+    let entries = entries(client).await?;
+    if entries.len() >= MOST_ENTRIES {
         return Ok(None);
     }
     let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
-    let any: Vec<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
-    let tainted = cluster.nodes.iter().filter(|node| !node.taints.is_empty());
-    let in_trouble: Vec<&str> = tainted.map(|node| node.address.as_str()).collect();
+    let any: Vec<String> = cluster.nodes.into_iter().map(|node| node.address).collect();
+    let broken = registrar::broken(registry).await;
+    let unasked = |address: &&String| {
+        broken.contains(*address) && entries.iter().all(|(_, _, entry)| entry.address != **address)
+    };
+    let in_trouble: Vec<String> = any.iter().filter(unasked).cloned().collect();
     // Mostly of one that is in trouble, where there is one.
     let nodes = if in_trouble.is_empty() || drawn.is_multiple_of(4) { any } else { in_trouble };
     if nodes.is_empty() {
         return Ok(None);
     }
-    let address = nodes[(drawn / 4) as usize % nodes.len()];
+    let address = &nodes[(drawn / 4) as usize % nodes.len()];
     let operation = OPERATIONS[usize::from(drawn.is_multiple_of(3))];
     let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
     let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -200,6 +212,16 @@ async fn add_entry(client: &mut Client, drawn: u32) -> Result<Written, etcd_clie
         (format!("{PREFIX}{}", keys::repair(index)), value),
     ];
     commit(client, (counter, revision), puts).await
+}
+
+/// Lets a drain that was given up be tried again at once.
+async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Error> {
+    let waits = entries(client).await?.into_iter().find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
+    let Some((key, revision, mut entry)) = waits else { return Ok(None) };
+    entry.drain_backoff_count = 0;
+    entry.drain_backoff_expire = None;
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
 }
 
 /// Asks for the removal of an entry that is finished.

@@ -1,5 +1,6 @@
 //! Clients of the kind `registry`: people who look for machines in the registry, and change their states.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use crate::web::{self, Ask};
 const WITHIN: Duration = Duration::from_secs(5);
 /// Of so many machines at most one is broken by these clients at a time, so that the cluster can go on.
 const BROKEN_OF: usize = 10;
+/// Of so many changes one heals: most machines are left to repairs, which take some ten seconds with a drain.
+const HEALS_ONE_OF: u32 = 5;
 /// What is searched for.
 const SEARCH: &str = "query { searchMachines(having: null, notHaving: null) { spec { serial } } }";
 
@@ -66,11 +69,13 @@ async fn change(at: SocketAddr, chance: &mut ChaCha8Rng) {
     let broken: Vec<&Listed> = machines.iter().filter(|machine| is_broken(machine)).collect();
     let well: Vec<&Listed> =
         machines.iter().filter(|machine| machine.state == MachineState::Healthy).collect();
-    let heals = broken.len() * BROKEN_OF >= machines.len() || chance.random_range(0..3_u32) == 0;
-    let (all, state) = match (heals, chance.random_range(0..2_u32)) {
-        (true, _) => (broken, MachineState::Healthy),
-        (false, 0) => (well, MachineState::Unreachable),
-        (false, _) => (well, MachineState::Unhealthy),
+    let heals = chance.random_range(0..HEALS_ONE_OF) == 0;
+    let full = broken.len() * BROKEN_OF >= machines.len();
+    let (all, state) = match (heals, full, chance.random_range(0..2_u32)) {
+        (true, ..) => (broken, MachineState::Healthy),
+        (false, true, _) => return,
+        (false, false, 0) => (well, MachineState::Unreachable),
+        (false, false, _) => (well, MachineState::Unhealthy),
     };
     if all.is_empty() {
         return;
@@ -80,6 +85,12 @@ async fn change(at: SocketAddr, chance: &mut ChaCha8Rng) {
 
 fn is_broken(machine: &Listed) -> bool {
     matches!(machine.state, MachineState::Unhealthy | MachineState::Unreachable)
+}
+
+/// Addresses of the machines that are broken; none is known while nobody answers.
+pub(crate) async fn broken(at: SocketAddr) -> BTreeSet<String> {
+    let machines = machines(at).await.unwrap_or_default();
+    machines.into_iter().filter(is_broken).filter_map(|machine| machine.address).collect()
 }
 
 async fn heal(at: SocketAddr) {

@@ -248,6 +248,7 @@ impl Course<'_> {
                     let members = world.ways.clone();
                     working.spawn(operators::writes(
                         members,
+                        world.registry.control,
                         rate,
                         self.history.clone(),
                         chance,
