@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::cli::Failure;
 
-/// Serves a simulated data center: a registry of machines, and a provider of metrics.
+/// Serves a simulated data center: a registry of machines with the API server of their Kubernetes, and a provider of metrics.
 ///
 /// The control door makes them fail: POST /power, /state, /corrupt and /clock, GET /machines. It is on
 /// loopback, or at an address of 198.18.0.0/15 as the namespaces of a run have.
@@ -41,7 +41,7 @@ pub(crate) struct DatacenterArgs {
     /// Chooses its history
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// What it told and what was done to it, line by line; started again on it, the machines are as they were
+    /// What it told and what was done to it, line by line; started again on it, all is as it was
     #[arg(long, value_name = "FILE")]
     journal: PathBuf,
 }

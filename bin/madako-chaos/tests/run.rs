@@ -149,11 +149,26 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         }
     }
     // What judges nothing shows nothing.
-    for exercised in
-        ["I1", "I3", "I4", "I5", "I6", "I8", "I9", "I11", "I12", "history", "linearizable", "watches"]
-    {
+    for exercised in [
+        "I1",
+        "I3",
+        "I4",
+        "I5",
+        "I6",
+        "I8",
+        "I9",
+        "I11",
+        "I12",
+        "drains",
+        "history",
+        "linearizable",
+        "watches",
+    ] {
         let judged = told["verdicts"][exercised]["judged"].as_u64().unwrap();
         assert!(judged > 0, "{exercised} had nothing to judge: {}", told["verdicts"]);
+    }
+    for done in ["cordoned", "evicted", "uncordoned"] {
+        assert!(told["kubernetes"][done].as_u64().unwrap() > 0, "no drain did that: {}", told["kubernetes"]);
     }
 }
 
