@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
-use crate::check::{Verdict, Verdicts, placement, store, told, watches};
+use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
@@ -121,6 +121,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     });
     told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
+    api::judge(&seen.events, &seen.revisions, seen.calm_after.is_some(), &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
