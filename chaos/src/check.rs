@@ -3,6 +3,7 @@
 //!
 //! Guarantees: each invariant says how often it had something to judge; what was never judged is not told as held.
 
+pub mod api;
 pub mod drains;
 pub mod effects;
 pub mod linear;

@@ -13,10 +13,7 @@ use http::{Method, StatusCode};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use crate::check::linear::{Op, Ret};
 use crate::history::{Call, End, Event, History};
@@ -32,9 +29,6 @@ const UNKNOWN_A_NAME: u32 = 4;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Clients at once: enough for several to meet at one object.
 pub(crate) const CLIENTS: u32 = 6;
-
-/// How long a client that watches waits before it goes to the next instance.
-const NEXT_DOOR_AFTER: Duration = Duration::from_millis(500);
 
 /// An object that clients use now.
 #[derive(Debug, Clone, Default)]
@@ -95,22 +89,6 @@ impl Clients {
         let mut pace = Pace::new(rate, chance.random_range(0.0..1.0), stop);
         while pace.goes_on(&mut chance).await {
             self.act(client, &mut chance).await;
-        }
-    }
-
-    /// One more client, which watches all applications through one instance, and through the next when that breaks off.
-    pub(crate) async fn follow(self, mut stop: watch::Receiver<bool>) {
-        for door in self.doors.values().copied().cycle() {
-            let watched = async {
-                // Whoever it was, the next one is asked.
-                let _ = listen(door).await;
-                sleep(NEXT_DOOR_AFTER).await;
-            };
-            tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => return,
-                () = watched => {}
-            }
         }
     }
 
@@ -241,16 +219,6 @@ impl Clients {
     }
 }
 
-/// Reads a watch of an instance until it ends.
-async fn listen(door: SocketAddr) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(door).await?;
-    let asked = format!("GET {}?watch HTTP/1.1\r\nHost: {door}\r\n\r\n", all());
-    stream.write_all(asked.as_bytes()).await?;
-    let mut line = [0; 4096];
-    while stream.read(&mut line).await? > 0 {}
-    Ok(())
-}
-
 /// A generator for one client of a run.
 pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
@@ -265,7 +233,8 @@ fn named(slot: u32, generation: u32) -> String {
     format!("app-{slot}-{generation}")
 }
 
-fn all() -> String {
+/// The path of all applications.
+pub(crate) fn all() -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/applications")
 }
 

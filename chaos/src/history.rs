@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::check::linear::{Op, Ret};
@@ -149,6 +150,38 @@ pub enum Event {
         member: u32,
         /// Up to this revision.
         until: i64,
+    },
+    /// A watch of the API of placement is open: whoever watches has the head of the answer.
+    Opened {
+        /// Who watches.
+        follower: u32,
+        /// Which instance.
+        instance: u32,
+        /// When it was asked for.
+        asked: Micros,
+    },
+    /// Whoever watches has listed all applications, through the same instance.
+    Listed {
+        /// Who.
+        follower: u32,
+        /// When it was asked for.
+        asked: Micros,
+        /// What was answered, as it was.
+        answer: Value,
+    },
+    /// A watch of the API told something.
+    Told {
+        /// Whom.
+        follower: u32,
+        /// A line of it, as it was.
+        line: Value,
+    },
+    /// A watch of the API is over for whoever watched.
+    Closed {
+        /// Who.
+        follower: u32,
+        /// Why; `null`: the run is over, and the watch had told everything that was there when it was listed last.
+        why: Option<String>,
     },
     /// Somebody wrote to the store as ckecli does; `null`: there was nothing to write, or somebody else was faster.
     Wrote(Wrote),

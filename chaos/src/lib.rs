@@ -16,6 +16,7 @@ pub mod check;
 mod clients;
 pub mod datacenter;
 mod embedded;
+mod followers;
 mod helper;
 pub mod history;
 mod inject;

@@ -1,5 +1,6 @@
 //! The report of a run: verdicts, what each fault did, how long it took to recover.
 
+mod exercised;
 mod recovery;
 mod text;
 mod timeline;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use crate::check::drains::{self, Counted, Effect, Evidence};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
-use crate::check::{Verdict, Verdicts, placement, store, told, watches};
+use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
@@ -63,7 +64,7 @@ pub(crate) struct Seen {
 pub enum Outcome {
     /// As the scenario expects it.
     Passed,
-    /// An invariant was violated, it did not calm down, or too little happened.
+    /// An invariant was violated or had nothing to judge, it did not calm down, or too little happened.
     Failed,
     /// A fault could not be injected, and nothing else is wrong.
     Skipped,
@@ -94,6 +95,8 @@ pub struct Report {
     pub calm_after: Option<Span>,
     /// What keeps it from being a pass though nothing was violated.
     pub shortfalls: Vec<Shortfall>,
+    /// What had nothing to judge though the scenario was bound to give it something: no pass either.
+    pub not_exercised: Vec<String>,
     /// What was drawn for faults by chance.
     pub draws: Vec<Draw>,
     /// What each fault did.
@@ -125,6 +128,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     });
     told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
+    api::judge(&seen.events, &seen.revisions, seen.calm_after.is_some(), &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     kubernetes(&seen, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
@@ -151,7 +155,8 @@ pub(crate) fn judge(seen: Seen) -> Report {
         settings_allow: seen.settings_allow,
     };
     let shortfalls = shortfalls(&seen.scenario.expect, &observed);
-    let outcome = outcome(&verdicts, &shortfalls);
+    let not_exercised = exercised::missing(&seen.scenario, seen.length, &verdicts);
+    let outcome = outcome(&verdicts, &shortfalls, &not_exercised);
     let faults = recovery::faults(&seen, &calls);
     let picture = timeline::draw(&seen, &calls);
     Report {
@@ -166,6 +171,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
         kubernetes: drains::counted(&seen.kubernetes),
         calm_after: seen.calm_after,
         shortfalls,
+        not_exercised,
         draws: seen.schedule.draws,
         faults,
         picture,
@@ -184,9 +190,9 @@ fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) {
     drains::judge(&seen.kubernetes, &evidence, verdicts);
 }
 
-fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall]) -> Outcome {
+fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {
     let only_skipped = shortfalls.iter().all(|short| matches!(short, Shortfall::Skipped { .. }));
-    match (verdicts.any_broken(), shortfalls.is_empty()) {
+    match (verdicts.any_broken() || !not_exercised.is_empty(), shortfalls.is_empty()) {
         (false, true) => Outcome::Passed,
         (false, false) if only_skipped => Outcome::Skipped,
         _ => Outcome::Failed,
@@ -235,6 +241,22 @@ pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
 }
 
 impl Report {
+    /// What keeps it from being a pass, a line each.
+    #[must_use]
+    pub fn why_not(&self) -> Vec<String> {
+        let broken = self.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
+        let broken = broken.map(|(name, verdict)| format!("{name} was broken {} times", verdict.broken));
+        let short = self.shortfalls.iter().map(ToString::to_string);
+        broken.chain(short).chain(self.idle()).collect()
+    }
+
+    /// What had nothing to judge and must have, a line each.
+    fn idle(&self) -> impl Iterator<Item = String> {
+        self.not_exercised
+            .iter()
+            .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))
+    }
+
     /// What is told of a verdict in one word.
     fn word(verdict: &Verdict) -> &'static str {
         match (verdict.broken, verdict.judged) {
@@ -244,3 +266,6 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,8 +20,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
-use crate::clients::{CLIENTS, Clients, chance};
+use crate::clients::{CLIENTS, Clients, Doors, chance};
 use crate::datacenter::{JournalError, What, read};
+use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
 use crate::inject::Injector;
 use crate::network::Choice;
@@ -176,8 +177,8 @@ impl Course<'_> {
         }
         self.begin(&observer, &leaders).await?;
         world.settle(plan).await?;
-        let doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
-        let clients = Clients::new(history.clone(), doors, options.scenario.world.applications);
+        let doors: Doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
+        let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
         if options.scenario.world.places() {
             clients.fill(chance(options.seed, 0)).await;
         }
@@ -186,6 +187,8 @@ impl Course<'_> {
         tell(&format!("runs for {}, seed {}", options.length, options.seed));
         let (stop, stopped) = watch::channel(false);
         let mut working = self.clients(&world, &clients, &stopped);
+        let (last, lasting) = watch::channel(false);
+        let mut following = self.followers(&doors, &lasting);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
         let skipped = self.inject(&mut world, &mut injector, schedule).await;
         let ended = history.now();
@@ -197,6 +200,8 @@ impl Course<'_> {
         if options.scenario.world.places() {
             clients.look(chance(options.seed, CLIENTS + 1)).await;
         }
+        let _ = last.send(true);
+        while following.join_next().await.is_some() {}
         self.catch_up(&world, &observer).await;
         drop(watching);
         let seen = self.seen(&world, &observer, &leaders, [began, ended], skipped, calm)?;
@@ -238,7 +243,6 @@ impl Course<'_> {
                         let chance = chance(seed, number);
                         working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
                     }
-                    working.spawn(clients.clone().follow(stopped.clone()));
                 }
                 ClientKind::EtcdWatch => {
                     for (number, at) in (1..).zip(&world.ways) {
@@ -263,6 +267,19 @@ impl Course<'_> {
             }
         }
         working
+    }
+
+    /// Those who watch do so until all is calm.
+    fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+        let mut following = JoinSet::new();
+        let clients = &self.options.scenario.clients;
+        let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
+        if placement && self.options.scenario.world.places() {
+            for number in 0..FOLLOWERS {
+                following.spawn(follow(number, doors.clone(), self.history.clone(), stopped.clone()));
+            }
+        }
+        following
     }
 
     /// Waits until nothing is written any more and all is well; gives how long after the end that was.

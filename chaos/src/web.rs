@@ -1,11 +1,13 @@
-//! Requests over HTTP, each on a connection of its own.
+//! Requests over HTTP, each on a connection of its own, and answers that go on line by line.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -95,19 +97,7 @@ async fn exchange(address: SocketAddr, stream: TcpStream, ask: Ask<'_>) -> Resul
     let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
-    let mut request = Request::builder()
-        .method(ask.method)
-        .uri(ask.path)
-        .header(header::HOST, address.to_string())
-        .header(header::CONNECTION, "close");
-    if let Some(revision) = ask.expected {
-        request = request.header(header::IF_MATCH, format!("\"{revision}\""));
-    }
-    if ask.body.is_some() {
-        request = request.header(header::CONTENT_TYPE, "application/json");
-    }
-    let body = ask.body.map_or_else(Bytes::new, |body| body.to_string().into());
-    let request = request.body(Full::new(body)).map_err(|error| unknown(&error))?;
+    let request = request(address, ask).map_err(|error| unknown(&error))?;
     let answered = async {
         let answer = sender.send_request(request).await.map_err(|error| unknown(&error))?;
         let (head, body) = answer.into_parts();
@@ -121,5 +111,122 @@ async fn exchange(address: SocketAddr, stream: TcpStream, ask: Ask<'_>) -> Resul
         answer = answered => answer,
         // Without the connection there is no answer; it ends after one.
         Err(error) = &mut connection => Err(unknown(&error)),
+    }
+}
+
+fn request(address: SocketAddr, ask: Ask<'_>) -> http::Result<Request<Full<Bytes>>> {
+    let mut request = Request::builder()
+        .method(ask.method)
+        .uri(ask.path)
+        .header(header::HOST, address.to_string())
+        .header(header::CONNECTION, "close");
+    if let Some(revision) = ask.expected {
+        request = request.header(header::IF_MATCH, format!("\"{revision}\""));
+    }
+    if ask.body.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let body = ask.body.map_or_else(Bytes::new, |body| body.to_string().into());
+    request.body(Full::new(body))
+}
+
+/// An answer that goes on.
+pub(crate) struct Lines {
+    address: SocketAddr,
+    body: Incoming,
+    /// What carries it; `None`: it is over, and what came is still to be read.
+    connection: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    /// What came of the next line.
+    begun: BytesMut,
+}
+
+/// Sends a request whose answer goes on, and waits so long for its head.
+///
+/// # Errors
+/// See [`Unanswered`]; an answer without success is one, too.
+pub(crate) async fn follow(address: SocketAddr, path: &str, within: Duration) -> Result<Lines, Unanswered> {
+    let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
+    let begun = async {
+        let stream =
+            TcpStream::connect(address).await.map_err(|error| Unanswered::NotSent(address, error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
+        let mut connection = Box::pin(connection);
+        let request = request(address, Ask::get(path, within)).map_err(|error| unknown(&error))?;
+        let answer = tokio::select! {
+            biased;
+            answer = sender.send_request(request) => answer.map_err(|error| unknown(&error))?,
+            ended = &mut connection => {
+                let why = ended.err().map_or_else(|| "it hung up".to_owned(), |error| error.to_string());
+                return Err(unknown(&why));
+            }
+        };
+        if !answer.status().is_success() {
+            return Err(unknown(&format!("status {}", answer.status())));
+        }
+        let body = answer.into_body();
+        Ok(Lines { address, body, connection: Some(connection), begun: BytesMut::new() })
+    };
+    timeout(within, begun).await.unwrap_or(Err(Unanswered::Late(address, within)))
+}
+
+impl Lines {
+    /// The next line, without its end. May be cancelled at any time without losing one.
+    ///
+    /// # Errors
+    /// See [`Unanswered`]; that it ended is one, too. What came of a line that did not end is no line.
+    pub(crate) async fn next(&mut self, within: Duration) -> Result<Bytes, Unanswered> {
+        let address = self.address;
+        let next = async {
+            loop {
+                if let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+                    let line = self.begun.split_to(end + 1);
+                    return Ok(line.freeze().slice(..end));
+                }
+                if self.begun.len() > MAX_ANSWER {
+                    let why = format!("a line has more than {MAX_ANSWER} bytes");
+                    return Err(Unanswered::Unknown(address, why));
+                }
+                let piece = piece(&mut self.body, &mut self.connection).await;
+                match piece {
+                    Some(Ok(piece)) => self.begun.extend_from_slice(&piece),
+                    Some(Err(error)) => {
+                        return Err(Unanswered::Unknown(address, error.to_string()));
+                    }
+                    None => return Err(Unanswered::Unknown(address, "it ended".to_owned())),
+                }
+            }
+        };
+        timeout(within, next).await.unwrap_or(Err(Unanswered::Late(address, within)))
+    }
+}
+
+/// The next piece of a body; `None`: it has ended.
+async fn piece(
+    body: &mut Incoming,
+    connection: &mut Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+) -> Option<hyper::Result<Bytes>> {
+    loop {
+        let frame = match connection {
+            None => body.frame().await,
+            Some(carries) => tokio::select! {
+                biased;
+                frame = body.frame() => frame,
+                // Why it ended, the body tells.
+                _ = carries => {
+                    *connection = None;
+                    continue;
+                }
+            },
+        };
+        match frame? {
+            // What is no data tells nothing.
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    return Some(Ok(data));
+                }
+            }
+            Err(error) => return Some(Err(error)),
+        }
     }
 }

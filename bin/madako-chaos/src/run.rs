@@ -86,18 +86,17 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let options = Options { scenario, seed, length, network, programs, report, trace };
     let report = finished(&options)?;
     show(args.output, &report, |report: &Report| report.to_string())?;
-    match report.outcome {
-        Outcome::Passed => Ok(()),
-        Outcome::Failed => Err(Failure::NoPass(anyhow!("the run is no pass: {}", why(&report)))),
-        Outcome::Skipped => Err(Failure::NotInjected(anyhow!("the run is no pass: {}", why(&report)))),
-    }
+    verdict(report.outcome, &report.why_not())
 }
 
-fn why(report: &Report) -> String {
-    let broken = report.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
-    let broken = broken.map(|(name, verdict)| format!("{name} was broken {} times", verdict.broken));
-    let short = report.shortfalls.iter().map(ToString::to_string);
-    broken.chain(short).collect::<Vec<_>>().join("; ")
+/// How the command ends.
+fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
+    let no_pass = || anyhow!("the run is no pass: {}", why.join("; "));
+    match outcome {
+        Outcome::Passed => Ok(()),
+        Outcome::Failed => Err(Failure::NoPass(no_pass())),
+        Outcome::Skipped => Err(Failure::NotInjected(no_pass())),
+    }
 }
 
 /// Runs it to its end, or to a signal's.
@@ -151,4 +150,19 @@ fn programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Prog
         (None, madako_faults::Store::Embedded) => PathBuf::new(),
     };
     Ok(Programs { madako, etcd, own })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pass_ends_with_0() {
+        let why = ["I9 was broken 1 times".to_owned(), "faults: 0".to_owned()];
+        assert!(verdict(Outcome::Passed, &[]).is_ok());
+        for (outcome, code) in [(Outcome::Failed, 1), (Outcome::Skipped, 3)] {
+            let (is, error) = verdict(outcome, &why).unwrap_err().into_parts();
+            assert_eq!((is, error.to_string()), (code, format!("the run is no pass: {}", why.join("; "))));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::history::{Event, Micros};
 use crate::observer::{PREFIX, Revision};
 
 /// The name of the verdict.
-const WATCHES: &str = "watches";
+pub(crate) const WATCHES: &str = "watches";
 
 /// Judges all watchers by the revisions that there were.
 pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut Verdicts) {

@@ -35,6 +35,9 @@ impl fmt::Display for Report {
         for short in &self.shortfalls {
             writeln!(f, "- {short}")?;
         }
+        for idle in self.idle() {
+            writeln!(f, "- {idle}")?;
+        }
         writeln!(f, "\n![what happened when](timeline.svg)\n\n## Verdicts\n")?;
         writeln!(f, "| What | Verdict | Judged |\n|---|---|---|")?;
         for (name, verdict) in &self.verdicts.0 {

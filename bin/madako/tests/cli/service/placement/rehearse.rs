@@ -30,6 +30,13 @@ async fn provider() -> String {
     address
 }
 
+/// A scenario of somebody's own.
+const PLAYED: &str =
+    "name: played\nworld: {instances: 2}\nfaults:\n- {at: 12m, do: kill, target: rack=1, for: 6m}\n";
+
+/// One that has a fault of another world, and one that nobody can be hit by.
+const WRONG: &str = "name: wrong\nfaults:\n- {at: 1m, do: kill, target: rack=9, for: 1m}\n- {at: 1m, do: pause, target: rack=1, for: 1m}\n";
+
 /// A registry, and its URL.
 async fn registry() -> (SimulatedRegistry, String) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -113,7 +120,9 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     let _before = registry.take_journal();
     let (machines, kept) = (registry.machines().len(), written(&place).await);
     let (revision, requests) = (place.keys.revision().await, place.etcd.requests().await);
-    let args = ["rehearse", "--for", "30m", "--fault", "cut provider=one at 10m for 5m", "-o", "json"];
+    let played = place.files.write("played.yml", PLAYED);
+    let fault = "cut provider=one at 10m for 5m";
+    let args = ["rehearse", "--for", "30m", "--scenario", &played, "--fault", fault, "-o", "json"];
     let answer = run(&args).await;
     let after = place.etcd.requests().await;
     assert_eq!(answer.code, 0, "{answer:?}");
@@ -129,6 +138,17 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     assert_eq!((registry.take_journal(), registry.machines().len()), (Vec::new(), machines));
 
     let report = answer.json();
+    // The scenario's fault and the one beside it, and of its world the instances.
+    let faults = [
+        "10m: faults[1], cut provider=one, begins",
+        "12m: faults[0], kill rack=1, begins",
+        "15m: faults[1], cut provider=one, ends",
+        "18m: faults[0], kill rack=1, ends",
+    ];
+    assert_eq!((&report["scenario"], &report["faults"]), (&json!("played"), &json!(faults)), "{report:#}");
+    assert_eq!(report["counts"]["faults"], 2, "{report:#}");
+    let instances = report["assumptions"]["instances"].as_str().unwrap();
+    assert!(instances.starts_with("2, "), "of its world these count: {instances}");
     assert_eq!(report["inputs"]["revision of the store"], revision.to_string());
     assert_eq!(report["inputs"]["machines"], machines.to_string());
     let begins = report["metrics"]["warm"]["begins"].as_f64().unwrap();
@@ -148,4 +168,17 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     let refused = run(&walk).await;
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("provider=nobody") && refused.err.contains("one, two"), "{}", refused.err);
+
+    // A scenario that ships, by its name; and one that is wrong, with its lines.
+    let shipped = run(&["rehearse", "--for", "15m", "--scenario", "rack-power-loss", "-o", "json"]).await;
+    assert_eq!(
+        (shipped.code, shipped.json()["scenario"].as_str()),
+        (0, Some("rack-power-loss")),
+        "{shipped:?}"
+    );
+    let wrong = run(&["rehearse", "--scenario", &place.files.write("wrong.yml", WRONG)]).await;
+    assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{wrong:?}");
+    for line in ["line 3: faults[0].target: got rack=9, ", "line 4: faults[1].target: got rack=1, "] {
+        assert!(wrong.err.contains(line), "{}", wrong.err);
+    }
 }

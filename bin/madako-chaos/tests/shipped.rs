@@ -1,0 +1,153 @@
+//! Every scenario that ships, played once: a scenario that nobody can pass shows nothing.
+//!
+//! Those whose store is embedded are simulated for as long as they need. Those on a real etcd are run on real processes, whose leases,
+//! polls and waits are shorter than those of a simulation: their times are a twentieth of what the files say.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests: clippy.toml's exceptions do not reach their helpers"
+)]
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use madako_faults::{SHIPPED, Scenario, Span, Store, shipped};
+use serde_json::Value;
+
+/// What is simulated, and for how many minutes: until its last fault was there, and as much as it expects has happened.
+const SIMULATED: [(&str, u64); 18] = [
+    ("calm-day", 30),
+    ("compaction-under-watchers", 30),
+    ("default", 60),
+    ("flapping-machines", 45),
+    ("full-disk", 30),
+    ("leader-cut-off", 45),
+    ("leader-killed-again-and-again", 30),
+    ("leader-stands-still", 40),
+    ("long-day", 24 * 60),
+    ("lying-providers", 45),
+    ("lying-registry", 40),
+    ("panics-of-each-actor", 30),
+    ("rack-power-loss", 60),
+    ("rack-unreachable", 150),
+    ("registry-clock-an-hour-off", 100),
+    ("registry-out-for-an-hour", 80),
+    ("short-storm", 5),
+    ("whole-service-down", 30),
+];
+
+/// What is run on real processes, and for how many minutes of the file.
+const RUN: [(&str, u64); 4] = [
+    ("everything-fails-at-times", 40),
+    ("slow-store", 50),
+    ("store-member-lost", 40),
+    ("store-without-majority", 40),
+];
+
+/// What other tests run as it is: `two-minutes` all of them, the other one those that take long.
+const RUN_ELSEWHERE: [&str; 2] = ["two-minutes", "processes-fail-at-times"];
+
+/// A real process's time in that of the files.
+const FASTER: u64 = 20;
+
+fn play(args: &[&str], input: &str) -> Result<(), String> {
+    println!("madako-chaos {}", args.join(" "));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // What it does not read is no scenario of its.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.code() {
+        Some(0) => Ok(()),
+        code => {
+            Err(format!("{args:?} ends with {code:?}:\n{}\n{}", text(&output.stdout), text(&output.stderr)))
+        }
+    }
+}
+
+/// The same scenario, with shorter times.
+fn faster(scenario: &Scenario) -> Scenario {
+    fn shorten(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    match value.as_str().and_then(Span::parse) {
+                        Some(span)
+                            if ["at", "every", "for", "mean", "calm_within"].contains(&name.as_str()) =>
+                        {
+                            let millis = u64::try_from(span.duration().as_millis()).unwrap() / FASTER;
+                            *value = serde_json::to_value(Span::millis(millis)).unwrap();
+                        }
+                        _ => shorten(value),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(shorten),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(scenario).unwrap();
+    shorten(&mut value);
+    Scenario::parse(&value.to_string()).unwrap()
+}
+
+#[test]
+fn every_scenario_that_ships_is_played_by_a_test() {
+    let simulated = SIMULATED.map(|(name, _)| (name, Store::Embedded));
+    let run = RUN
+        .map(|(name, _)| (name, Store::Etcd))
+        .into_iter()
+        .chain(RUN_ELSEWHERE.map(|name| (name, Store::Etcd)));
+    let played: BTreeSet<(&str, bool)> =
+        simulated.into_iter().chain(run).map(|(name, store)| (name, store == Store::Etcd)).collect();
+    let ships: BTreeSet<(&str, bool)> = SHIPPED
+        .iter()
+        .map(|shipped| (shipped.name, shipped.scenario().unwrap().world.store == Store::Etcd))
+        .collect();
+    assert_eq!(played, ships);
+}
+
+#[test]
+fn a_scenario_that_is_run_faster_has_the_same_faults_at_a_twentieth_of_the_time() {
+    let slow = shipped("store-without-majority").unwrap().scenario().unwrap();
+    let fast = faster(&slow);
+    let lines: Vec<String> = fast.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["kill store=1 at 30s for 15s", "kill store=3 at 30s for 45s"]);
+    assert_eq!((fast.world, fast.clients, fast.expect), (slow.world, slow.clients, slow.expect));
+}
+
+#[test]
+#[ignore = "hours of simulated time: make test-long"]
+fn every_scenario_on_an_embedded_store_is_passed_by_a_simulation() {
+    let failed: Vec<String> = SIMULATED
+        .iter()
+        .filter_map(|(name, minutes)| {
+            play(&["simulate", "--scenario", name, "--for", &format!("{minutes}m"), "--shrink-for", "0s"], "")
+                .err()
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+#[ignore = "takes a quarter of an hour: make test-long"]
+fn every_scenario_on_a_real_etcd_is_passed_by_real_processes() {
+    let failed: Vec<String> = RUN
+        .iter()
+        .filter_map(|(name, minutes)| {
+            let scenario = faster(&shipped(name).unwrap().scenario().unwrap());
+            let text = serde_json::to_string(&scenario).unwrap();
+            let seconds = format!("{}s", minutes * 60 / FASTER);
+            play(&["run", "--scenario", "-", "--seed", "1", "--for", &seconds], &text).err()
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

@@ -1,0 +1,170 @@
+//! What the API of placement told those who list and watch, judged by the store's revisions.
+//!
+//! `lists`: a list is all applications of its namespace as they were at one revision, which is no older than what was seen of the
+//! store before the list was asked for.
+//!
+//! `api-watches`: from a revision on, a watch tells every change once, in the order of revisions, until it is over: what was made,
+//! changed or deleted, as the store had it. That revision is no older than what was seen before the watch was asked for, and no
+//! newer than the list that was asked for when the watch was open. Who watched until the run was over was told everything that
+//! the last list had; and when all is calm, everybody can watch so.
+//!
+//! Does not: judge how late something is told, or in which order the changes of one revision are.
+
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use self::store::{Shown, Stored, key_of};
+use super::Verdicts;
+use crate::history::{Event, Micros};
+use crate::observer::Revision;
+
+/// The name of the verdict on lists.
+pub(crate) const LISTS: &str = "lists";
+/// The name of the verdict on watches.
+pub(crate) const API_WATCHES: &str = "api-watches";
+
+/// Judges everything that was told; `calm` says whether all was calm when the last of it was.
+pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
+    verdicts.of(LISTS);
+    verdicts.of(API_WATCHES);
+    let stored = Stored::read(revisions);
+    let mut judge = Judge { stored: &stored, open: BTreeMap::new(), complete: BTreeMap::new() };
+    for (_, event) in events {
+        judge.event(event, verdicts);
+    }
+    for follower in judge.complete.iter().filter(|(_, complete)| calm && !**complete).map(|(it, _)| it) {
+        let what = format!("follower {follower} could not watch to the end, though all was calm");
+        verdicts.broken(API_WATCHES, what);
+    }
+}
+
+struct Judge<'a> {
+    stored: &'a Stored,
+    /// Watches that are open, by who watches.
+    open: BTreeMap<u32, Watch>,
+    /// Who watched, and whether until the end.
+    complete: BTreeMap<u32, bool>,
+}
+
+/// A watch that is open.
+struct Watch {
+    /// Through which instance.
+    instance: u32,
+    /// How many of the store's steps were seen before it was asked for.
+    least: usize,
+    /// How many steps the first list has at most, and the last at least.
+    listed: Option<[usize; 2]>,
+    /// The step that it is at, and what it told of that.
+    at: Option<(usize, BTreeSet<String>)>,
+    /// It told something wrong; what follows from that is not told.
+    broken: bool,
+}
+
+impl Judge<'_> {
+    fn event(&mut self, event: &Event, verdicts: &mut Verdicts) {
+        match event {
+            Event::Opened { follower, instance, asked } => {
+                let least = self.stored.seen(*asked);
+                let watch = Watch { instance: *instance, least, listed: None, at: None, broken: false };
+                self.open.insert(*follower, watch);
+                self.complete.insert(*follower, false);
+            }
+            Event::Listed { follower, asked, answer } => self.list(*follower, *asked, answer, verdicts),
+            Event::Told { follower, line } => {
+                verdicts.of(API_WATCHES).judged += 1;
+                let told = match self.open.get_mut(follower) {
+                    None => Err("no watch is open".to_owned()),
+                    Some(watch) if watch.broken => return,
+                    Some(watch) => {
+                        let told = watch.tells(line, self.stored);
+                        watch.broken = told.is_err();
+                        told.map_err(|why| format!("a watch of instance={} {why}", watch.instance))
+                    }
+                };
+                if let Err(why) = told {
+                    verdicts.broken(API_WATCHES, format!("follower {follower}: {why}"));
+                }
+            }
+            Event::Closed { follower, why } => {
+                let watch = self.open.remove(follower);
+                let complete = self.complete.entry(*follower).or_default();
+                let Some(watch) = watch.filter(|_| why.is_none()) else { return };
+                *complete = true;
+                verdicts.of(API_WATCHES).judged += 1;
+                if let Some(what) = watch.withheld(self.stored) {
+                    let instance = watch.instance;
+                    let what = format!("follower {follower}: a watch of instance={instance} {what}");
+                    verdicts.broken(API_WATCHES, what);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
+        verdicts.of(LISTS).judged += 1;
+        let Some([fewest, most]) = self.stored.listed(self.stored.seen(asked), answer) else {
+            let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
+            let what = format!(
+                "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"
+            );
+            verdicts.broken(LISTS, what);
+            return;
+        };
+        if let Some(watch) = self.open.get_mut(&follower) {
+            let first = watch.listed.map_or(most, |[first, _]| first);
+            watch.listed = Some([first, fewest]);
+        }
+    }
+}
+
+impl Watch {
+    /// It tells something.
+    ///
+    /// # Errors
+    /// Why it should not have.
+    fn tells(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
+        let shown = Shown {
+            event: line["type"].as_str().unwrap_or_default().to_owned(),
+            object: line["object"].clone(),
+        };
+        let key = key_of(&shown.object);
+        let of = |step: usize| stored.steps.get(step).and_then(|step| step.changes.get(&key));
+        let (step, mut told) = match self.at.take() {
+            None => {
+                // Whatever the list has not, it must tell; without a list that is right anything may be the first.
+                let most = self.listed.map_or(stored.steps.len(), |[first, _]| first);
+                let first = (self.least..=most).find(|step| of(*step) == Some(&shown));
+                let steps = || stored.told(self.least, most);
+                (
+                    first.ok_or_else(|| format!("begins with {shown}, and not with one of {}", steps()))?,
+                    BTreeSet::new(),
+                )
+            }
+            Some((step, told)) if told.len() < stored.steps[step].changes.len() => (step, told),
+            Some((step, _)) => (step + 1, BTreeSet::new()),
+        };
+        if of(step) != Some(&shown) || !told.insert(key) {
+            return Err(format!("tells {shown}, where {} comes next", stored.told(step, step)));
+        }
+        self.at = Some((step, told));
+        Ok(())
+    }
+
+    /// What it should have told before it was over.
+    fn withheld(&self, stored: &Stored) -> Option<String> {
+        let [first, last] = self.listed.filter(|_| !self.broken)?;
+        let told = match &self.at {
+            // It may have begun as late as the first list.
+            None => first,
+            Some((step, told)) => step + usize::from(told.len() == stored.steps[*step].changes.len()),
+        };
+        (told < last).then(|| format!("never told {}", stored.told(told, last - 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

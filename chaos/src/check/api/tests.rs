@@ -1,0 +1,150 @@
+//! What a watch and a list may tell of a store, and each way in which they must not.
+
+use serde_json::json;
+
+use super::*;
+use crate::observer::Change;
+
+const PREFIX: &str = "/kubernetes/applications/chaos/";
+
+/// A version of an application.
+fn version(name: &str, value: u64) -> Value {
+    let modified = format!("2026-01-01T00:00:{value:02}Z");
+    json!({"metadata": {"name": name, "namespace": "chaos", "modified": modified, "labels": {"value": value.to_string()}}})
+}
+
+fn change(name: &str, value: Option<u64>, created: i64, revision: i64) -> Change {
+    let value = value.map(|value| version(name, value).to_string().into_bytes());
+    Change { key: format!("{PREFIX}{name}"), value, created, modified: revision, lease: 0 }
+}
+
+/// Revisions 2 to 7, seen ten microseconds each after the other, from 20 on.
+fn store() -> Vec<Revision> {
+    let elsewhere = Change { key: "/cke/cluster".to_owned(), ..change("x", Some(9), 4, 4) };
+    let all = [
+        vec![change("a", Some(1), 2, 2)],
+        vec![change("a", Some(2), 2, 3)],
+        vec![elsewhere],
+        vec![change("a", Some(3), 2, 5), change("b", Some(4), 5, 5)],
+        vec![change("a", None, 0, 6)],
+        vec![change("a", Some(5), 7, 7)],
+    ];
+    let revision = |(number, changes): (i64, Vec<Change>)| Revision {
+        revision: number,
+        at: 10 * number as u64,
+        changes,
+    };
+    (2..).zip(all).map(revision).collect()
+}
+
+const OPENED: Event = Event::Opened { follower: 0, instance: 2, asked: 25 };
+
+fn listed(asked: Micros, items: &[(&str, u64)]) -> Event {
+    let items: Vec<Value> = items.iter().map(|(name, value)| version(name, *value)).collect();
+    Event::Listed { follower: 0, asked, answer: json!({"items": items}) }
+}
+
+fn told(event: &str, name: &str, value: u64) -> Event {
+    Event::Told { follower: 0, line: json!({"type": event, "object": version(name, value)}) }
+}
+
+fn closed(why: Option<&str>) -> Event {
+    Event::Closed { follower: 0, why: why.map(str::to_owned) }
+}
+
+/// A watch that was opened after revision 2, lists at revision 3, and hears everything.
+fn good() -> Vec<Event> {
+    vec![
+        OPENED,
+        listed(26, &[("a", 2)]),
+        told("MODIFIED", "a", 2),
+        told("ADDED", "b", 4),
+        told("MODIFIED", "a", 3),
+        told("DELETED", "a", 3),
+        told("ADDED", "a", 5),
+        listed(75, &[("a", 5), ("b", 4)]),
+        closed(None),
+    ]
+}
+
+/// How often lists and watches are broken.
+fn broken(events: Vec<Event>) -> [u64; 2] {
+    let events: Vec<(Micros, Event)> = events.into_iter().map(|event| (0, event)).collect();
+    let mut verdicts = Verdicts::default();
+    judge(&events, &store(), true, &mut verdicts);
+    [LISTS, API_WATCHES].map(|name| verdicts.of(name).broken)
+}
+
+#[test]
+fn a_watch_that_tells_everything_from_its_list_on_is_right() {
+    assert_eq!(broken(good()), [0, 0]);
+    let mut verdicts = Verdicts::default();
+    let events: Vec<(Micros, Event)> = good().into_iter().map(|event| (0, event)).collect();
+    judge(&events, &store(), true, &mut verdicts);
+    assert_eq!([LISTS, API_WATCHES].map(|name| verdicts.of(name).judged), [2, 6]);
+    // The list has the first change already: who began after it need not tell it.
+    let mut late = good();
+    late.remove(2);
+    assert_eq!(broken(late), [0, 0]);
+}
+
+#[test]
+fn a_watch_that_broke_off_need_not_have_told_everything_but_another_one_must_be_there_at_the_end() {
+    let mut short: Vec<Event> = good().drain(..4).collect();
+    short.push(closed(Some("it ended")));
+    assert_eq!(broken(short.clone()), [0, 1]);
+    short.extend([
+        OPENED,
+        listed(75, &[("a", 5), ("b", 4)]),
+        listed(76, &[("a", 5), ("b", 4)]),
+        closed(None),
+    ]);
+    assert_eq!(broken(short.clone()), [0, 0]);
+    let never = vec![closed(Some("no connection"))];
+    assert_eq!(broken(never), [0, 1]);
+}
+
+#[test]
+fn each_way_to_spoil_a_watch_is_found() {
+    type Spoil = fn(&mut Vec<Event>);
+    let spoils: [(&str, Spoil); 9] = [
+        ("a change that the list has not is left out at the beginning", |events| drop(events.drain(2..4))),
+        ("one is left out", |events| drop(events.remove(4))),
+        ("two are told the other way round", |events| events.swap(4, 5)),
+        ("one is told twice", |events| events.insert(3, told("MODIFIED", "a", 2))),
+        ("one is told of before the watch was asked for", |events| events.insert(2, told("ADDED", "a", 1))),
+        ("what was deleted is shown as living", |events| events[5] = told("MODIFIED", "a", 3)),
+        ("a state that never was", |events| events[4] = told("MODIFIED", "a", 8)),
+        ("what comes last is withheld", |events| drop(events.remove(6))),
+        ("no event at all", |events| {
+            events[4] = Event::Told { follower: 0, line: json!("{\"type") };
+        }),
+    ];
+    for (what, spoil) in spoils {
+        let mut events = good();
+        spoil(&mut events);
+        assert_eq!(broken(events), [0, 1], "{what}");
+    }
+    assert_eq!(broken(vec![told("ADDED", "a", 1)]), [0, 1], "nobody watches");
+    let silent = vec![OPENED, listed(26, &[("a", 1)]), listed(75, &[("a", 5), ("b", 4)]), closed(None)];
+    assert_eq!(broken(silent), [0, 1], "it tells nothing");
+}
+
+#[test]
+fn each_way_to_spoil_a_list_is_found() {
+    for (what, list) in [
+        ("older than what was seen", listed(35, &[("a", 1)])),
+        ("what was deleted", listed(65, &[("a", 3), ("b", 4)])),
+        ("half of a revision", listed(35, &[("a", 3)])),
+        ("a state that never was", listed(35, &[("a", 8)])),
+        ("one of them twice", listed(75, &[("a", 5), ("a", 5), ("b", 4)])),
+        ("nothing", listed(35, &[])),
+    ] {
+        assert_eq!(broken(vec![list]), [1, 0], "{what}");
+    }
+    let none = Event::Listed { follower: 0, asked: 0, answer: Value::Null };
+    assert_eq!(broken(vec![none]), [1, 0], "no list");
+    // While it was asked for the store went on.
+    assert_eq!(broken(vec![listed(15, &[("a", 5), ("b", 4)])]), [0, 0]);
+    assert_eq!(broken(vec![listed(15, &[])]), [0, 0]);
+}
