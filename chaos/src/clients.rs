@@ -108,12 +108,22 @@ impl Clients {
         }
     }
 
-    /// Reads every object once more, through every instance: what was acknowledged is there.
-    pub(crate) async fn look(&self, mut chance: ChaCha8Rng) {
+    /// Reads every object once more, through every instance: what was acknowledged is there. Gives the reads that were not answered.
+    pub(crate) async fn look(&self) -> Vec<String> {
         let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
+        let mut unanswered = Vec::new();
         for slot in slots {
-            self.read(0, slot, &mut chance).await;
+            let name = self.name(slot);
+            let path = format!("{}/{name}", all());
+            for door in &*self.doors {
+                let (end, _) = self.ask(door, 0, &name, Op::Read, Ask::get(&path, WITHIN)).await;
+                if let End::Unknown { .. } | End::NotSent = end {
+                    unanswered
+                        .push(format!("instance={} did not answer a read of {name} in the end", door.0));
+                }
+            }
         }
+        unanswered
     }
 
     async fn read(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) -> Option<Read> {
@@ -172,15 +182,28 @@ impl Clients {
         chance: &mut ChaCha8Rng,
     ) -> Option<Answer> {
         let at = chance.random_range(0..self.doors.len().max(1));
-        let (instance, door) = self.doors.iter().nth(at).map(|(number, door)| (*number, *door))?;
-        let called = self.history.now();
-        let answer = web::ask(door, Ask { method, path, expected, body, within: WITHIN }).await;
+        let door = self.doors.iter().nth(at)?;
+        self.ask(door, client, name, op, Ask { method, path, expected, body, within: WITHIN }).await.1
+    }
+
+    /// Asks one instance, and notes what came of it.
+    async fn ask(
+        &self,
+        (instance, door): (&u32, &SocketAddr),
+        client: u32,
+        name: &str,
+        op: Op,
+        ask: Ask<'_>,
+    ) -> (End, Option<Answer>) {
+        let (instance, called) = (*instance, self.history.now());
+        let answer = web::ask(*door, ask).await;
         let returned = self.history.now();
         let (end, answer) = told(op, answer);
         self.note(name, &end);
         let object = format!("/kubernetes/applications/{NAMESPACE}/{name}");
-        self.history.note(Event::Call(Call { client, instance, object, op, called, returned, end }));
-        answer
+        let call = Call { client, instance, object, op, called, returned, end: end.clone() };
+        self.history.note(Event::Call(call));
+        (end, answer)
     }
 
     fn note(&self, name: &str, end: &End) {

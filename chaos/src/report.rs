@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::check::drains::{self, Counted, Effect, Evidence};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
+use crate::check::store::Answered;
 use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
 use crate::network::Carrier;
@@ -47,7 +48,7 @@ pub(crate) struct Seen {
     pub(crate) epochs: BTreeMap<i64, u32>,
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
-    pub(crate) answered: Vec<BTreeSet<String>>,
+    pub(crate) answered: Answered,
     pub(crate) acts: Vec<Act>,
     pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,
@@ -120,15 +121,16 @@ pub(crate) fn judge(seen: Seen) -> Report {
     for id in Id::ALL {
         verdicts.judged(id, 0);
     }
-    store::judge(&seen.revisions, &seen.answered, &mut verdicts);
-    placement::judge(&seen.revisions, seen.calm_after.is_some(), &mut verdicts);
+    let calm = seen.calm_after.is_some();
+    store::judge(&seen.revisions, &seen.answered, calm, &mut verdicts);
+    placement::judge(&seen.revisions, calm, &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
         Event::Wrote(wrote) => wrote.written.as_ref(),
         _ => None,
     });
     told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
-    api::judge(&seen.events, &seen.revisions, seen.calm_after.is_some(), &mut verdicts);
+    api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
     kubernetes(&seen, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;

@@ -2,7 +2,7 @@
 
 mod faults;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
+use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
-use crate::datacenter::{JournalError, What, read};
+use crate::datacenter::{JournalError, TOLD_AGAIN, What, read};
 use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
 use crate::inject::Injector;
@@ -197,14 +198,16 @@ impl Course<'_> {
         while working.join_next().await.is_some() {}
         tell("everything has ended; waits for calm");
         let calm = self.calm(&mut world, &observer, &leaders, ended).await?;
+        let mut missed = Vec::new();
         if options.scenario.world.places() {
-            clients.look(chance(options.seed, CLIENTS + 1)).await;
+            let unanswered = clients.look().await;
+            missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
         }
         let _ = last.send(true);
         while following.join_next().await.is_some() {}
-        self.catch_up(&world, &observer).await;
+        missed.extend(self.catch_up(&world, &observer).await);
         drop(watching);
-        let seen = self.seen(&world, &observer, &leaders, [began, ended], skipped, calm)?;
+        let seen = self.seen(&world, (&observer, missed), &leaders, [began, ended], skipped, calm)?;
         drop(world);
         Ok(report::judge(seen))
     }
@@ -324,27 +327,40 @@ impl Course<'_> {
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
 
-    /// Waits until the observer has seen all that is stored.
-    async fn catch_up(&self, world: &World, observer: &Observer) {
+    /// Waits until the observer has seen all that is stored; what it missed.
+    async fn catch_up(&self, world: &World, observer: &Observer) -> Option<String> {
         let all = async {
-            for endpoint in world.endpoints().into_values() {
-                let Ok(mut client) = etcd_client::Client::connect([endpoint], None).await else { continue };
-                let Ok(answer) = client.get("none", None).await else { continue };
+            for (member, endpoint) in world.endpoints() {
+                let unanswered =
+                    |error| format!("store={member} does not say what is stored in the end: {error}");
+                let mut client = etcd_client::Client::connect([endpoint], None).await.map_err(unanswered)?;
+                let answer = client.get("none", None).await.map_err(unanswered)?;
                 let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
                 while observer.last() < revision {
                     sleep(GLANCE).await;
                 }
             }
+            Ok(())
         };
-        if timeout(CAUGHT_UP_WITHIN, all).await.is_err() {
-            self.history.remark("the observer did not reach the end of the history");
+        match timeout(CAUGHT_UP_WITHIN, all).await {
+            Ok(seen) => seen.err(),
+            Err(_) => Some("the observer did not reach the end of the history".to_owned()),
         }
+    }
+
+    /// How old an answer of the registry may be when a plan made from it is committed: what the settings allow, and as long again as the
+    /// longest fault, which may keep both who plans and what it says standing still.
+    fn oldest_answer(&self) -> Micros {
+        let lengths = self.schedule.injections.iter().map(|it| {
+            it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))
+        });
+        micros(settings_allow().duration() + TOLD_AGAIN + lengths.max().unwrap_or_default())
     }
 
     fn seen(
         &self,
         world: &World,
-        observer: &Observer,
+        (observer, missed): (&Observer, Vec<String>),
         leaders: &Leaders,
         [began, ended]: [Micros; 2],
         skipped: BTreeMap<usize, String>,
@@ -352,13 +368,14 @@ impl Course<'_> {
     ) -> Result<Seen, RunError> {
         let lines = read(&world.registry.journal)?;
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
-        let answered: BTreeSet<BTreeSet<String>> = lines
-            .into_iter()
-            .filter_map(|line| match line.what {
-                What::Machines { addresses, .. } => Some(addresses),
+        let answered = lines.into_iter().filter_map(|line| {
+            let at = (line.time() - self.unix).whole_microseconds();
+            match line.what {
+                What::Machines { addresses, .. } => Some((Micros::try_from(at).unwrap_or(0), addresses)),
                 _ => None,
-            })
-            .collect();
+            }
+        });
+        let answered = Answered { lists: answered.collect(), oldest: self.oldest_answer() };
         Ok(Seen {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,
@@ -367,12 +384,12 @@ impl Course<'_> {
             schedule: self.schedule.clone(),
             events: self.history.events(),
             revisions: observer.revisions(),
-            wrong: observer.wrong(),
+            wrong: observer.wrong().into_iter().chain(missed).collect(),
             leading: observer.leading(),
             epochs: leaders.epochs(),
             refused: leaders.refused(),
             gate: leaders.violations(),
-            answered: answered.into_iter().collect(),
+            answered,
             acts,
             kubernetes,
             began,

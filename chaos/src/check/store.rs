@@ -10,27 +10,48 @@ use madako_messages::invariants::{
 };
 use madako_messages::keys;
 use madako_messages::placement::ownership;
+use madako_messages::repair::RepairStatus;
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::store::Entry;
 
 use super::Verdicts;
+use crate::history::Micros;
 use crate::observer::{Change, PREFIX, Revision};
 
-/// Judges all revisions. `answered` are the sets of addresses that the registry answered, each of which the leader may
-/// have planned from.
-pub fn judge(revisions: &[Revision], answered: &[BTreeSet<String>], verdicts: &mut Verdicts) {
-    let mut judge = Judge { answered, ..Judge::default() };
+/// What the registry answered.
+#[derive(Debug, Clone, Default)]
+pub struct Answered {
+    /// Addresses, and when they were answered, the earliest first. What is answered all the time is there every now and then.
+    pub lists: Vec<(Micros, BTreeSet<String>)>,
+    /// How old an answer may be when something that was planned from it is seen in the store: polls, deadlines, and whatever may have
+    /// stood still meanwhile.
+    pub oldest: Micros,
+}
+
+/// Judges all revisions, and where all is calm in the end what is stored then.
+pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: &mut Verdicts) {
+    let mut judge = Judge {
+        answered,
+        stored: BTreeMap::new(),
+        template: 0,
+        made_from: 0,
+        terms: Vec::new(),
+        queue: RepairQueue::default(),
+    };
     for revision in revisions {
         judge.revision(revision, verdicts);
     }
+    if calm {
+        judge.end(verdicts);
+    }
 }
 
-#[derive(Default)]
 struct Judge<'a> {
-    answered: &'a [BTreeSet<String>],
-    /// What is stored, with the revision of the template's last change.
+    answered: &'a Answered,
     stored: BTreeMap<String, Change>,
+    /// Revision of the template's last change, and of the template that the newest cluster was made from.
     template: i64,
+    made_from: i64,
     terms: Vec<Term>,
     queue: RepairQueue,
 }
@@ -52,7 +73,7 @@ impl Judge<'_> {
             .filter_map(|change| Some((change.key.strip_prefix(PREFIX)?, change)))
             .collect();
         if ours.iter().any(|(key, _)| *key == keys::CLUSTER) {
-            self.cluster(number, &before, verdicts);
+            self.cluster(revision, &before, verdicts);
         }
         if ours.iter().any(|(key, _)| *key == keys::SABAKAN_TEMPLATE) {
             self.template = number;
@@ -111,19 +132,18 @@ impl Judge<'_> {
     }
 
     /// A cluster is committed: I1, and I3 to I6, I8 and I12 as the gate judges them.
-    fn cluster(&self, number: i64, before: &BTreeMap<String, Change>, verdicts: &mut Verdicts) {
-        for invariant in [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I8, Id::I12] {
+    fn cluster(&mut self, revision: &Revision, before: &BTreeMap<String, Change>, verdicts: &mut Verdicts) {
+        let number = revision.revision;
+        for invariant in [Id::I1, Id::I3, Id::I4, Id::I8, Id::I12] {
             verdicts.judged(invariant, 1);
         }
+        // Not by what the service notes of it: that may be what is wrong.
+        let made_from = std::mem::replace(&mut self.made_from, self.template);
         let Some(after) = self.json::<Cluster>(&self.stored, keys::CLUSTER) else {
             return verdicts.violated(&violation(Id::I6, number, "the cluster is gone, or is none"));
         };
         let old: Option<Cluster> = self.json(before, keys::CLUSTER);
         let constraints: Constraints = self.json(before, keys::CONSTRAINTS).unwrap_or_default();
-        let generated = before.get(&format!("{PREFIX}{}", keys::CLUSTER_REVISION));
-        let generated: i64 = generated
-            .and_then(|change| std::str::from_utf8(change.value.as_deref()?).ok()?.parse().ok())
-            .unwrap_or(0);
         let repairs = queue(before, None);
         let judged_by = |observed: &BTreeSet<String>| {
             check_cluster_change(&ClusterChange {
@@ -131,12 +151,20 @@ impl Judge<'_> {
                 after: &after,
                 constraints: &constraints,
                 observed,
-                template_changed: self.template != generated,
+                template_changed: self.template != made_from,
                 repairs: &repairs,
             })
         };
-        // Any answer may be the one that it was planned from; without one there is nothing to be honest about.
-        let best = self.answered.iter().map(judged_by).min_by_key(Vec::len);
+        if old.is_some() {
+            verdicts.judged(Id::I5, 1);
+        }
+        // Any of the last answers may be the one that it was planned from; without one there is nothing to be honest about.
+        let Answered { lists, oldest } = self.answered;
+        let recent = lists.iter().filter(|(at, _)| *at <= revision.at && at + oldest >= revision.at);
+        let best = recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len);
+        if best.is_some() {
+            verdicts.judged(Id::I6, 1);
+        }
         for found in best.unwrap_or_else(|| judged_by(&BTreeSet::new())) {
             verdicts.violated(&violation(found.invariant, number, &found.what));
         }
@@ -148,6 +176,29 @@ impl Judge<'_> {
                 }
             }
             None => verdicts.violated(&violation(Id::I1, number, "nobody says who wrote the cluster")),
+        }
+    }
+
+    /// What is calm has done all that it had to: the cluster is as the constraints want it, and no repair is left in the middle.
+    fn end(&self, verdicts: &mut Verdicts) {
+        verdicts.judged(Id::I12, 1);
+        let mut unmet = |what: String| verdicts.violated(&Violation { invariant: Id::I12, what });
+        let constraints: Constraints = self.json(&self.stored, keys::CONSTRAINTS).unwrap_or_default();
+        let Some(cluster) = self.json::<Cluster>(&self.stored, keys::CLUSTER) else {
+            return unmet("in the end: there is no cluster".to_owned());
+        };
+        let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
+        let Constraints { control_plane_count, minimum_workers, .. } = constraints;
+        if control_plane != control_plane_count as usize || workers < minimum_workers as usize {
+            unmet(format!(
+                "in the end: {control_plane} control plane nodes and {workers} workers, where {control_plane_count} and at \
+                 least {minimum_workers} are wanted"
+            ));
+        }
+        for (index, item) in &queue(&self.stored, None).entries {
+            if item.value.status == RepairStatus::Processing {
+                unmet(format!("in the end: repair {index} of {} is left in the middle", item.value.address));
+            }
         }
     }
 

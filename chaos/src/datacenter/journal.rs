@@ -96,7 +96,7 @@ pub enum What {
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         refused: bool,
     },
-    /// The registry answered with these addresses, for the first time.
+    /// The registry answered with these addresses, for the first time in a while.
     Machines {
         /// Addresses of the machines.
         addresses: BTreeSet<String>,

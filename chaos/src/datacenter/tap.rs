@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -13,6 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::journal::{Journal, JournalError, What};
 
@@ -41,6 +43,9 @@ const ALL: [Spoilt; 5] =
 /// Different answers that are remembered; after so many they are told once more.
 const MOST_TOLD: usize = 1_000;
 
+/// An answer that is given all the time is told so often.
+pub const TOLD_AGAIN: Duration = Duration::from_secs(5);
+
 /// Where the lists of answers are: that of the registry, and that of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
@@ -53,8 +58,8 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Inside {
     chance: Option<ChaCha8Rng>,
-    /// What was told already, so that the same polls are not told again and again.
-    told: BTreeSet<(BTreeSet<String>, Option<Spoilt>)>,
+    /// What was told already and when, so that the same polls are not told again and again.
+    told: BTreeMap<(BTreeSet<String>, Option<Spoilt>), OffsetDateTime>,
 }
 
 impl Tap {
@@ -80,10 +85,13 @@ impl Tap {
         if let Some(machines) = answer.pointer(LISTS[0]).and_then(Value::as_array) {
             let addresses: BTreeSet<String> = machines.iter().filter_map(address).collect();
             let mut inside = self.inside();
-            if inside.told.insert((addresses.clone(), spoilt)) {
+            let now = self.journal.now();
+            let what = (addresses.clone(), spoilt);
+            if inside.told.get(&what).is_none_or(|at| now - *at >= TOLD_AGAIN) {
                 if inside.told.len() > MOST_TOLD {
                     inside.told.clear();
                 }
+                inside.told.insert(what, now);
                 self.journal.write(What::Machines { addresses, spoilt })?;
             }
         }

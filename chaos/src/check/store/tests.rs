@@ -95,9 +95,17 @@ impl Story {
 
     /// Names of what is broken, when the registry answered with these machines.
     fn broken_with(&self, answered: &[&str]) -> Vec<String> {
-        let answered = [answered.iter().map(|address| (*address).to_owned()).collect()];
+        self.broken_at_the_end(&[(0, answered)], false)
+    }
+
+    /// The same, when it answered at these times.
+    fn broken_at_the_end(&self, answered: &[(Micros, &[&str])], calm: bool) -> Vec<String> {
+        let list = |(at, list): &(Micros, &[&str])| {
+            (*at, list.iter().map(|address| (*address).to_owned()).collect())
+        };
+        let answered = Answered { lists: answered.iter().map(list).collect(), oldest: 10 };
         let mut verdicts = Verdicts::default();
-        judge(&self.revisions, &answered, &mut verdicts);
+        judge(&self.revisions, &answered, calm, &mut verdicts);
         let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
         broken.map(|(name, _)| name).collect()
     }
@@ -116,8 +124,10 @@ fn a_good_history_breaks_nothing_and_exercises_much() {
     story.record(1);
     assert_eq!(story.broken(), Vec::<String>::new());
     let mut verdicts = Verdicts::default();
-    judge(&story.revisions, &[], &mut verdicts);
-    for (name, judged) in [("I1", 3), ("I3", 2), ("I6", 2), ("I7", 2), ("I8", 4), ("I10", 2), ("I12", 2)] {
+    judge(&story.revisions, &Answered::default(), false, &mut verdicts);
+    for (name, judged) in
+        [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 4), ("I10", 2), ("I12", 2)]
+    {
         assert_eq!(verdicts.of(name).judged, judged, "{name}");
     }
     assert_eq!(verdicts.of("I6").broken, 5, "without an answer nothing is honest");
@@ -190,4 +200,41 @@ fn repairs_that_break_a_rule_are_found() {
     servers.repair(0, "10.0.0.1");
     servers.repair(1, "10.0.0.3");
     assert_eq!(servers.broken(), ["I8"]);
+}
+
+#[test]
+fn a_cluster_of_an_old_answer_or_of_one_that_comes_later_is_found() {
+    let mut story = Story::good();
+    story.cluster(&["10.0.0.1"], &["10.0.0.3"], 2);
+    story.revisions.last_mut().unwrap().at = 100;
+    let (before, after): (&[&str], &[&str]) = (&["10.0.0.1", "10.0.0.2"], &["10.0.0.1", "10.0.0.3"]);
+    let when = |at| story.broken_at_the_end(&[(0, before), (at, after)], false);
+    assert_eq!(when(90), Vec::<String>::new());
+    assert_eq!(when(89), ["I6"], "it is too old");
+    assert_eq!(when(101), ["I6"], "it was not there yet");
+}
+
+#[test]
+fn the_same_cluster_again_needs_another_template_whatever_is_noted_of_it() {
+    let mut story = Story::good();
+    story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
+    story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
+    assert_eq!(story.broken(), Vec::<String>::new());
+    // It notes the same revision as before, which is not that of the template.
+    story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
+    assert_eq!(story.broken(), ["I12"]);
+}
+
+#[test]
+fn what_is_calm_has_done_what_it_had_to() {
+    let all: (Micros, &[&str]) = (0, &["10.0.0.1", "10.0.0.2"]);
+    let mut story = Story::good();
+    assert_eq!(story.broken_at_the_end(&[all], true), Vec::<String>::new());
+    story.repair(0, "10.0.0.2");
+    assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a repair is left in the middle");
+    let mut story = Story::good();
+    story.constrain(1, 2);
+    assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a worker is missing");
+    assert_eq!(story.broken_at_the_end(&[all], false), Vec::<String>::new());
+    assert_eq!(Story::default().broken_at_the_end(&[all], true), ["I12"], "there is no cluster");
 }
