@@ -29,11 +29,11 @@ const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 /// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Entries of the repair queue above which none is added.
+/// Entries of the repair queue above which none is added, but one removed.
 const MOST_ENTRIES: usize = 12;
 /// Types of machines that have repairs.
 const MACHINE_TYPE: &str = "IPMI-2.0";
-/// What they are repaired by, the first of them more often: it drains the node at once.
+/// What they are repaired by: the first of them drains the node at once, the second one if a command did not help.
 const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
 /// Watches a member until it is told to stop.
@@ -114,8 +114,8 @@ pub(crate) async fn writes(
         let acted = async {
             let mut client = connect(at).await?;
             match what {
-                0..3 => ask_for_workers(&mut client, drawn).await,
-                3 => add_entry(&mut client, registry, drawn).await,
+                0..2 => ask_for_workers(&mut client, drawn).await,
+                2 | 3 => add_entry(&mut client, registry, drawn).await,
                 4 => reset_back_off(&mut client).await,
                 _ => remove_finished(&mut client).await,
             }
@@ -178,7 +178,7 @@ async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEnt
     Ok(answer.kvs().iter().filter_map(read).collect())
 }
 
-/// A node's repair is asked for.
+/// A machine's repair is asked for, unless there are too many entries.
 async fn add_entry(
     client: &mut Client,
     registry: SocketAddr,
@@ -186,23 +186,22 @@ async fn add_entry(
 ) -> Result<Written, etcd_client::Error> {
     let entries = entries(client).await?;
     if entries.len() >= MOST_ENTRIES {
-        return Ok(None);
+        return remove_finished(client).await;
     }
     let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
-    let any: Vec<String> = cluster.nodes.into_iter().map(|node| node.address).collect();
-    let broken = registrar::broken(registry).await;
-    let unasked = |address: &&String| {
-        broken.contains(*address) && entries.iter().all(|(_, _, entry)| entry.address != **address)
+    let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
+    let broken: Vec<String> = registrar::broken(registry).await.into_iter().filter(unasked).collect();
+    // Mostly of one that is broken, where there is one.
+    let addresses = match broken.is_empty() || drawn.is_multiple_of(4) {
+        true => cluster.nodes.into_iter().map(|node| node.address).collect(),
+        false => broken,
     };
-    let in_trouble: Vec<String> = any.iter().filter(unasked).cloned().collect();
-    // Mostly of one that is in trouble, where there is one.
-    let nodes = if in_trouble.is_empty() || drawn.is_multiple_of(4) { any } else { in_trouble };
-    if nodes.is_empty() {
+    if addresses.is_empty() {
         return Ok(None);
     }
-    let address = &nodes[(drawn / 4) as usize % nodes.len()];
-    let operation = OPERATIONS[usize::from(drawn.is_multiple_of(3))];
+    let address = &addresses[(drawn / 4) as usize % addresses.len()];
+    let operation = OPERATIONS[usize::from(drawn.is_multiple_of(2))];
     let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
     let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, MACHINE_TYPE, address) };

@@ -41,9 +41,10 @@ pub(crate) async fn work(
     stop: watch::Receiver<bool>,
 ) {
     let mut pace = Pace::new(rate, 1.0, stop);
+    let mut ours = BTreeSet::new();
     while pace.goes_on(&mut chance).await {
-        if chance.random_range(0..4_u32) == 0 {
-            change(ways.control, &mut chance).await;
+        if chance.random_range(0..2_u32) == 0 {
+            change(ways.control, &mut ours, &mut chance).await;
         } else {
             search(ways.registry, &history).await;
         }
@@ -64,9 +65,11 @@ async fn search(at: SocketAddr, history: &History) {
 }
 
 /// One machine breaks, or one that is broken is well again. Without the registry nothing happens to anybody.
-async fn change(at: SocketAddr, chance: &mut ChaCha8Rng) {
+/// `ours` are the serials of those that were broken so.
+async fn change(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
     let Some(machines) = machines(at).await else { return };
-    let broken: Vec<&Listed> = machines.iter().filter(|machine| is_broken(machine)).collect();
+    let is_ours = |machine: &&Listed| is_broken(machine) && ours.contains(&machine.serial);
+    let broken: Vec<&Listed> = machines.iter().filter(is_ours).collect();
     let well: Vec<&Listed> =
         machines.iter().filter(|machine| machine.state == MachineState::Healthy).collect();
     let heals = chance.random_range(0..HEALS_ONE_OF) == 0;
@@ -80,7 +83,9 @@ async fn change(at: SocketAddr, chance: &mut ChaCha8Rng) {
     if all.is_empty() {
         return;
     }
-    set(at, all[chance.random_range(0..all.len())], state).await;
+    let machine = all[chance.random_range(0..all.len())];
+    ours.insert(machine.serial.clone());
+    set(at, machine, state).await;
 }
 
 fn is_broken(machine: &Listed) -> bool {

@@ -103,7 +103,7 @@ pub(super) fn template(own: &str, door: &str) -> String {
         ],
     }]);
     let repair = json!({
-        "max_concurrent_repairs": 2,
+        "max_concurrent_repairs": 3,
         "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
         // Longer than a pod takes to begin elsewhere.
         "evict_retries": 5, "evict_interval": 2,
