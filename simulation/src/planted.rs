@@ -1,4 +1,4 @@
-//! Panics of any actor in the middle of a message, and counts of what actors handle: by the metrics that the service measures
+//! Panics of any actor in the middle of a message, and counts of what actors handle and what instances ask and answer: by the metrics that the service measures
 //! itself with, so that nothing of it is changed.
 //!
 //! Flow: whoever handles a message first counts it, which tells which kind of actor it is, and then asks its instance's clock
@@ -30,11 +30,22 @@ pub fn keep_quiet() {
 /// The metric that each actor counts its messages with.
 const MESSAGES: &str = "madako_actor_messages_total";
 
+/// The metrics that instances count their requests with, what they make them for, and the requests of their clients.
+const REQUESTS: [&str; 5] = [
+    "madako_polls_total",
+    "madako_report_polls_total",
+    "madako_registry_requests_total",
+    "madako_metrics_provider_requests_total",
+    "madako_http_requests_total",
+];
+
 #[derive(Default)]
 struct Inside {
     /// The actor that just began to handle a message, until a clock was asked.
     began: Option<Arc<str>>,
     handled: BTreeMap<Arc<str>, u64>,
+    /// Requests by their metrics, whatever came of them.
+    requests: BTreeMap<&'static str, u64>,
     /// Actors that are to panic, by the instance.
     planted: BTreeMap<u32, Arc<str>>,
     panicked: u64,
@@ -78,6 +89,12 @@ impl Handling {
         inside.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
     }
 
+    /// How many requests all instances counted, by the metric.
+    #[must_use]
+    pub fn requests(&self) -> BTreeMap<&'static str, u64> {
+        self.inside.lock().unwrap().requests.clone()
+    }
+
     /// How many panics happened.
     #[must_use]
     pub fn panicked(&self) -> u64 {
@@ -115,6 +132,20 @@ impl CounterFn for Messages {
     fn absolute(&self, _: u64) {}
 }
 
+/// Counts requests of one metric.
+struct Requests {
+    metric: &'static str,
+    handling: Handling,
+}
+
+impl CounterFn for Requests {
+    fn increment(&self, value: u64) {
+        *self.handling.inside.lock().unwrap().requests.entry(self.metric).or_default() += value;
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
 /// Every other metric goes nowhere.
 impl Recorder for Handling {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -124,6 +155,9 @@ impl Recorder for Handling {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        if let Some(metric) = REQUESTS.into_iter().find(|metric| *metric == key.name()) {
+            return Counter::from_arc(Arc::new(Requests { metric, handling: self.clone() }));
+        }
         let actor = key.labels().find(|label| label.key() == "actor").map(|label| Arc::from(label.value()));
         match actor.filter(|_| key.name() == MESSAGES) {
             Some(actor) => Counter::from_arc(Arc::new(Messages { actor, handling: self.clone() })),

@@ -18,7 +18,7 @@ pub struct Routed<T> {
 }
 
 impl<T> Routed<T> {
-    /// Counts requests in `requests`.
+    /// Counts requests that the other end answered, well or badly, in `requests`: not those that were given up before.
     pub fn new(inner: T, link: Link, requests: Arc<AtomicU64>) -> Self {
         Self { inner, link, requests }
     }
@@ -48,7 +48,10 @@ impl<T: HttpTransport> Routed<T> {
         self.link.still_passes(generation).await.map_err(lost)?;
         let answer = tokio::select! {
             biased;
-            answer = self.inner.send(request) => answer?,
+            answer = self.inner.send(request) => {
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                answer?
+            }
             () = self.link.broken(generation) => {
                 return Err(broken(&url, &io::ErrorKind::ConnectionReset.into()));
             }
@@ -65,7 +68,6 @@ impl<T: HttpTransport> Routed<T> {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for Routed<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
         let (url, deadline) = (request.url.clone(), request.deadline);
         match timeout(deadline, self.exchange(request)).await {
             Ok(answer) => answer,

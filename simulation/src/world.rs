@@ -150,7 +150,7 @@ pub struct World {
     pub handling: Handling,
     /// Whether the registry's answers are wrong.
     pub corruption: Corruption,
-    /// Requests that reached the registry and the providers.
+    /// Requests that the registry and the providers answered.
     pub requests: Requests,
     /// Who led last.
     last_leader: Arc<Mutex<Option<String>>>,
@@ -171,7 +171,7 @@ pub struct Hosts {
     pub judge: RepairJudge,
 }
 
-/// How many requests went over HTTP, by what they reached.
+/// How many requests were answered over HTTP, by what answered them.
 #[derive(Debug, Clone, Default)]
 pub struct Requests {
     /// The registry's GraphQL.

@@ -120,9 +120,9 @@ impl People {
         calls.insert("etcd-watch", etcd.calls);
         if let Some(placement) = self.placement {
             let mut user = placement.await.expect("a client of placement does not panic");
-            let done = user.done;
+            let failed = user.done.failed;
             user.leave().await;
-            calls.insert("placement", Calls { made: done.requests, failed: done.failed });
+            calls.insert("placement", Calls { made: user.done.requests, failed });
         }
         Done { calls }
     }

@@ -100,6 +100,8 @@ pub(super) async fn settle(
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
         found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
     }
+    // Before somebody knocks at every door.
+    let traffic = traffic(&injector);
     if to_the_end {
         found.extend(as_it_should_be(scenario, &injector));
         found.extend(unserved(scenario, &injector).await);
@@ -120,7 +122,6 @@ pub(super) async fn settle(
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());
     violations.extend(if to_the_end { repairs.finish() } else { repairs.found() });
-    let traffic = traffic(&injector);
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
     }
@@ -246,5 +247,8 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
     traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));
+    traffic.extend(
+        world.handling.requests().into_iter().map(|(metric, count)| (format!("counted by {metric}"), count)),
+    );
     traffic
 }

@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
-use madako_faults::{Counts, Fault, Scenario, Span, shipped};
+use madako_faults::{ClientKind, Counts, Fault, Scenario, Span, shipped};
 use madako_messages::invariants::Id;
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
@@ -73,6 +73,42 @@ fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
         assert!(count(&format!("messages of {actor}")) > 10, "{actor}: {:?}", report.traffic);
     }
     assert!(count("disk syncs") >= report.counts.commits, "{:?}", report.traffic);
+}
+
+#[test]
+fn what_instances_count_is_what_came_in_at_the_other_end() {
+    let calm = |kinds: &[ClientKind]| {
+        let mut calm = scenario("short-storm");
+        calm.faults.clear();
+        calm.clients.retain(|client| kinds.contains(&client.kind));
+        calm.expect.at_least = Counts::default();
+        let report = run(&calm, 1, Span::seconds(300));
+        assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+        report
+    };
+    let busy = calm(&[ClientKind::Placement, ClientKind::EtcdWatch]);
+    let quiet = calm(&[]);
+    // Those who write past the API have a connection to the store, too.
+    for (report, people) in [(&busy, 1), (&quiet, 0)] {
+        let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
+        let counted = |metric: &str| count(&format!("counted by madako_{metric}_total"));
+        // Each poll is one request, and the registry gets no other.
+        let polls = counted("polls") + counted("report_polls");
+        assert!(polls > 10, "{:?}", report.traffic);
+        let at_the_registry = count("requests to the registry");
+        assert_eq!((counted("registry_requests"), at_the_registry), (polls, polls), "{:?}", report.traffic);
+        // Each request of a client is a connection of its own, and every one is answered.
+        let (asked, failed) = report.calls["placement"];
+        let at_the_doors = (count("connections to instances"), counted("http_requests"), failed);
+        assert_eq!(at_the_doors, (asked, asked, 0), "{:?}", report.traffic);
+        let by_providers = count("requests to providers");
+        assert!(by_providers > 10, "{:?}", report.traffic);
+        assert_eq!(counted("metrics_provider_requests"), by_providers, "{:?}", report.traffic);
+        // Each instance has one for all that it does.
+        let instances = u64::from(scenario("short-storm").world.instances);
+        assert_eq!(count("connections to the store"), instances + people, "{:?}", report.traffic);
+    }
+    assert!(busy.calls["placement"].0 > 1000, "{:?}", busy.calls);
 }
 
 #[test]
