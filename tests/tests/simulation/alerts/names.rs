@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::gathered::Gathered;
 use super::script::scenarios;
-use super::stage;
+use super::{panels, promtool, stage};
 
 /// Metrics that no simulated instance shows, by how their names begin, and why.
 const ELSEWHERE: [(&str, &str); 4] = [
@@ -26,10 +25,11 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_documented_metric_is_scraped_at_some_time() {
-    let gathered = Gathered::of("alpha", Arc::default(), 0);
+fn every_documented_metric_is_scraped_at_some_time_and_every_panel_shows_what_happens() {
+    let wanted = promtool::words(promtool::dashboard_files());
+    let gathered = Gathered::of("alpha", Arc::new(wanted), 0);
     for scenario in scenarios("everything.txt") {
-        stage::play(&scenario, &gathered, Duration::ZERO);
+        stage::play(&scenario, &gathered, panels::BEGINS);
     }
     let (documented, scraped) = (documented(), gathered.names());
     let missing = documented.difference(&scraped);
@@ -43,4 +43,5 @@ fn every_documented_metric_is_scraped_at_some_time() {
     }
     let unknown: Vec<&String> = scraped.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:#?}");
+    panels::judge(&gathered.series());
 }

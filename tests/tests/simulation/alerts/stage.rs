@@ -224,6 +224,13 @@ impl Stage {
         self.client().await.put(absolute(key), value, None).await.unwrap();
     }
 
+    /// As `etcdctl compact` with the newest revision.
+    async fn compact(&self) {
+        let mut client = self.client().await;
+        let newest = client.get("/", None).await.unwrap().header().unwrap().revision();
+        client.compact(newest, None).await.unwrap();
+    }
+
     /// Does what a step says. See `scenarios` for the words.
     #[allow(clippy::too_many_lines, reason = "the whole vocabulary, one word after the other")]
     async fn act(&mut self, step: &Step, began: Instant) {
@@ -254,6 +261,8 @@ impl Stage {
                 self.client().await.alarm(action, AlarmType::Nospace, None).await.unwrap();
             }
             ["disk", how] => self.disk.set_full(how == "full"),
+            // To the present: who missed something cannot go on where it was.
+            ["store", "compact"] => self.compact().await,
             ["store", "kill"] => drop(self.world.store.kill()),
             ["store", "start"] => self.world.store.start().unwrap(),
             ["instance", "kill"] => self.kill().await,
@@ -524,6 +533,7 @@ fn set(switch: &FaultSwitch, how: &[&str]) {
         ["hangs"] => Fault::Hang,
         ["shrinks", percent] => Fault::ShrinkList(percent.parse().unwrap()),
         ["duplicates", machines] => Fault::DuplicateAddresses(machines.parse().unwrap()),
+        ["forgets", "addresses", machines] => Fault::WithoutAddress(machines.parse().unwrap()),
         _ => panic!("no such fault: {how:?}"),
     };
     switch.set(fault);
