@@ -29,10 +29,11 @@ monitor: ## The same with a Prometheus beside it, and the alert rules of grafana
 	$(CARGO) build $(LOCKED) --release --package madako
 	@scripts/monitor $(or $(CARGO_TARGET_DIR),target)/release/madako $(ARGS)
 
-test: ## Every test, those against a real etcd included
+test: ## Every test, those against a real etcd included, and that planted bugs are found (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST)
+	$(NEXTEST) $(CANARIES)
 
 check: ## What a machine can judge without running the service; CI does the same
 	@scripts/set-up build check
