@@ -9,6 +9,7 @@ use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
 use madako_messages::actors::{Evidence, LeaderMessage, Mutation};
+use madako_messages::cluster::Cluster;
 use madako_messages::feed::Task;
 use madako_messages::keys;
 use madako_messages::machine::MachineState;
@@ -299,6 +300,7 @@ impl Stage {
             }
             ["queue", "add", number, operation] => self.add(number.parse().unwrap(), operation).await,
             ["queue", "clear"] => self.clear().await,
+            ["reboot", how] => self.reboot(how == "queued").await,
             ["application", name, "where", ref label @ ..] => {
                 let labels = json!([label.join(" ")]);
                 self.settle("POST", APPLICATIONS_AT, &application(name, &labels)).await;
@@ -399,6 +401,19 @@ impl Stage {
             let mut entry: RepairQueueEntry = serde_json::from_slice(kv.value()).unwrap();
             entry.deleted = true;
             self.put(kv.key_str().unwrap(), serde_json::to_vec(&entry).unwrap()).await;
+        }
+    }
+
+    /// As `ckecli reboot-queue add` for one worker, which CKE takes up; or it is done with it.
+    async fn reboot(&self, queued: bool) {
+        let cluster: Cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+        let entry = format!("{}{:016x}", keys::REBOOTS, 0);
+        self.put(keys::REBOOTS_RUNNING, queued.to_string()).await;
+        if queued {
+            let node = &cluster.workers().next().unwrap().address;
+            self.put(&entry, json!({"index": "0", "node": node, "status": "draining"}).to_string()).await;
+        } else {
+            self.client().await.delete(absolute(&entry), None).await.unwrap();
         }
     }
 
