@@ -1,7 +1,8 @@
 # The commands of the project; `make help` lists them. Each does its own set-up (scripts/set-up).
 
 CARGO ?= cargo
-TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools/current/bin
+BUILT := $(or $(CARGO_TARGET_DIR),target)
+TOOLS := $(BUILT)/tools/current/bin
 # The lock file counts: a build that would change it fails.
 LOCKED := --locked
 # Always the whole workspace: one choice of features, so that nothing is compiled twice.
@@ -27,12 +28,13 @@ run: ## Builds and shows the whole service on a simulated data center (ARGS="--f
 monitor: ## The same with a Prometheus beside it, and the alert rules of grafana/ (PROMETHEUS=127.0.0.1:9090)
 	@scripts/set-up build monitor
 	$(CARGO) build $(LOCKED) --release --package madako
-	@scripts/monitor $(or $(CARGO_TARGET_DIR),target)/release/madako $(ARGS)
+	@scripts/monitor $(BUILT)/release/madako $(ARGS)
 
-test: ## Every test, those against a real etcd included
+test: ## Every test, those against a real etcd included, and that planted bugs are found (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST)
+	$(NEXTEST) $(CANARIES)
 
 check: ## What a machine can judge without running the service; CI does the same
 	@scripts/set-up build check
@@ -47,6 +49,11 @@ check: ## What a machine can judge without running the service; CI does the same
 test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	@scripts/set-up build test
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
+	@# A seed is the same with and without optimization.
+	$(CARGO) build $(LOCKED) --workspace --bin madako-chaos
+	$(BUILT)/debug/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-debug
+	$(BUILT)/release/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-release
+	cmp $(BUILT)/tmp/trace-debug $(BUILT)/tmp/trace-release
 
 canaries: ## That bugs which are planted are found (docs/canaries.md), as the tests do, with optimization
 	@scripts/set-up build test

@@ -111,11 +111,15 @@ class Demand:
         """What is missing, in words; nothing if it is met."""
         asked = [values for labels, values in series if all(labels.get(key) == value for key, value in self.chosen.items())]
         named = ", ".join(f"{key}={value}" for key, value in self.chosen.items())
+        if self.must == "none":
+            return "something answers" if asked else None
         if not asked:
             return f"nothing answers{' with ' + named if named else ''}"
         word, _, least = self.must.partition(" ")
         if word == "varies" and not any(varies(values, times) for values in asked):
             return f"nothing varies{' of ' + named if named else ''}"
+        if word == "changes" and not any(len(set(values.values())) > 1 for values in asked):
+            return f"nothing changes{' of ' + named if named else ''}"
         if word == "reaches" and not any(max(values.values()) >= float(least) > min(values.values()) for values in asked):
             return f"nothing reaches {least} from below{' of ' + named if named else ''}"
         return None
@@ -133,11 +137,11 @@ def demands(path):
         key, must, chosen = tuple(cells[:3]), cells[3], cells[4]
         word, _, least = must.partition(" ")
         number = least.replace(".", "", 1).isdigit()
-        if not (must in ("answers", "varies") or (word == "reaches" and number)):
-            raise Wrong(f"{path}: not answers, varies or reaches N: {must}")
+        if not (must in ("none", "answers", "varies", "changes") or (word == "reaches" and number)):
+            raise Wrong(f"{path}: not none, answers, varies, changes or reaches N: {must}")
         if key in found:
             raise Wrong(f"{path}: twice: {key}")
-        if must != "answers" and not cells[5]:
+        if must not in ("none", "answers") and not cells[5]:
             raise Wrong(f"{path}: no reason why it {must}: {key}")
         labels = dict(pair.split("=", 1) for pair in chosen.split(", ") if "=" in pair)
         found[key] = Demand(must, labels, cells[5])

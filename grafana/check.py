@@ -9,6 +9,7 @@ metrics     each metric and label that a query names is in docs/METRICS.md; what
             no query makes up an answer
 runbooks    each alert says what it means, and has a page, a line in the index and a test; no page is without an alert
 rules       promtool finds the rules right, and their tests pass
+runs        each query of each panel must move in one of the runs that are judged by a table in runs/, but for those below
 
 Exit codes: 0 all is right; 1 something is not, each on a line of its own; 2 a wrong command line; 3 something that a part
 needs is missing: promtool (Debian's package prometheus), or PyPI's grafana-foundation-sdk for Grafana 11.6, whose version and hash
@@ -27,6 +28,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import ask  # noqa: E402
 import generate  # noqa: E402
 import queries  # noqa: E402
 
@@ -46,6 +48,12 @@ OWN = re.compile(
 LEADS = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
 # Metrics of Prometheus itself.
 PROMETHEUS = {"up": SCRAPED, "ALERTS": SCRAPED | {"alertname", "alertstate", "severity"}}
+
+# Queries that answer in every run and move in none, and why.
+STILL = {
+    ("actors", "Connections", "login {{outcome}}"): "no store of a run asks for passwords",
+    ("overview", "Instances that answer", "there should be"): "every run has as many instances as it began with",
+}
 
 
 class Missing(Exception):
@@ -218,7 +226,24 @@ def schema():
         yield from (f"{name}: {finding}" for finding in grafana.findings(board))
 
 
-PARTS = {"dashboards": dashboards, "schema": schema, "metrics": metrics, "runbooks": runbooks, "rules": rules}
+# runs
+
+
+def runs():
+    tables = {}
+    for path in sorted((HERE / "runs").glob("*.md")):
+        try:
+            tables[path.name] = ask.demands(path)
+        except ask.Wrong as wrong:
+            yield str(wrong)
+            return
+    for key, _ in ask.queries():
+        moves = any(table[key].must not in ("none", "answers") for table in tables.values())
+        if moves == (key in STILL):
+            yield f"{key}: {'moves in a run, and is said to be still' if moves else 'moves in no run'}"
+
+
+PARTS = {"dashboards": dashboards, "schema": schema, "metrics": metrics, "runbooks": runbooks, "rules": rules, "runs": runs}
 
 
 def main(words):

@@ -82,8 +82,9 @@ fn paused(most_a_second: u64) -> (Runtime, Pace) {
 /// How long faults that waited for their targets may go on after the end of all others.
 const LATEST: Duration = Duration::from_secs(60 * 60);
 
-/// How long everybody may take to leave things in order: the longest that faults keep anything away, several times over.
-const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
+/// How long everybody may take to leave things in order: what they try meets nobody who leads until a lease has ended and another one was
+/// elected. The time to become calm counts from then.
+const LONGEST_REST: Duration = Duration::from_secs(3 * 60);
 
 /// Called now and then with the time that was simulated so far.
 pub type Progress = Box<dyn FnMut(Duration)>;

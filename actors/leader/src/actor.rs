@@ -504,12 +504,12 @@ fn show_leadership(epoch: Option<&Epoch>) {
     gauge!("madako_leader_epoch").set(epoch.map_or(0, |epoch| epoch.number) as f64);
 }
 
-/// While there are no operations, the phase of a leader with a cluster is `completed`.
-#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
 fn violated(invariant: Id, times: u64) {
     counter!("madako_invariant_violations_total", "invariant" => invariant.name()).increment(times);
 }
 
+/// While there are no operations, the phase of a leader with a cluster is `completed`.
+#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
 fn show_phase(now: i64) {
     for phase in OperationPhase::ALL {
         let set = if *phase == OperationPhase::Completed { 1.0 } else { 0.0 };

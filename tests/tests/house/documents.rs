@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use madako_messages::invariants::Id;
+
 use crate::repository::{root, text, texts};
 use crate::{nothing, one};
 
@@ -359,4 +361,13 @@ fn a_document_that_nothing_links_is_found() {
     let mut spoilt = example("");
     spoilt.insert("docs/LOST.md".to_owned(), "[self](LOST.md)\n".to_owned());
     one(&unreachable(&spoilt), &["docs/LOST.md"]);
+}
+
+#[test]
+fn the_map_tells_every_invariant() {
+    let map = text("docs/ARCHITECTURE.md");
+    let rows = map.lines().filter_map(|line| line.strip_prefix("| I")?.split_once(" | "));
+    let told: Vec<String> = rows.map(|(number, _)| format!("I{number}")).collect();
+    let known: Vec<&str> = Id::ALL.iter().map(|id| id.name()).collect();
+    assert_eq!(told, known);
 }

@@ -10,8 +10,10 @@ use async_trait::async_trait;
 use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use madako_messages::ports::{HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::auth::Authenticator;
 use super::problem::{Problem, Title};
@@ -20,6 +22,18 @@ use super::problem::{Problem, Title};
 const MAX_ANSWER: usize = 1024 * 1024;
 /// Time for an answer: half of what a request has.
 const DEADLINE: Duration = Duration::from_secs(5);
+
+const TOKEN_REQUESTS: &str = "madako_authentication_requests_total";
+const TOKEN_SECONDS: &str = "madako_authentication_request_seconds";
+
+pub(crate) fn describe_metrics() {
+    describe_counter!(
+        TOKEN_REQUESTS,
+        Unit::Count,
+        "Questions whose a token is, by service and outcome: ok, refused (the token), failed or unreachable."
+    );
+    describe_histogram!(TOKEN_SECONDS, Unit::Seconds, "Time that these questions took, by service.");
+}
 
 /// Tokens of Keystone.
 pub struct Keystone {
@@ -114,7 +128,11 @@ async fn ask(
     service: &str,
     title: Title,
 ) -> Result<HttpResponse, Problem> {
-    let answer = transport.send(request).await.map_err(|error| {
+    let began = Instant::now();
+    let answer = transport.send(request).await;
+    histogram!(TOKEN_SECONDS, "service" => service.to_lowercase()).record(began.elapsed().as_secs_f64());
+    counter!(TOKEN_REQUESTS, "service" => service.to_lowercase(), "outcome" => outcome(&answer)).increment(1);
+    let answer = answer.map_err(|error| {
         tracing::warn!(%error, "{service} could not be asked about a token");
         unusable(service, "does not answer")
     })?;
@@ -130,6 +148,15 @@ async fn ask(
             let detail = format!("Invalid {service} token (HTTP {} {reason})", answer.status);
             Err(Problem::titled(StatusCode::UNAUTHORIZED, title, detail))
         }
+    }
+}
+
+fn outcome(answer: &Result<HttpResponse, HttpError>) -> &'static str {
+    match answer.as_ref().map(|answer| answer.status) {
+        Ok(200) => "ok",
+        Ok(500..) => "failed",
+        Ok(_) => "refused",
+        Err(_) => "unreachable",
     }
 }
 
@@ -167,7 +194,6 @@ mod tests {
 
     use axum::body::to_bytes;
     use axum::http::Request;
-    use madako_messages::ports::HttpError;
 
     use super::*;
 
@@ -224,6 +250,15 @@ mod tests {
             assert_eq!(asked[1].method, HttpMethod::Post);
             assert_eq!(asked[1].body, "access_token=t0ken%2B%2F%3D");
         }
+    }
+
+    #[test]
+    fn each_outcome_has_its_name() {
+        let deadline = || HttpError::Deadline { url: String::new(), deadline: DEADLINE };
+        let status = |status| HttpResponse { status, headers: vec![], body: Bytes::new() };
+        let answers = [Ok(status(200)), Ok(status(404)), Ok(status(302)), Ok(status(503)), Err(deadline())];
+        let names = answers.each_ref().map(outcome);
+        assert_eq!(names, ["ok", "refused", "refused", "failed", "unreachable"]);
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ const WATCHES: &str = "madako_placement_watches";
 /// Describes the metric of watches to the recorder.
 pub(crate) fn describe_metrics() {
     describe_gauge!(WATCHES, "Watches of clients that are open, by the kind of resource.");
+    super::tokens::describe_metrics();
 }
 
 /// Why a watch breaks off.

@@ -4,15 +4,15 @@
 //! The run's leases and polls are shorter than those of a deployment, and so are the rules' times: [`scaled`] divides each
 //! length of time in them. Thresholds stay as they are.
 
+mod server;
+
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::Value;
-use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use server::{Asked, Server, root};
 
 /// How much faster than in a deployment time goes by, and how often instances are asked and the rules looked at.
 #[derive(Debug, Clone, Copy)]
@@ -51,32 +51,10 @@ fn looking_back(rules: &str, seconds: u32) -> Vec<String> {
 }
 
 /// Seconds that rates are taken over: four scrapes at least, and so long that a rare request is seen on several points.
-const RATE: &str = "10";
+const RATE: u32 = 10;
 
-/// Time until it listens: about a second on a machine that does nothing else.
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// How often that is looked at.
-const GLANCE: Duration = Duration::from_millis(20);
-
-/// Ends with the test, and what it gathered with it.
-pub(crate) struct Prometheus {
-    child: Child,
-    url: String,
-    _files: TempDir,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The root of the repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
+/// A Prometheus that watches a run.
+pub(crate) struct Prometheus(Server);
 
 impl Prometheus {
     /// Starts one that asks whoever a file names once it is there.
@@ -88,50 +66,20 @@ impl Prometheus {
             let text = fs::read_to_string(&path).unwrap();
             fs::write(rules.join(path.file_name().unwrap()), scaled(&text, faster)).unwrap();
         }
-        let config = files.path().join("prometheus.yml");
         let (targets, rules) = (targets.display(), rules.display());
-        let text = format!(
+        let config = format!(
             "global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}\n\
              rule_files: ['{rules}/*.yml']\n\
              scrape_configs:\n\
              - job_name: madako\n  \
                file_sd_configs: [{{files: ['{targets}'], refresh_interval: 1s}}]\n"
         );
-        fs::write(&config, text).unwrap();
-        let log = files.path().join("log");
-        let child = Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", files.path().join("data").display()))
-            .arg("--web.listen-address=127.0.0.1:0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let mut prometheus = Self { child, url: String::new(), _files: files };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        prometheus.url = runtime.block_on(prometheus.listens(&log));
-        prometheus
-    }
-
-    /// Where it listens, once it says so.
-    async fn listens(&mut self, log: &Path) -> String {
-        let began = Instant::now();
-        loop {
-            let said = fs::read_to_string(log).unwrap();
-            let mut lines = said.lines().filter(|line| line.contains("\"Listening on\""));
-            if let Some((_, address)) = lines.find_map(|line| line.split_once("address=")) {
-                return format!("http://{}", address.split_whitespace().next().unwrap());
-            }
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && began.elapsed() < STARTS_WITHIN, "prometheus: {ended:?}\n{said}");
-            sleep(GLANCE).await;
-        }
+        Self(Server::start(files, &config, &[]))
     }
 
     fn promtool(&self, args: &[&str], query: &str) -> Vec<Value> {
         let output =
-            Command::new("promtool").arg("query").args(args).args([&self.url, query]).output().unwrap();
+            Command::new("promtool").arg("query").args(args).args([&self.0.url, query]).output().unwrap();
         assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -158,42 +106,22 @@ impl Prometheus {
 
     /// Asks what the dashboards ask; whether something answers each query.
     pub(crate) fn answers(&self, minutes: u32, until: f64) -> Result<(), String> {
-        self.python("ask.py", minutes, until, &[])
+        self.0.python("ask.py", asked(minutes, until), &[])
     }
 
-    /// Asks what the dashboards ask; the lines that tell of what is not as the table says, and whether all is.
+    /// See [`Server::shows`].
     pub(crate) fn shows(&self, table: &str, minutes: u32, until: f64) -> Result<(), String> {
-        let table = root().join("grafana/runs").join(table);
-        self.python("ask.py", minutes, until, &["--expect", table.to_str().unwrap()])
+        self.0.shows(table, asked(minutes, until))
     }
 
     /// Draws each dashboard into a directory.
     pub(crate) fn draw(&self, directory: &Path, minutes: u32, until: f64) -> Result<(), String> {
-        self.python("picture.py", minutes, until, &[directory.to_str().unwrap()])
+        self.0.python("picture.py", asked(minutes, until), &[directory.to_str().unwrap()])
     }
+}
 
-    fn python(&self, script: &str, minutes: u32, until: f64, more: &[&str]) -> Result<(), String> {
-        let output = Command::new("python3")
-            .arg("-B")
-            .arg(root().join("grafana").join(script))
-            .args([
-                &self.url,
-                "--minutes",
-                &minutes.to_string(),
-                "--until",
-                &until.to_string(),
-                "--rate",
-                RATE,
-            ])
-            .args(more)
-            .output()
-            .unwrap();
-        if output.status.success() {
-            return Ok(());
-        }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Err(format!("{script}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)))
-    }
+fn asked(minutes: u32, until: f64) -> Asked {
+    Asked { minutes, until, rate: RATE }
 }
 
 /// Rules with each length of time in them (`for`, ranges, offsets) divided, but never below a second.

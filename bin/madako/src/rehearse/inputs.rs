@@ -114,6 +114,13 @@ pub(super) async fn gather(
 
     let owner = keyspace.root.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
     let places = match owner {
+        Some(owner) if config.placement.is_none() => {
+            notes.push(format!(
+                "the prefix {owner} decides about placement, and the configuration file has no section placement: \
+                 nothing is placed here"
+            ));
+            false
+        }
         Some(owner) if decides && owner != config.prefix => {
             notes.push(format!("the prefix {owner} decides about placement, so that nothing is placed here"));
             false

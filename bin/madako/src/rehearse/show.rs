@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use madako_faults::{Count, Scenario, Span};
-use madako_simulation::run::Outcome;
 use madako_simulation::run::rehearsal::{
     POD_ENDS, PlanSeen, Rehearsal, RepairSeen, START_TAKES, UPDATE_TAKES,
 };
+use madako_simulation::run::{Calm, Outcome};
 use madako_simulation::walk::STEP;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
@@ -69,6 +69,11 @@ impl Shown<'_> {
             .flat_map(|(id, verdict)| verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
         let calm = self.rehearsal.calm.found.iter().map(|found| format!("at the end: {found}"));
         violated.chain(calm).take(NAMED).collect()
+    }
+
+    /// When the last fault ended, as the schedule has it; `None`: there were none.
+    fn last_fault(&self) -> Option<Span> {
+        self.rehearsal.schedule.events.iter().map(|event| event.at).max()
     }
 
     /// Faults that were not injected.
@@ -187,6 +192,7 @@ impl Shown<'_> {
             "held": rehearsal.held,
             "invariants": rehearsal.invariants,
             "calm": {"after": rehearsal.calm.after, "within": rehearsal.calm.within},
+            "last_fault": self.last_fault(),
             "last_change": rehearsal.last_change,
             "counts": counts,
             "history": {"hash": format!("{:016x}", rehearsal.history.0), "lines": rehearsal.history.1},
@@ -268,15 +274,24 @@ impl Shown<'_> {
         for skipped in self.skipped() {
             text += &format!("Not injected: {skipped}\n");
         }
-        text += &match rehearsal.calm.after {
-            Some(after) => {
-                format!("Calm {after} after the last fault; {} are allowed.\n", rehearsal.calm.within)
+        text += &match (rehearsal.last_change, self.last_fault()) {
+            (Some(change), Some(fault)) if change >= fault => {
+                let later = span(change.duration().saturating_sub(fault.duration()));
+                format!("The last fault ended at {fault}; the last change was at {change}, {later} later.\n")
             }
-            None => format!("Never calm; {} are allowed.\n", rehearsal.calm.within),
+            (Some(change), Some(fault)) => {
+                format!("The last fault ended at {fault}; the last change was before it, at {change}.\n")
+            }
+            (Some(change), None) => format!("The last change was at {change}.\n"),
+            (None, _) => "Nothing was changed.\n".to_owned(),
         };
-        text += &match rehearsal.last_change {
-            Some(last) => format!("The last change was at {last}.\n"),
-            None => "Nothing was changed.\n".to_owned(),
+        let Calm { after, within, .. } = &rehearsal.calm;
+        text += &match after {
+            Some(after) => format!(
+                "Calm {after} after the end of the {}, when metrics stand still; {within} are allowed.\n",
+                self.args.length
+            ),
+            None => format!("Never calm; {within} are allowed.\n"),
         };
         text += &format!(
             "{:.0} s simulated in {:.1} s. History {:016x}, {}.\n",

@@ -84,14 +84,14 @@ pub struct Gathered {
 struct Inside {
     scrapes: usize,
     series: BTreeMap<String, Samples>,
-    /// Every metric that was on a page, wanted or not.
-    names: BTreeSet<String>,
+    /// Every metric that was on a page, wanted or not, and whether it was ever another number than 0.
+    names: BTreeMap<String, bool>,
 }
 
 impl Gathered {
     /// Of an instance that begins so many scrapes after the first one of all.
     pub fn of(instance: &str, wanted: Arc<BTreeSet<String>>, after: usize) -> Self {
-        let inside = Inside { scrapes: after, series: BTreeMap::new(), names: BTreeSet::new() };
+        let inside = Inside { scrapes: after, series: BTreeMap::new(), names: BTreeMap::new() };
         let labels = format!("job=\"madako\",instance=\"{instance}\"");
         Self { inside: Arc::new(Mutex::new(inside)), wanted, labels }
     }
@@ -110,11 +110,13 @@ impl Gathered {
     }
 
     fn take(&self, page: Option<&str>) {
-        let mut inside = self.inside();
+        let inside = &mut *self.inside();
         inside.scrapes += 1;
         let scrapes = inside.scrapes;
         let kinds = page.unwrap_or_default().lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        inside.names.extend(kinds.filter_map(|kind| Some(kind.split_once(' ')?.0.to_owned())));
+        for (name, _) in kinds.filter_map(|kind| kind.split_once(' ')) {
+            inside.names.entry(name.to_owned()).or_default();
+        }
         let mut add = |series: String, value: f64| {
             let samples = inside.series.entry(series).or_default();
             samples.resize(scrapes - 1, None);
@@ -124,7 +126,15 @@ impl Gathered {
         let lines = page.unwrap_or_default().lines().filter(|line| !line.starts_with('#'));
         for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
             let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-            let (true, Ok(value)) = (self.wanted.contains(name), value.parse()) else { continue };
+            let Ok(value) = value.parse::<f64>() else { continue };
+            let parts = ["", "_bucket", "_sum", "_count"];
+            let base = parts.iter().filter_map(|part| name.strip_suffix(part));
+            let base = base.into_iter().find(|base| inside.names.contains_key(*base));
+            let base = base.unwrap_or_else(|| panic!("a series without a kind: {series}"));
+            *inside.names.get_mut(base).unwrap() |= value != 0.0;
+            if !self.wanted.contains(name) {
+                continue;
+            }
             let comma = if labels == "}" { "" } else { "," };
             add(format!("{name}{{{}{comma}{labels}", self.labels), value);
         }
@@ -141,8 +151,8 @@ impl Gathered {
         inside.series.iter().map(whole).collect()
     }
 
-    /// Names of all metrics that were there at some time.
-    pub fn names(&self) -> BTreeSet<String> {
+    /// All metrics that were there at some time, and whether they were ever another number than 0.
+    pub fn names(&self) -> BTreeMap<String, bool> {
         self.inside().names.clone()
     }
 

@@ -9,6 +9,7 @@
 mod gathered;
 mod hanging;
 mod names;
+mod panels;
 mod promtool;
 mod script;
 mod stage;
@@ -31,13 +32,16 @@ const ELSEWHERE: [&str; 4] =
 /// within a pass of placement, and one that takes five seconds of real time wants half a million applications.
 const NOT_SEEN: [&str; 1] = ["MadakoPlacementSlow"];
 
-/// Whether there is a promtool. CI must have one.
-fn promtool_is_installed() -> bool {
+/// Whether a program is there. CI must have it.
+fn is_installed(program: &str) -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).any(|place| place.join("promtool").is_file());
+    let found = std::env::split_paths(&places).any(|place| place.join(program).is_file());
     if !found {
-        assert!(std::env::var_os("CI").is_none(), "promtool is not installed, and CI must not do without it");
-        println!("skipped: promtool is not installed");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{program} is not installed, and CI must not do without it"
+        );
+        println!("skipped: {program} is not installed");
     }
     found
 }
@@ -66,10 +70,10 @@ fn judge(scenario: &Scenario, wanted: &Arc<BTreeSet<String>>) -> Result<(), Stri
 
 /// Every second scenario of a file: half of them is what one test has time for.
 fn each_is_as_it_says(file: &str, first: usize) {
-    if !promtool_is_installed() {
+    if !is_installed("promtool") {
         return;
     }
-    let wanted = Arc::new(promtool::words());
+    let wanted = Arc::new(promtool::words(promtool::rule_files()));
     let only = std::env::var("MADAKO_ALERTS").ok();
     let mut failed = Vec::new();
     for scenario in scenarios(file).into_iter().skip(first).step_by(2) {

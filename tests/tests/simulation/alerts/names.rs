@@ -3,19 +3,22 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::gathered::Gathered;
 use super::script::scenarios;
-use super::stage;
+use super::{panels, promtool, stage};
 
 /// Metrics that no simulated instance shows, by how their names begin, and why.
-const ELSEWHERE: [(&str, &str); 4] = [
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("madako_authentication_request", "whoever asks it for something brings no token of another service"),
     ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
     ("madako_kubernetes_request", "simulated nodes stand in the place of the adapter that counts requests"),
     ("madako_store_keys_skipped_total", "every key of its store is UTF-8"),
     ("process_", "it is no process of its own"),
 ];
+
+/// Metrics that are 0 all the time: nobody has to give a password here.
+const STILL: [&str; 1] = ["madako_store_authentications_total"];
 
 /// The names in the first column of the document's tables.
 fn documented() -> BTreeSet<String> {
@@ -26,12 +29,16 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_documented_metric_is_scraped_at_some_time() {
-    let gathered = Gathered::of("alpha", Arc::default(), 0);
+fn every_documented_metric_is_scraped_at_some_time_and_every_panel_shows_what_happens() {
+    let wanted = promtool::words(promtool::dashboard_files());
+    let gathered = Gathered::of("alpha", Arc::new(wanted), 0);
     for scenario in scenarios("everything.txt") {
-        stage::play(&scenario, &gathered, Duration::ZERO);
+        stage::play(&scenario, &gathered, panels::BEGINS);
     }
-    let (documented, scraped) = (documented(), gathered.names());
+    let names = gathered.names();
+    let still: Vec<&String> = names.iter().filter(|(_, moved)| !**moved).map(|(name, _)| name).collect();
+    assert_eq!(still, STILL, "these are 0 all the time");
+    let (documented, scraped) = (documented(), names.into_keys().collect());
     let missing = documented.difference(&scraped);
     let missing: Vec<&String> =
         missing.filter(|name| !ELSEWHERE.iter().any(|(start, _)| name.starts_with(start))).collect();
@@ -43,4 +50,5 @@ fn every_documented_metric_is_scraped_at_some_time() {
     }
     let unknown: Vec<&String> = scraped.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:#?}");
+    panels::judge(&gathered.series());
 }

@@ -17,10 +17,19 @@ const LOOKED_AT_EVERY: &str = "30s";
 
 /// The files of rules.
 pub fn rule_files() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grafana/rules").canonicalize().unwrap();
-    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|it| it == "yml")).collect();
+    files("rules", "yml")
+}
+
+/// The files of dashboards.
+pub fn dashboard_files() -> Vec<PathBuf> {
+    files("dashboards", "json")
+}
+
+/// The files of a directory of `grafana/`, by the end of their names.
+fn files(directory: &str, end: &str) -> Vec<PathBuf> {
+    let grafana = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grafana").canonicalize().unwrap();
+    let files = fs::read_dir(grafana.join(directory)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == end)).collect();
     files.sort();
     files
 }
@@ -34,9 +43,9 @@ pub fn alerts() -> BTreeSet<String> {
     texts.flat_map(names).collect()
 }
 
-/// Every word of the rules that can be a metric's name.
-pub fn words() -> BTreeSet<String> {
-    let texts = rule_files().into_iter().map(|path| fs::read_to_string(path).unwrap());
+/// Every word of some files that can be a metric's name.
+pub fn words(files: Vec<PathBuf>) -> BTreeSet<String> {
+    let texts = files.into_iter().map(|path| fs::read_to_string(path).unwrap());
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = |text: String| -> Vec<String> {
         text.split(|c| !is_part(c)).filter(|word| word.contains('_')).map(str::to_owned).collect()

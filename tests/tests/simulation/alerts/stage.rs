@@ -9,6 +9,7 @@ use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
 use madako_messages::actors::{Evidence, LeaderMessage, Mutation};
+use madako_messages::cluster::Cluster;
 use madako_messages::feed::Task;
 use madako_messages::keys;
 use madako_messages::machine::MachineState;
@@ -224,6 +225,13 @@ impl Stage {
         self.client().await.put(absolute(key), value, None).await.unwrap();
     }
 
+    /// As `etcdctl compact` with the newest revision.
+    async fn compact(&self) {
+        let mut client = self.client().await;
+        let newest = client.get("/", None).await.unwrap().header().unwrap().revision();
+        client.compact(newest, None).await.unwrap();
+    }
+
     /// Does what a step says. See `scenarios` for the words.
     #[allow(clippy::too_many_lines, reason = "the whole vocabulary, one word after the other")]
     async fn act(&mut self, step: &Step, began: Instant) {
@@ -254,6 +262,8 @@ impl Stage {
                 self.client().await.alarm(action, AlarmType::Nospace, None).await.unwrap();
             }
             ["disk", how] => self.disk.set_full(how == "full"),
+            // To the present: who missed something cannot go on where it was.
+            ["store", "compact"] => self.compact().await,
             ["store", "kill"] => drop(self.world.store.kill()),
             ["store", "start"] => self.world.store.start().unwrap(),
             ["instance", "kill"] => self.kill().await,
@@ -290,6 +300,7 @@ impl Stage {
             }
             ["queue", "add", number, operation] => self.add(number.parse().unwrap(), operation).await,
             ["queue", "clear"] => self.clear().await,
+            ["reboot", how] => self.reboot(how == "queued").await,
             ["application", name, "where", ref label @ ..] => {
                 let labels = json!([label.join(" ")]);
                 self.settle("POST", APPLICATIONS_AT, &application(name, &labels)).await;
@@ -390,6 +401,19 @@ impl Stage {
             let mut entry: RepairQueueEntry = serde_json::from_slice(kv.value()).unwrap();
             entry.deleted = true;
             self.put(kv.key_str().unwrap(), serde_json::to_vec(&entry).unwrap()).await;
+        }
+    }
+
+    /// As `ckecli reboot-queue add` for one worker, which CKE takes up; or it is done with it.
+    async fn reboot(&self, queued: bool) {
+        let cluster: Cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+        let entry = format!("{}{:016x}", keys::REBOOTS, 0);
+        self.put(keys::REBOOTS_RUNNING, queued.to_string()).await;
+        if queued {
+            let node = &cluster.workers().next().unwrap().address;
+            self.put(&entry, json!({"index": "0", "node": node, "status": "draining"}).to_string()).await;
+        } else {
+            self.client().await.delete(absolute(&entry), None).await.unwrap();
         }
     }
 
@@ -524,6 +548,7 @@ fn set(switch: &FaultSwitch, how: &[&str]) {
         ["hangs"] => Fault::Hang,
         ["shrinks", percent] => Fault::ShrinkList(percent.parse().unwrap()),
         ["duplicates", machines] => Fault::DuplicateAddresses(machines.parse().unwrap()),
+        ["forgets", "addresses", machines] => Fault::WithoutAddress(machines.parse().unwrap()),
         _ => panic!("no such fault: {how:?}"),
     };
     switch.set(fault);
