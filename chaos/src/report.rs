@@ -5,7 +5,7 @@ mod recovery;
 mod text;
 mod timeline;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -91,7 +91,7 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
         };
         match *change {
             "begins" if holds => {
-                drop(held.insert(*injection, Held { instance, from: *at, until: Micros::MAX }))
+                held.insert(*injection, Held { instance, from: *at, until: Micros::MAX });
             }
             "ends" => {
                 if let Some(held) = held.get_mut(injection) {

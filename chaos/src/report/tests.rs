@@ -1,5 +1,7 @@
 //! A history of a run as `run` judges it, and the same when somebody has doctored it.
 
+use std::collections::BTreeSet;
+
 use madako_messages::cluster::{Cluster, Node};
 use madako_messages::constraints::Constraints;
 use madako_messages::placement::ownership;
