@@ -16,8 +16,9 @@ use crate::world::ZONES;
 /// of the wanted sort, which is the rarest, that none of them was has a probability of `(5/6)^120`, less than one in a billion.
 const ENOUGH: f64 = 120.0;
 
-/// A cluster is committed before the faults begin, so these are judged in every run.
-const ALWAYS: [Id; 7] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I8, Id::I12];
+/// A cluster is committed before the faults begin, so these are judged in every run. (I5 is about changes of one: whether there are any,
+/// depends on which machines fail.)
+const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I8, Id::I12];
 
 /// What must have been judged in a run of a scenario.
 fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
@@ -68,14 +69,14 @@ mod tests {
         missing(scenario, Span::seconds(seconds), &Verdicts::default())
     }
 
-    const ANY: [&str; 9] = ["I1", "I12", "I3", "I4", "I5", "I6", "I8", "gate", "history"];
+    const ANY: [&str; 8] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history"];
 
     #[test]
     fn what_a_world_without_clients_must_exercise_depends_on_what_is_placed_in_it() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         assert_eq!(all(&small, 3_600), ANY);
         let unfit = scenario("name: a\nworld: {clusters: 1, applications: 1}\n");
-        let places = ["I1", "I12", "I3", "I4", "I5", "I6", "I8", "I9", "gate", "history", "linearizable"];
+        let places = ["I1", "I12", "I3", "I4", "I6", "I8", "I9", "gate", "history", "linearizable"];
         assert_eq!(all(&unfit, 3_600), places);
         let fit = scenario("name: a\nworld: {clusters: 3, applications: 1}\n");
         assert!(all(&fit, 1).contains(&"I11".to_owned()));
@@ -87,8 +88,7 @@ mod tests {
             "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 2}, {kind: placement, rate: 2}]\n",
         );
         assert_eq!(all(&busy, 59), ANY);
-        let more =
-            ["I1", "I10", "I12", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "gate", "history", "watches"];
+        let more = ["I1", "I10", "I12", "I3", "I4", "I6", "I7", "I8", "I9", "gate", "history", "watches"];
         assert_eq!(all(&busy, 60), more);
         let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");
         let of_clients = |seconds| all(&placed, seconds).contains(&"api-watches".to_owned());
@@ -99,10 +99,10 @@ mod tests {
     fn what_was_judged_is_not_missing() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         let mut verdicts = Verdicts::default();
-        for name in ANY.iter().filter(|name| **name != "I5") {
+        for name in ANY.iter().filter(|name| **name != "I6") {
             verdicts.of(name).judged = 1;
         }
-        verdicts.of("I5").judged = 0;
-        assert_eq!(missing(&small, Span::seconds(1), &verdicts), ["I5"]);
+        verdicts.of("I6").judged = 0;
+        assert_eq!(missing(&small, Span::seconds(1), &verdicts), ["I6"]);
     }
 }
