@@ -89,16 +89,10 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
             // What was sent to a server that stands still waits for it.
             None => *on == Node::Registry.to_string() && (of_network || act == Some(Act::Pause)),
         };
-        match *change {
-            "begins" if holds => {
-                held.insert(*injection, Held { instance, from: *at, until: Micros::MAX });
-            }
-            "ends" => {
-                if let Some(held) = held.get_mut(injection) {
-                    held.until = *at + (*at - held.from) + HEARD_LATER;
-                }
-            }
-            _ => {}
+        if *change == "begins" && holds {
+            held.insert(*injection, Held { instance, from: *at, until: Micros::MAX });
+        } else if let Some(held) = held.get_mut(injection).filter(|_| *change == "ends") {
+            held.until = *at + (*at - held.from) + HEARD_LATER;
         }
     }
     held.into_values().collect()
