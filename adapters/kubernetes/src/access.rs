@@ -242,10 +242,17 @@ impl Reader<'_> {
     }
 
     fn user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
-        for (given, field) in [(user.exec.is_some(), "exec"), (user.auth_provider.is_some(), "auth-provider")]
-        {
+        let programs = "no such field: no programs are run for credentials; give a token, a tokenFile or a client certificate";
+        let another = "no such field: requests are made as the user itself";
+        for (given, field, expected) in [
+            (user.exec.is_some(), "exec", programs),
+            (user.auth_provider.is_some(), "auth-provider", programs),
+            (user.impersonate.is_some(), "as", another),
+            (user.impersonate_uid.is_some(), "as-uid", another),
+            (user.impersonate_groups.is_some(), "as-groups", another),
+            (user.impersonate_user_extra.is_some(), "as-user-extra", another),
+        ] {
             if given {
-                let expected = "no such field: no programs are run for credentials; give a token, a tokenFile or a client certificate";
                 self.problems.add(format!("{}.{field}", names.user), "", expected);
             }
         }

@@ -108,6 +108,14 @@ fn everything_that_is_wrong_is_named_and_nothing_secret_is_repeated() {
         ),
         (kubeconfig(SERVER, fine, "{exec: {command: hunter2}}"), vec!["users[us].user.exec", "no programs"]),
         (kubeconfig(SERVER, fine, "{auth-provider: {name: hunter2}}"), vec!["users[us].user.auth-provider"]),
+        (
+            kubeconfig(
+                SERVER,
+                fine,
+                "{token: t, as: hunter2, as-uid: x, as-groups: [x], as-user-extra: {x: [y]}}",
+            ),
+            vec!["user.as:", "user.as-uid", "user.as-groups", "user.as-user-extra", "as the user itself"],
+        ),
         (kubeconfig(SERVER, fine, "{tokenFile: gone}"), vec!["users[us].user.tokenFile", "gone"]),
         (kubeconfig(SERVER, fine, "{token: \"hunter2\\n\"}"), vec!["users[us].user.token", "header"]),
         (
