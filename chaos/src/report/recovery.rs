@@ -24,7 +24,7 @@ pub struct Struck {
     pub leader_changes: u64,
     /// Writes that were refused meanwhile.
     pub refused_writes: u64,
-    /// Calls that failed meanwhile.
+    /// Calls of clients of all kinds that failed meanwhile.
     pub failed_client_calls: u64,
     /// Seconds from its beginning until another instance led, if one did.
     pub led_after: Option<f64>,
@@ -55,6 +55,10 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
         .min();
     let until = wrote.unwrap_or(over).max(over);
     let failed = |call: &&&Call| call.failed() && call.returned >= begins && call.called <= until;
+    // The others say when they failed, and not how long they took to.
+    let others = seen.events.iter().filter(|(at, event)| {
+        !matches!(event, Event::Call(_)) && super::failed(event) && (begins..=until).contains(at)
+    });
     let skipped = (change == "skipped").then(|| why.clone().unwrap_or_default());
     Some(Struck {
         what: what.clone(),
@@ -64,7 +68,7 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
         dropped_packets: dropped_packets.flatten(),
         leader_changes: leader_changes(seen, begins, until),
         refused_writes: refused(seen, until).saturating_sub(refused(seen, begins)),
-        failed_client_calls: calls.iter().filter(failed).count() as u64,
+        failed_client_calls: (calls.iter().filter(failed).count() + others.count()) as u64,
         led_after: elections(seen)
             .into_iter()
             .find(|at| (begins..=until).contains(at))
