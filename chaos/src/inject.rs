@@ -22,8 +22,8 @@ use crate::world::World;
 const DONE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a server of the data center to open its door.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// Time for the observer to see what is about to be compacted away.
-const SEEN_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a member to compact its history, once.
+const COMPACTED_WITHIN: Duration = Duration::from_secs(2);
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Why a fault could not be injected.
@@ -35,8 +35,8 @@ pub struct Impossible(pub String);
 pub(crate) enum Undone {
     /// It cannot be.
     Impossible(Impossible),
-    /// It is one of the leader, and at present there is none.
-    NobodyLeads,
+    /// Its target is not there at present: nobody leads, or a member does not take what it is asked for.
+    NotYet,
 }
 
 impl From<Impossible> for Undone {
@@ -119,7 +119,11 @@ impl Injector {
         if begins && let Some(lost) = lost(world, &node, injection.act).await? {
             self.lost_before.insert(number, lost);
         }
-        self.change(world, &node, injection, begins).await?;
+        if injection.act == Act::Compact {
+            self.compact(world, &node).await?;
+        } else {
+            self.change(world, &node, injection, begins).await?;
+        }
         let mut dropped = None;
         if !begins && let Some(before) = self.lost_before.remove(&number) {
             dropped = lost(world, &node, injection.act).await?.map(|lost| lost.saturating_sub(before));
@@ -135,7 +139,7 @@ impl Injector {
                     return Ok(Node::Instance(*leader));
                 }
                 let leader = self.observer.leader().and_then(|epoch| self.leaders.of(epoch));
-                let leader = leader.ok_or(Undone::NobodyLeads)?;
+                let leader = leader.ok_or(Undone::NotYet)?;
                 self.leader_of.insert(number, leader);
                 Node::Instance(leader)
             }
@@ -164,7 +168,6 @@ impl Injector {
             Act::Cut | Act::Delay | Act::Loss | Act::Reset => {
                 world.network.fail(node, injection.act, begins).await.map_err(|error| told(&error))
             }
-            Act::Compact => self.compact(world, node).await,
             Act::Corrupt => {
                 count(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
                 self.spoil(world, node).await
@@ -175,7 +178,7 @@ impl Injector {
             }
             Act::ClockJump => self.jump(world, node, begins),
             Act::DiskFull => self.fill(world, node, begins).await,
-            Act::Panic => Err(impossible(format_args!("{node} is no actor"))),
+            Act::Panic | Act::Compact => Err(impossible(format_args!("{} is none of {node}", injection.act))),
         }
     }
 
@@ -310,31 +313,31 @@ impl Injector {
         Ok(())
     }
 
-    async fn compact(&self, world: &World, node: &Node) -> Result<(), Impossible> {
-        let Node::Store(number) = node else { return Err(impossible("only the store has a history")) };
+    /// Others wait meanwhile, so it is tried shortly, and again while a majority or the member itself is away.
+    async fn compact(&self, world: &World, node: &Node) -> Result<(), Undone> {
+        let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
         let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
+        let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
+        let full = self.full.get(node).is_some_and(|full| *full > 0);
+        if held || full {
+            return Err(Undone::NotYet);
+        }
         let compacting = async {
-            let options = ConnectOptions::new().with_connect_timeout(DONE_WITHIN);
+            let options = ConnectOptions::new().with_connect_timeout(COMPACTED_WITHIN);
             let mut client = Client::connect([format!("http://{}", member.client)], Some(options)).await?;
             let present = client.get("none", None).await?;
             let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
-            let began = Instant::now();
-            while self.observer.last() < revision && began.elapsed() < SEEN_WITHIN {
+            // What the observer did not see yet would be lost to it.
+            while self.observer.last() < revision {
                 sleep(GLANCE).await;
             }
             client.compact(revision, None).await
         };
-        let done = timeout(DONE_WITHIN + SEEN_WITHIN, compacting).await;
-        // Who is down or stands still for another fault is asked in vain, as it would be by anybody.
-        let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
-        let full = self.full.get(node).is_some_and(|full| *full > 0);
-        match done.map_err(|_| impossible(format_args!("{node} did not answer"))) {
+        match timeout(COMPACTED_WITHIN, compacting).await {
             Ok(Ok(_)) => Ok(()),
-            _ if held || full => Ok(()),
-            Err(late) => Err(late),
             // Somebody else compacted just then: it is as asked for.
             Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
-            Ok(Err(error)) => Err(impossible(error)),
+            Ok(Err(_)) | Err(_) => Err(Undone::NotYet),
         }
     }
 }

@@ -266,6 +266,9 @@ impl Operator {
         let answer = self.store.people().await?.get(key.clone(), None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds nothing to confirm".to_owned()) };
         let mut guard: GuardState = serde_json::from_slice(kv.value()).unwrap();
+        if guard.confirmed {
+            return Ok("finds a removal confirmed".to_owned());
+        }
         guard.confirmed = true;
         let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
         let put = TxnOp::put(key, serde_json::to_vec(&guard).unwrap(), None);

@@ -22,7 +22,7 @@ use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::store::Entry;
 
-use self::judged::{Judged, violation};
+use self::judged::{Judged, leader, violation};
 use crate::drains::{Drains, DrainsSeen};
 use crate::history::History;
 use crate::holding::Unheld;
@@ -302,9 +302,12 @@ impl RepairJudge {
         }
         let cluster =
             entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
-        found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
-            self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
-        }));
+        // Whoever leads since somebody deleted the key of this one may have ended its record already, and it cannot know.
+        if leader(&entries) == Some(epoch) || !judged.cannot_know(self.history.now()) {
+            found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
+                self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
+            }));
+        }
         for violation in found {
             self.history.note("repairs", &violation);
             judged.found.push((-revision, violation));

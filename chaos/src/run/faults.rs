@@ -1,6 +1,7 @@
 //! The faults of a run, each at its time.
 //!
-//! A fault of the leader that finds nobody leading begins as soon as somebody does, as in a simulation. Where that is after its end, it
+//! A fault of the leader that finds nobody leading begins as soon as somebody does, as in a simulation, and a compaction that a member does
+//! not take is asked for again. Where that is after its end, it
 //! lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there, with nothing else broken. One
 //! that strikes once is tried for that long. What was not done is told.
 
@@ -180,7 +181,7 @@ impl<H: Hand> Playing<'_, H> {
     async fn begin(&mut self, number: usize, at: Span) -> bool {
         let injection = &self.schedule.injections[number];
         match self.hand.inject((number, injection), true).await {
-            Err(Undone::NobodyLeads) => return false,
+            Err(Undone::NotYet) => return false,
             Err(Undone::Impossible(Impossible(why))) => self.skip(number, at, why),
             Ok(Done { on, dropped }) => {
                 let change = if injection.ends.is_some() { "begins" } else { "strikes" };
@@ -199,7 +200,7 @@ impl<H: Hand> Playing<'_, H> {
             }
             Err(Undone::Impossible(Impossible(why))) => self.skip(number, at, why),
             // Who led when it began is known.
-            Err(Undone::NobodyLeads) => self.skip(number, at, NOT_THERE.to_owned()),
+            Err(Undone::NotYet) => self.skip(number, at, NOT_THERE.to_owned()),
         }
     }
 
@@ -232,7 +233,7 @@ mod tests {
         async fn inject(&mut self, _: (usize, &Injection), begins: bool) -> Result<Done, Undone> {
             let now = self.began.elapsed().as_secs();
             if begins && self.nobody.iter().any(|[from, until]| (*from..*until).contains(&now)) {
-                return Err(Undone::NobodyLeads);
+                return Err(Undone::NotYet);
             }
             Ok(Done { on: "instance=1".to_owned(), dropped: None })
         }

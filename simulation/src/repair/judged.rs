@@ -68,8 +68,7 @@ impl Judged {
         entries: &BTreeMap<String, Entry>,
         now: Duration,
     ) -> Option<Violation> {
-        let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
-        let leader = keys.map(|(_, entry)| entry.create_revision).min();
+        let leader = leader(entries);
         (leader != Some(epoch) && !self.cannot_know(now))
             .then(|| violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
     }
@@ -281,6 +280,12 @@ impl Judged {
         }
         found
     }
+}
+
+/// The epoch of who leads: the oldest candidate's.
+pub(super) fn leader(entries: &BTreeMap<String, Entry>) -> Option<i64> {
+    let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
+    keys.map(|(_, entry)| entry.create_revision).min()
 }
 
 /// Whether an entry took the place of one that asked for something else.

@@ -198,6 +198,20 @@ async fn two_that_lead_at_once_are_found_unless_a_key_was_just_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_of_who_cannot_know_that_its_key_was_deleted_is_found_when_it_can() {
+    let mut world = World::announced().await;
+    let deposed = world.epoch;
+    world.judge.leader_keys_deleted();
+    world.lead().await;
+    world.complete(1).await;
+    drop(world.run(deposed, RESET).await);
+    assert_eq!(world.found(), []);
+    tokio::time::advance(SESSION_TTL).await;
+    drop(world.run(deposed, RESET).await);
+    assert_eq!(world.found(), [Id::I1, Id::I10]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_begins_while_a_record_of_another_is_unfinished_is_found() {
     let status = || (keys::STATUS.to_owned(), Some(json!({})));
     let mut world = World::announced().await;

@@ -258,6 +258,11 @@ async fn a_removal_is_confirmed_as_it_is_held() {
     );
     let shown = etcd.run(&["sabakan", "confirm-removal", "--dry-run"]).await.calm();
     assert!(shown.contains("Confirmed: "), "{shown}");
+
+    let confirmed = r#"{"confirmed": true, "vanished": ["10.0.0.1"], "agreed": 1}"#;
+    etcd.put("madako/removal-guard", confirmed).await;
+    etcd.run(&["sabakan", "confirm-removal"]).await.calm();
+    assert_eq!(etcd.get("madako/removal-guard").await.unwrap(), confirmed, "it is not written again");
 }
 
 #[tokio::test]

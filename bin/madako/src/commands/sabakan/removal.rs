@@ -35,8 +35,13 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
 /// Confirms exactly what is held in the moment of the write; nothing if nothing is.
 async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
     let Some(entry) = get(store, keys::REMOVAL_GUARD).await? else { return Ok(GuardState::default()) };
-    if decode::<GuardState>(keys::REMOVAL_GUARD, &entry)?.vanished.is_empty() {
+    let held: GuardState = decode(keys::REMOVAL_GUARD, &entry)?;
+    if held.vanished.is_empty() {
         return Ok(GuardState::default());
+    }
+    // Nothing is written that is there already.
+    if held.confirmed {
+        return Ok(held);
     }
     let gone = || Failure::failed("the removal guard let go in this moment; nothing was confirmed");
     modify(store, keys::REMOVAL_GUARD, |entry| {
