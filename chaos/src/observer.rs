@@ -89,8 +89,10 @@ impl Observer {
     async fn follow(&self, member: u32, endpoint: &str) -> Result<(), etcd_client::Error> {
         let options = ConnectOptions::new().with_connect_timeout(CONNECT);
         let mut client = Client::connect([endpoint], Some(options)).await?;
-        let next = self.inside().heard.get(&member).map_or(1, |last| last + 1);
-        let options = WatchOptions::new().with_start_revision(next).with_all_keys().with_progress_notify();
+        let last = self.inside().heard.get(&member).copied().unwrap_or(0);
+        // Not from the next revision on: what it deletes could be compacted away without a word (etcd before 3.6, its issue 18089).
+        let from = last.max(1);
+        let options = WatchOptions::new().with_start_revision(from).with_all_keys().with_progress_notify();
         let mut stream = client.watch("", Some(options)).await?;
         loop {
             let answer = match timeout(SILENCE, stream.message()).await {
@@ -102,14 +104,15 @@ impl Observer {
             if answer.canceled() {
                 let compacted = answer.compact_revision();
                 let mut inside = self.inside();
-                let hidden: Vec<i64> =
-                    (next..compacted).filter(|revision| !inside.revisions.contains_key(revision)).collect();
+                let hidden =
+                    (last + 1..=compacted).filter(|revision| !inside.revisions.contains_key(revision));
+                let hidden: Vec<i64> = hidden.collect();
                 if let (Some(first), Some(last)) = (hidden.first(), hidden.last()) {
                     inside.wrong.insert(format!(
                         "revisions {first} to {last} were compacted away before anybody saw them"
                     ));
                 }
-                inside.heard.insert(member, compacted - 1);
+                inside.heard.insert(member, compacted);
                 return Ok(());
             }
             let mut revisions: BTreeMap<i64, Vec<Change>> = BTreeMap::new();
@@ -124,7 +127,7 @@ impl Observer {
                 };
                 revisions.entry(kv.mod_revision()).or_default().push(change);
             }
-            for (revision, changes) in revisions {
+            for (revision, changes) in revisions.split_off(&(last + 1)) {
                 self.saw(member, revision, changes);
             }
         }

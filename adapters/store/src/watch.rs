@@ -211,8 +211,9 @@ impl<E: Send + 'static> Watcher<E> {
 
     /// Opens a stream and brings the receiver to where it begins.
     async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
-        // 0: from now.
-        let resume = self.told.as_ref().map_or(0, |told| told.revision + 1);
+        // 0: from now. Not from the revision after the one that was told: were the history compacted up to just there, etcd before 3.6
+        // would leave out what that one deleted, and not say so (its issue 18089). What was told is dropped.
+        let resume = self.told.as_ref().map_or(0, |told| told.revision);
         let open = self.open(resume).await?;
         let from = Read { lines: &self.lines, namespace: &self.namespace, prefix: &self.prefix };
         match &self.told {
