@@ -231,6 +231,25 @@ async fn a_watch_that_missed_a_compaction_lists_everything_again() {
     assert_eq!(watched.changes.len(), 1);
 }
 
+/// etcd before 3.6 does not tell who watches from the compacted revision on what that one deleted (its issue 18089).
+#[tokio::test]
+async fn a_deletion_that_is_compacted_away_is_not_missed() {
+    let Some(etcd) = Etcd::start(&[]).await else { return };
+    let proxy = Proxy::to(etcd.endpoint()).await;
+    let store = etcd.store("/cke/");
+    write(&store, vec![put("old", "1")]).await;
+    let mut watched = Watched::new(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap(), "");
+    watched.until_listed(1).await;
+    proxy.weather(Weather::BlackHole);
+    proxy.cut();
+    let deleted = write(&store, vec![Write::Delete { key: "old".into() }]).await;
+    etcd.by_hand().await.compact(deleted, None).await.unwrap();
+    proxy.weather(Weather::Clear);
+    proxy.cut();
+    watched.until_listed(2).await;
+    assert_eq!(watched.state.keys().collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
 #[tokio::test]
 async fn a_receiver_that_does_not_take_holds_the_watch_up_and_loses_nothing() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
