@@ -1,12 +1,14 @@
 //! Users of the repair queue, who write as ckecli does: whole entries, sometimes older ones than are there.
 
+use std::collections::BTreeSet;
+
 use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_messages::cluster::Cluster;
 use madako_messages::keys;
 use madako_messages::machine::MachineState;
-use madako_messages::repair::RepairQueueEntry;
 use madako_messages::repair::hold::Hold;
+use madako_messages::repair::{RepairQueueEntry, RepairStatus};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
@@ -80,9 +82,18 @@ impl QueueUser {
         self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await?;
         self.release().await?;
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
-        for (key, value) in self.entries().await? {
-            let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
+        let entries = self.entries().await?;
+        let read = |value: &[u8]| -> RepairQueueEntry { serde_json::from_slice(value).unwrap() };
+        let begun = entries.iter().map(|(_, value)| read(value));
+        let begun = begun.filter(|entry| entry.status == RepairStatus::Processing);
+        let mut machines: BTreeSet<String> = begun.map(|entry| entry.address).collect();
+        for (key, value) in entries {
+            let mut entry = read(&value);
             entry.deleted |= entry.operation == UNKNOWN;
+            // What waits for another repair of its machine would go on after it for as long again.
+            if entry.status == RepairStatus::Queued && !entry.deleted {
+                entry.deleted = !machines.insert(entry.address.clone());
+            }
             // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
             entry.drain_backoff_count = 0;
             entry.drain_backoff_expire = None;

@@ -20,6 +20,10 @@ use time::OffsetDateTime;
 use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
+/// So late may who decides hear of a change, where links are slow and lose packets: until then an application may leave a cluster for a
+/// better one that it believes to be online.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
 impl Judged {
     /// An application is written: whoever bound it might, and said why.
     pub(super) fn application(
@@ -157,7 +161,12 @@ impl Judged {
             !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
             // Who fits no longer leaves, whatever the state is.
-            Some(since) if since + RESCHEDULE_AFTER > at && fits && !self.outgrown(was, &left, now) => {
+            Some(since)
+                if since + HEARD_WITHIN <= at
+                    && since + RESCHEDULE_AFTER > at
+                    && fits
+                    && !self.outgrown(was, &left, now) =>
+            {
                 self.violate(
                     Id::I5,
                     revision,

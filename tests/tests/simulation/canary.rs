@@ -163,6 +163,13 @@ async fn too_many_moves_and_hasty_ones_are_found() {
     assert_eq!(world.found(), [Id::I5], "after ten seconds");
     let mut world = World::new();
     world.bind(Some("one"), 0);
+    tokio::time::advance(Duration::from_millis(118_500)).await;
+    world.checker.told("load", 9.0);
+    world.put(Kind::Cluster, "one", cluster("one", "OFFLINE", &json!({})));
+    world.bind(Some("two"), 2);
+    assert_eq!(world.found(), [], "nobody need have heard of it");
+    let mut world = World::new();
+    world.bind(Some("one"), 0);
     world.put(Kind::Cluster, "one", cluster("one", "FAILING_METRICS", &json!({})));
     world.bind(Some("two"), 2);
     assert_eq!(world.found(), [Id::I5], "an outage of monitoring moves nothing");

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::processes::Madako;
 use crate::scene::Scene;
 use crate::table::{Table, Times};
+use crate::witness::Seen;
 
 const SAMPLES: usize = 10;
 const AIM: Duration = Duration::from_millis(200);
@@ -75,21 +76,27 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
 async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
     let began = Instant::now();
     leader.terminate()?;
+    // Keys are watched one by one, so that the next leader's status may be heard of before the end of this one's key.
+    let next = |seen: &Seen| {
+        let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
+        lease.is_some_and(|lease| keys::leader(lease) != key)
+    };
+    let mut led = None;
+    let is_gone = |seen: &Seen| seen.key == key && seen.entry.is_none();
     let gone = scene
         .witness
-        .until("the leader key is gone", |_, seen| seen.key == key && seen.entry.is_none())
+        .until("the leader key is gone", |_, seen| {
+            led = led.or_else(|| next(seen).then_some(seen.at));
+            is_gone(seen)
+        })
         .await?
         .at;
     // Not before: the one that stops could still commit it.
     scene.want_one_more().await?;
-    let leads = scene
-        .witness
-        .until("the next leader's status", |witness, seen| {
-            let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
-            lease.is_some_and(|lease| witness.leader() == Some(keys::leader(lease).as_str()))
-        })
-        .await?
-        .at;
+    let leads = match led {
+        Some(at) => at,
+        None => scene.witness.until("the next leader's status", |_, seen| next(seen)).await?.at,
+    };
     let commits = scene.witness.until_workers(scene.workers).await?;
     anyhow::ensure!(leader.ended().await?, "the leader did not end cleanly");
     Ok(HandOver { gone: gone - began, leads: leads - began, commits: commits - began })
