@@ -84,6 +84,9 @@ pub struct SchedulerArguments {
     pub ownership: watch::Receiver<Ownership>,
 }
 
+/// How far two clocks come apart within the time that moves count for, while nobody sets one.
+const DRIFT: Duration = Duration::from_secs(1);
+
 /// AppScheduler.
 pub struct Scheduler;
 
@@ -105,6 +108,9 @@ pub struct SchedulerState {
     writing: Option<Writing>,
     /// Revision of what is kept of moves; 0: there is nothing.
     moves_revision: i64,
+    /// When the last pass began, and those whose moves were committed: by the clock that nobody sets.
+    decided: Instant,
+    made: Vec<(Instant, u64)>,
     /// Pause before the next try.
     retry: Option<Duration>,
     /// When the next pass may begin, and what tells of it.
@@ -169,6 +175,8 @@ impl Actor for Scheduler {
             changed: false,
             writing: None,
             moves_revision: 0,
+            decided: Instant::now(),
+            made: Vec::new(),
             retry: None,
             rests: None,
             debounce: None,
@@ -292,6 +300,7 @@ impl SchedulerState {
             // A look comes with the ownership.
             return Ok(());
         }
+        self.recount();
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else { return Ok(()) };
         if snapshot.revision() < self.written {
             // What was written is on its way.
@@ -310,6 +319,7 @@ impl SchedulerState {
         let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
         let began = Instant::now();
+        self.decided = began;
         let decided = pass(&self.input(snapshot, memory, now));
         let took = began.elapsed();
         telemetry::pass(&decided, took);
@@ -331,6 +341,15 @@ impl SchedulerState {
             Some(first) => self.send(myself, now, metrics, (0, first), open, false)?,
         }
         Ok(())
+    }
+
+    /// A clock that jumps ahead takes moves for long past: those of this reign count all the same.
+    fn recount(&mut self) {
+        let span = self.given.config.reschedule_after;
+        let Some(memory) = &mut self.memory else { return };
+        self.made.retain(|(at, _)| at.elapsed() + DRIFT < span);
+        let made = self.made.iter().map(|(_, moves)| moves).sum();
+        memory.count_at_least(made, span, self.given.clock.now());
     }
 
     fn input<'a>(&'a self, snapshot: &'a Snapshot, memory: &'a Memory, now: OffsetDateTime) -> PassInput<'a> {
@@ -460,6 +479,7 @@ impl SchedulerState {
         }
         if batch.moves > 0 {
             self.moves_revision = committed.revision;
+            self.made.push((self.decided, batch.moves));
         }
         if let Some(memory) = &mut self.memory {
             memory.note_moves(batch.moves, self.given.config.reschedule_after, now);

@@ -90,6 +90,14 @@ impl Memory {
         self.recent(span, now).map(|moves| later(moves.at, span)).min()
     }
 
+    /// Notes what is missing of moves that are known to have been made within that time.
+    pub fn count_at_least(&mut self, made: u64, span: Duration, now: OffsetDateTime) {
+        let missing = made.saturating_sub(self.moves_within(span, now));
+        if missing > 0 {
+            self.note_moves(missing, span, now);
+        }
+    }
+
     /// Notes moves that were made, and forgets the oldest that do not count any more.
     pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
         // A later time is one of a clock that went back since, or of a former leader's that was ahead: it counts from now on, or
@@ -178,5 +186,20 @@ mod tests {
         memory.note_moves(0, SPAN, at(10));
         assert_eq!((memory.moves_within(SPAN, at(69)), memory.next_move(SPAN, at(69))), (3, Some(at(70))));
         assert_eq!(memory.moves_within(SPAN, at(70)), 0);
+    }
+
+    #[test]
+    fn moves_of_this_reign_count_though_the_clock_jumps_ahead() {
+        let mut memory = Memory::default();
+        memory.note_moves(2, SPAN, at(3600));
+        // It is right for a moment, and then ahead again.
+        memory.note_moves(0, SPAN, at(10));
+        memory.note_moves(1, SPAN, at(3613));
+        assert_eq!(memory.moves_within(SPAN, at(3613)), 1);
+        for _ in 0..2 {
+            memory.count_at_least(3, SPAN, at(3614));
+            assert_eq!(memory.moves_within(SPAN, at(3614)), 3);
+        }
+        assert_eq!(memory.moves_within(SPAN, at(3674)), 0);
     }
 }
