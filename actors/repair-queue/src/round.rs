@@ -184,7 +184,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
         processed.entry(case.entry.address.as_str()).or_insert(case.index);
     }
     let stray = view.queue.kept.keys().find_map(|index| {
-        let record = view.queue.repair_of(*index)?;
+        let record = view.queue.command_of(*index)?;
         cases.iter().all(|case| case.command != Some(record)).then_some(record)
     });
     let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };

@@ -2,25 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
+mod started;
+
 use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use started::{Ended, program, start};
 
 /// Exit code, standard output and standard error of a run that is fed with something.
 fn run(args: &[&str], input: &str) -> (i32, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A program that refuses its arguments does not read.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    let mut program = program();
+    program.args(args);
+    let Ended { code, out, errors } = start(program, input).ended();
+    (code, out, errors)
 }
 
 #[test]

@@ -9,20 +9,14 @@
 mod killed;
 mod prometheus;
 mod saboteur;
+mod started;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use prometheus::{Pace, Prometheus};
 use serde_json::Value;
-
-/// How a run of the program ended.
-struct Ended {
-    code: i32,
-    out: String,
-    errors: String,
-}
+use started::{Ended, Started, program, start};
 
 /// The service's program, which the workspace's tests are built with.
 fn madako() -> PathBuf {
@@ -32,46 +26,12 @@ fn madako() -> PathBuf {
 }
 
 fn run(args: &[&str], input: &str) -> Ended {
-    ended(start(args, input))
+    start_run(program(), args, input).ended()
 }
 
-fn start(args: &[&str], input: &str) -> Run {
-    start_with(Command::new(env!("CARGO_BIN_EXE_madako-chaos")), args, input)
-}
-
-fn start_with(mut program: Command, args: &[&str], input: &str) -> Run {
-    let mut child = program
-        .arg("run")
-        .args(args)
-        .arg("--madako")
-        .arg(madako())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A program that refuses its arguments does not read.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    Run(Some(child))
-}
-
-/// A run, which ends with the test.
-struct Run(Option<Child>);
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // It may have ended by itself; then there is nothing to end.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn ended(mut run: Run) -> Ended {
-    let output = run.0.take().unwrap().wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code().unwrap(), out: text(output.stdout), errors: text(output.stderr) }
+fn start_run(mut program: Command, args: &[&str], input: &str) -> Started {
+    program.arg("run").args(args).arg("--madako").arg(madako());
+    start(program, input)
 }
 
 /// Whether a program is there. CI must have it.
@@ -233,10 +193,10 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     let prometheus = Prometheus::start(&targets, Pace::HURRIED);
     let place = report.to_str().unwrap();
     let args = ["--scenario", "-", "--seed", "1", "--for", "110s", "--report", place];
-    let run = start(&args, OUTSIDE);
+    let run = start_run(program(), &args, OUTSIDE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(saboteur::work(&targets));
-    let Ended { code, out, errors } = ended(run);
+    let Ended { code, out, errors } = run.ended();
     assert_eq!(code, 0, "see {place}:\n{errors}\n{out}");
     let [fired, still] = prometheus.fired(3, prometheus.last_answer(4));
     for alert in ["MadakoCommandLost", "MadakoCommandsFail", "MadakoKubernetesUnreachable", "MadakoOpenFiles"]
@@ -338,11 +298,11 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
 #[test]
 fn without_what_namespaces_take_there_are_proxies_unless_namespaces_are_asked_for() {
     let run = |network| {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_madako-chaos"));
+        let mut program = program();
         // Nothing is on it.
         program.env("PATH", "");
         let args = ["--scenario", "-", "--seed", "1", "--for", "1s", "--network", network];
-        ended(start_with(program, &args, SMALL))
+        start_run(program, &args, SMALL).ended()
     };
     let Ended { code, out, errors } = run("auto");
     assert_eq!(code, 0, "{errors}\n{out}");
@@ -368,12 +328,12 @@ fn what_a_run_that_is_killed_has_made_goes_with_it() {
         ["--scenario", "-", "--seed", "1", "--for", "10m", "--network", "namespaces", "--report", place];
     // What a killed run leaves in it goes with the test.
     let temporary = tempfile::tempdir().unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_madako-chaos"));
+    let mut program = program();
     program.env("TMPDIR", temporary.path());
-    let mut run = start_with(program, &args, SMALL);
-    let began = killed::begun(run.0.as_mut().unwrap(), &targets);
+    let mut run = start_run(program, &args, SMALL);
+    let began = killed::begun(run.process(), &targets);
     if missing_outside_ci("what namespaces take", began) {
-        killed::leaves_nothing(run.0.as_mut().unwrap(), &targets);
+        killed::leaves_nothing(run.process(), &targets);
     }
 }
 

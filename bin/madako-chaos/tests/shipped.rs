@@ -9,12 +9,13 @@
     reason = "tests: clippy.toml's exceptions do not reach their helpers"
 )]
 
+mod started;
+
 use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use madako_faults::{SHIPPED, Scenario, Span, Store, shipped};
 use serde_json::Value;
+use started::{Ended, program, start};
 
 /// What is simulated, and for how many minutes: until its last fault was there, and as much as it expects has happened.
 const SIMULATED: [(&str, u64); 18] = [
@@ -54,23 +55,10 @@ const FASTER: u64 = 20;
 
 fn play(args: &[&str], input: &str) -> Result<(), String> {
     println!("madako-chaos {}", args.join(" "));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // What it does not read is no scenario of its.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.code() {
-        Some(0) => Ok(()),
-        code => {
-            Err(format!("{args:?} ends with {code:?}:\n{}\n{}", text(&output.stdout), text(&output.stderr)))
-        }
-    }
+    let mut program = program();
+    program.args(args);
+    let Ended { code, out, errors } = start(program, input).ended();
+    if code == 0 { Ok(()) } else { Err(format!("{args:?} ends with {code}:\n{out}\n{errors}")) }
 }
 
 /// The same scenario, with shorter times.

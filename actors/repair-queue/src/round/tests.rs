@@ -465,15 +465,24 @@ fn every_obstacle_has_a_name_of_its_own() {
     assert_eq!(names.len(), Obstacle::NAMES.len());
 }
 
-/// A command of entry 0, whose record 4 has not ended, whatever the entry says.
+/// The command of a step of entry 0, whose record 4 has not ended, whatever the entry says.
 fn with_a_command(store: &mut Store) {
-    store.put(
-        &keys::record(4),
-        &serde_json::json!({"id": "4", "status": "running", "operation": "repair-execute"}),
-    );
+    let started = serde_json::json!({"step": 0, "at": "2026-01-02T03:04:05Z", "record": 4});
+    with_record(store, &serde_json::json!({"started": started}));
+}
+
+/// The same of its success command; that of its step has ended.
+fn with_a_success_command(store: &mut Store) {
+    let started = serde_json::json!({"step": 0, "at": "2026-01-02T03:04:05Z", "record": 3});
+    with_record(store, &serde_json::json!({"started": started, "finishing": 4}));
+}
+
+fn with_record(store: &mut Store, kept: &serde_json::Value) {
+    let record = serde_json::json!({"id": "4", "status": "running", "operation": "repair-execute"});
+    store.put(&keys::record(4), &record);
     store.text(keys::RECORD_ID, "5");
-    let created = store.entries[&keys::repair(0)].create_revision;
-    let kept = serde_json::json!({"entry": created, "started": {"step": 0, "at": "2026-01-02T03:04:05Z", "record": 4}});
+    let mut kept = kept.clone();
+    kept["entry"] = store.entries[&keys::repair(0)].create_revision.into();
     store.put(&keys::repair_kept(0), &kept);
 }
 
@@ -485,17 +494,19 @@ fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
         ("its deletion", Some(deleted)),
         ("what nobody can read", None),
     ] {
-        let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
-        store.entry(&queued(2, "w", "plain"));
-        with_a_command(&mut store);
-        match &entry {
-            Some(entry) => store.entry(entry),
-            None => store.text(&keys::repair(0), "garbage"),
-        }
-        let outlooks = look_at(&store);
-        assert_eq!(due(&outlooks), [0; 0], "{told}: {outlooks:?}");
-        for index in [1, 2] {
-            assert_eq!(outlooks[&index].1, Some(Obstacle::CommandRuns { record: 4 }), "{told}");
+        for command in [with_a_command, with_a_success_command] {
+            let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
+            store.entry(&queued(2, "w", "plain"));
+            command(&mut store);
+            match &entry {
+                Some(entry) => store.entry(entry),
+                None => store.text(&keys::repair(0), "garbage"),
+            }
+            let outlooks = look_at(&store);
+            assert_eq!(due(&outlooks), [0; 0], "{told}: {outlooks:?}");
+            for index in [1, 2] {
+                assert_eq!(outlooks[&index].1, Some(Obstacle::CommandRuns { record: 4 }), "{told}");
+            }
         }
     }
 }
