@@ -100,7 +100,8 @@ pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -
 }
 
 /// A child that serves until the instance is being stopped.
-pub(crate) fn child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
+#[must_use]
+pub fn child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
     let closing = view.closing.clone();
     ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }

@@ -41,7 +41,7 @@ use self::kept::{Remembered, remembered};
 use crate::batch::{Batch, batches, count_moves};
 use crate::config::SchedulerConfig;
 use crate::explain::explain;
-use crate::memory::Memory;
+use crate::memory::{Memory, Moves};
 use crate::pass::{Pass, PassInput, pass};
 use crate::snapshot::Snapshot;
 
@@ -316,9 +316,9 @@ impl SchedulerState {
         // round that brought new metrics, however long they waited here.
         let round = self.round.take();
         let parent = round.as_ref().and_then(Span::id);
+        let began = Instant::now();
         let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
         let now = self.given.clock.now();
-        let began = Instant::now();
         self.decided = began;
         let decided = pass(&self.input(snapshot, memory, now));
         let took = began.elapsed();
@@ -348,8 +348,9 @@ impl SchedulerState {
         let span = self.given.config.reschedule_after;
         let Some(memory) = &mut self.memory else { return };
         self.made.retain(|(at, _)| at.elapsed() + DRIFT < span);
-        let made = self.made.iter().map(|(_, moves)| moves).sum();
-        memory.count_at_least(made, span, self.given.clock.now());
+        let now = self.given.clock.now();
+        let made = self.made.iter().map(|(at, count)| Moves { at: now - at.elapsed(), count: *count });
+        memory.count_at_least(&made.collect::<Vec<_>>(), span, now);
     }
 
     fn input<'a>(&'a self, snapshot: &'a Snapshot, memory: &'a Memory, now: OffsetDateTime) -> PassInput<'a> {

@@ -90,11 +90,15 @@ impl Memory {
         self.recent(span, now).map(|moves| later(moves.at, span)).min()
     }
 
-    /// Notes what is missing of moves that are known to have been made within that time.
-    pub fn count_at_least(&mut self, made: u64, span: Duration, now: OffsetDateTime) {
-        let missing = made.saturating_sub(self.moves_within(span, now));
-        if missing > 0 {
-            self.note_moves(missing, span, now);
+    /// Notes what is missing of moves that are known to have been made within that time, the last of them first: none counts for
+    /// longer than it does by when it was made.
+    pub fn count_at_least(&mut self, made: &[Moves], span: Duration, now: OffsetDateTime) {
+        let total: u64 = made.iter().map(|moves| moves.count).sum();
+        let mut missing = total.saturating_sub(self.moves_within(span, now));
+        for moves in made.iter().rev() {
+            let count = moves.count.min(missing);
+            missing -= count;
+            self.note(Moves { at: moves.at, count });
         }
     }
 
@@ -112,12 +116,14 @@ impl Memory {
             }
             true
         });
-        if count == 0 {
-            return;
-        }
+        self.note(Moves { at: now, count });
+    }
+
+    fn note(&mut self, moves: Moves) {
         match self.moves.last_mut() {
-            Some(last) if last.at == now => last.count += count,
-            _ => self.moves.push(Moves { at: now, count }),
+            _ if moves.count == 0 => {}
+            Some(last) if last.at == moves.at => last.count += moves.count,
+            _ => self.moves.push(moves),
         }
     }
 
@@ -196,10 +202,24 @@ mod tests {
         memory.note_moves(0, SPAN, at(10));
         memory.note_moves(1, SPAN, at(3613));
         assert_eq!(memory.moves_within(SPAN, at(3613)), 1);
+        let made = [Moves { at: at(3604), count: 2 }, Moves { at: at(3613), count: 1 }];
         for _ in 0..2 {
-            memory.count_at_least(3, SPAN, at(3614));
+            memory.count_at_least(&made, SPAN, at(3614));
             assert_eq!(memory.moves_within(SPAN, at(3614)), 3);
         }
-        assert_eq!(memory.moves_within(SPAN, at(3674)), 0);
+        assert_eq!(memory.moves_within(SPAN, at(3673)), 0);
+    }
+
+    #[test]
+    fn moves_that_a_step_of_the_clock_hides_count_for_no_longer_than_they_would_have() {
+        let mut memory = Memory::default();
+        memory.note_moves(2, SPAN, at(0));
+        memory.note_moves(1, SPAN, at(30));
+        // The clock is set ahead by five seconds: by it the first two end before their time.
+        let made = [Moves { at: at(5), count: 2 }, Moves { at: at(35), count: 1 }];
+        memory.count_at_least(&made, SPAN, at(62));
+        assert_eq!(memory.moves_within(SPAN, at(62)), 3);
+        assert_eq!(memory.moves_within(SPAN, at(94)), 1, "one of the two, in place of the third");
+        assert_eq!(memory.moves_within(SPAN, at(95)), 0);
     }
 }

@@ -10,14 +10,14 @@ use madako_messages::store::{Condition, Epoch, Transaction};
 /// The transaction of a change, judged on the newest state that was seen.
 ///
 /// Whoever decided on an older state than the store's is refused by etcd: a change that registers a record compares the
-/// counter of records, and every other one the entry or what is kept of it.
+/// counter of records, one that ends a record that record, and every other one the entry or what is kept of it.
 pub(crate) fn transaction(
     epoch: &Epoch,
     change: &RepairChange,
     state: &ClusterState,
 ) -> Result<Transaction, CommitError> {
     let registers = change.writes.iter().any(|write| match write {
-        RepairWrite::Record(record) => !state.repair.records.unfinished.contains_key(&record.id),
+        RepairWrite::Record(record) => !compares(change, &keys::record(record.id)),
         _ => false,
     });
     if registers && !compares(change, keys::RECORD_ID) {
@@ -49,17 +49,15 @@ pub(crate) fn transaction(
     Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
 }
 
-/// Keys that a change compares, and that the state shows newer than it was decided on.
+/// Keys that a change compares, and that the state shows otherwise than it was decided on: newer, or gone.
 fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
-    let newest = |key: &str| match key {
-        keys::RECORD_ID => state.repair.records.next.map_or(0, |(_, revision)| revision),
-        _ => state.revision_of(key),
-    };
-    let is_newer = |condition: &&Condition| match condition {
-        Condition::Unchanged { key, revision } => newest(key) > *revision,
+    let is_another = |condition: &&Condition| match condition {
+        Condition::Unchanged { key, revision } => {
+            state.repair.revision_of(key).unwrap_or_else(|| state.revision_of(key)) != *revision
+        }
         _ => false,
     };
-    change.conditions.iter().filter(is_newer).map(|condition| condition.compared().to_owned()).collect()
+    change.conditions.iter().filter(is_another).map(|condition| condition.compared().to_owned()).collect()
 }
 
 fn compares(change: &RepairChange, wanted: &str) -> bool {
@@ -161,6 +159,45 @@ mod tests {
         let refused = transaction(&epoch(), &late, &state).unwrap_err();
         let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
         assert_eq!(keys, [keys::RECORD_ID]);
+    }
+
+    #[test]
+    fn an_entry_that_somebody_added_first_is_a_conflict() {
+        let mut state = state();
+        let mut repair = (*state.repair).clone();
+        repair.write_index = Some((2, 4));
+        state.repair = Arc::new(repair.clone());
+        let of_w = RepairQueueEntry { index: 2, ..RepairQueueEntry::new("o", "t", "w") };
+        let adds = RepairChange {
+            what: "test",
+            conditions: repair.write_index_unchanged().into_iter().collect(),
+            writes: vec![RepairWrite::Added(of_w.clone())],
+        };
+        repair.entries.insert(2, Arc::new(Item { value: of_w, created: 9, revision: 9 }));
+        repair.write_index = Some((3, 9));
+        state.repair = Arc::new(repair);
+        let refused = transaction(&epoch(), &adds, &state).unwrap_err();
+        let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
+        assert_eq!(keys, [keys::REPAIRS_WRITE_INDEX]);
+    }
+
+    #[test]
+    fn the_end_of_a_record_that_has_ended_is_a_conflict() {
+        let mut state = state();
+        let mut repair = (*state.repair).clone();
+        repair.records.known.insert(4, 9);
+        state.repair = Arc::new(repair);
+        let mut record = Record::new(4, "o", Vec::new(), OffsetDateTime::UNIX_EPOCH);
+        record.complete(OffsetDateTime::UNIX_EPOCH);
+        let decided_on = Condition::Unchanged { key: keys::record(4), revision: 7 };
+        let ends = RepairChange {
+            what: "test",
+            conditions: vec![decided_on],
+            writes: vec![RepairWrite::Record(record)],
+        };
+        let refused = transaction(&epoch(), &ends, &state).unwrap_err();
+        let CommitError::Conflict { keys } = refused else { panic!("{refused}") };
+        assert_eq!(keys, [keys::record(4)]);
     }
 
     #[test]

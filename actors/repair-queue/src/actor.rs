@@ -330,7 +330,7 @@ impl RepairState {
         }
         let started = Instant::now();
         let now = self.given.clock.now();
-        self.ahead.follow(&state.repair, now);
+        self.ahead.follow(&state.repair, now, self.began.1.elapsed());
         let outlooks = self.outlooks(&state);
         telemetry::looked(started.elapsed());
         self.tell(&state, &outlooks);

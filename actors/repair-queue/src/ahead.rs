@@ -1,8 +1,8 @@
 //! Times in the queue that lie ahead of the clock: an earlier leader wrote them whose own clock was wrong.
 //!
 //! Whoever took such a time for what it says would watch a machine, or keep a drain going, until the clock comes there, be it
-//! for an hour. So it counts from when it was seen first, which can only make a pause longer than it was to be, and by no more
-//! than once.
+//! for an hour. So it counts from when it was seen first, by the clock that nobody sets, whatever becomes of the other one meanwhile.
+//! That can only make a pause longer than it was to be, and by no more than once.
 //!
 //! Guarantees: a time that is at most [`CLOCKS_DIFFER`] ahead is taken as it is.
 //!
@@ -27,12 +27,15 @@ pub struct Ahead(BTreeMap<i64, Seen>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     written: OffsetDateTime,
-    first: OffsetDateTime,
+    /// When, by the clock that nobody sets.
+    first: Duration,
+    /// The same by the other one, as it goes now.
+    since: OffsetDateTime,
 }
 
 impl Ahead {
-    /// Looks for them.
-    pub fn follow(&mut self, queue: &RepairQueue, now: OffsetDateTime) {
+    /// Looks for them. `steady` is the time that has passed since something that stays the same, by a clock that nobody sets.
+    pub fn follow(&mut self, queue: &RepairQueue, now: OffsetDateTime, steady: Duration) {
         let is_ahead = |time: OffsetDateTime| time > later(now, CLOCKS_DIFFER);
         let before = std::mem::take(&mut self.0);
         self.0 = queue
@@ -40,10 +43,10 @@ impl Ahead {
             .iter()
             .filter_map(|(index, item)| {
                 let written = since(&item.value);
-                // The clock of whoever looks may be set back as well.
-                let known = before.get(index).filter(|seen| seen.written == written && !is_ahead(seen.first));
-                let seen = known.copied().unwrap_or(Seen { written, first: now });
-                (known.is_some() || is_ahead(written)).then_some((*index, seen))
+                let known = before.get(index).filter(|seen| seen.written == written);
+                let first = known.map_or(steady, |seen| seen.first);
+                let since = now - steady.saturating_sub(first);
+                (known.is_some() || is_ahead(written)).then_some((*index, Seen { written, first, since }))
             })
             .collect();
     }
@@ -53,7 +56,7 @@ impl Ahead {
     pub fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
         let written = since(entry);
         let seen = self.0.get(&entry.index).filter(|seen| seen.written == written);
-        seen.map_or(written, |seen| seen.first)
+        seen.map_or(written, |seen| seen.since)
     }
 }
 
@@ -76,20 +79,37 @@ mod tests {
         store.entry(&near);
         let queue = &store.state().repair;
         let mut times = Ahead::default();
-        times.follow(queue, at(0));
-        times.follow(queue, at(30));
+        let steady = Duration::from_secs;
+        times.follow(queue, at(0), steady(7));
+        times.follow(queue, at(30), steady(37));
         assert_eq!((times.since(&ahead), times.since(&near)), (at(0), at(60)));
         // It stays so when the clock comes there.
-        times.follow(queue, at(3_600));
+        times.follow(queue, at(3_600), steady(3_607));
         assert_eq!(times.since(&ahead), at(0));
-        // The clock is set back.
-        times.follow(queue, at(-3_600));
-        assert_eq!(times.since(&ahead), at(-3_600));
+        // The clock is set back, by two hours.
+        times.follow(queue, at(-3_600), steady(3_607));
+        assert_eq!(times.since(&ahead), at(-7_200));
         // The entry goes on: its new time is what it says.
         let on = processing(0, "w", 0, Watching, 3_599);
         assert_eq!(times.since(&on), at(-3_599));
         store.entry(&on);
-        times.follow(&store.state().repair, at(0));
+        times.follow(&store.state().repair, at(0), steady(7_207));
         assert_eq!(times.since(&ahead), at(3_600));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_for_a_moment_ends_no_pause_before_its_time() {
+        let mut store = Store::new(&["a"], &["w"]);
+        let entry = processing(0, "w", 0, Watching, 0);
+        store.entry(&entry);
+        let queue = &store.state().repair;
+        let mut times = Ahead::default();
+        let mut steady = Duration::ZERO;
+        // By which time it has lasted as long as it has, wherever the clock stands.
+        for (now, lasted) in [(5, 5), (-3_595, 0), (-3_590, 5), (15, 10), (20, 15)] {
+            times.follow(queue, at(now), steady);
+            assert_eq!(at(now) - times.since(&entry), time::Duration::seconds(lasted), "{now}");
+            steady += Duration::from_secs(5);
+        }
     }
 }

@@ -279,7 +279,8 @@ pub fn forget(queue: &RepairQueue) -> Option<RepairChange> {
     // An entry that cannot be read is there.
     let gone =
         |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);
-    let index = queue.kept.keys().find(gone)?;
+    // While its command runs, that is all that says so.
+    let index = queue.kept.keys().filter(|index| queue.command_of(**index).is_none()).find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
         conditions: vec![queue.entry_unchanged(*index), queue.kept_unchanged(*index)],

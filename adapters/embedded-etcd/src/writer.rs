@@ -28,9 +28,9 @@ const MAX_BATCH: usize = 512;
 const MAX_REMOVALS: usize = 500;
 /// Most leases that end with one commit: etcd's rate for half a second.
 const MAX_ENDED_LEASES: usize = 500;
-/// How long writes are refused after the storage had no room, before it is tried again: taking a failed commit back
-/// means reading the whole file.
-const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How long writes are refused after the storage had no room or could not be opened to be written, and how long nothing is begun
+/// that nobody waits for after any failed commit: taking one back means reading the whole file.
+const PAUSE: Duration = Duration::from_secs(1);
 /// `AlarmType::Nospace` as a bit of the alarms.
 pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
 
@@ -46,8 +46,10 @@ pub(crate) struct Writer {
     removals: VecDeque<Superseded>,
     /// Who waits until everything compacted so far is out of the file.
     waiting_for_removal: Vec<(Reply, i64)>,
-    /// Until when writes are refused, because the storage had no room.
-    full_until: Option<Instant>,
+    /// Until when writes are refused, and how.
+    refuses: Option<(Instant, Refusal)>,
+    /// Until when nothing is begun that nobody waits for.
+    rests: Option<Instant>,
     /// The database is only read, since it could not be opened to be written.
     is_aside: bool,
     quota_bytes: u64,
@@ -79,7 +81,8 @@ impl Writer {
             auto_compactor,
             removals: superseded.into(),
             waiting_for_removal: Vec::new(),
-            full_until: None,
+            refuses: None,
+            rests: None,
             is_aside: false,
             quota_bytes,
             cache_bytes,
@@ -125,7 +128,7 @@ impl Writer {
 
     fn has_work_of_its_own(&mut self) -> bool {
         self.store.failure().is_none()
-            && self.full_until.is_none_or(|until| until <= Instant::now())
+            && self.rests.is_none_or(|until| until <= Instant::now())
             && (!self.removals.is_empty() || self.auto_compactor.target(self.head.view).is_some())
     }
 
@@ -207,8 +210,10 @@ impl Writer {
         if let Some(reason) = self.store.failure() {
             return Err((group, Refusal::Failed(reason)));
         }
-        if self.full_until.is_some_and(|until| Instant::now() < until) {
-            return Err((group, Refusal::NoSpace));
+        if let Some((until, refusal)) = &self.refuses
+            && Instant::now() < *until
+        {
+            return Err((group, refusal.clone()));
         }
         let mut transaction = match self.begin() {
             Ok(transaction) => transaction,
@@ -348,8 +353,10 @@ impl Writer {
             full,
             "a commit of the embedded store failed before its sync and is taken back"
         );
+        let until = Instant::now() + PAUSE;
+        self.rests = Some(until);
         if full {
-            self.full_until = Some(Instant::now() + FULL_PAUSE);
+            self.refuses = Some((until, Refusal::NoSpace));
         }
         if let Err(detail) = self.open_again() {
             return self.down(&detail);
@@ -362,13 +369,17 @@ impl Writer {
         if let Some(reason) = self.store.failure() {
             return Refusal::Failed(reason);
         }
-        if self.store.disk.take_full() {
-            self.full_until = Some(Instant::now() + FULL_PAUSE);
+        let full = self.store.disk.take_full();
+        if self.store.disk.sync_failed() {
+            self.give_up(&format!("syncing it: {detail}"));
+            return Refusal::Failed(detail.to_owned());
         }
-        if self.full_until.is_some_and(|until| Instant::now() < until) {
-            return Refusal::NoSpace;
-        }
-        Refusal::TakenBack(detail.to_owned())
+        let now = Instant::now();
+        let was_full = matches!(&self.refuses, Some((until, Refusal::NoSpace)) if now < *until);
+        let refusal = if full || was_full { Refusal::NoSpace } else { Refusal::TakenBack(detail.to_owned()) };
+        self.rests = Some(now + PAUSE);
+        self.refuses = Some((now + PAUSE, refusal.clone()));
+        refusal
     }
 
     /// Opens the database anew; where that fails, to be read at least. The error says why nothing can be written.

@@ -116,6 +116,8 @@ fn finished(options: &Options) -> Result<Report, Failure> {
 fn not_run(error: RunError) -> Failure {
     match error {
         RunError::World(WorldError::Network(_)) => Failure::NotInjected(error.into()),
+        // As of a simulation: it asks for more faults than there may be.
+        RunError::Schedule(_) => Failure::BadInput(error.into()),
         error => Failure::NoPass(error.into()),
     }
 }

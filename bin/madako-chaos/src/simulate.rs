@@ -4,9 +4,12 @@
 mod planting;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::BufWriter;
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -59,9 +62,9 @@ pub(crate) struct SimulateArgs {
     /// One more fault, such as 'kill rack=3 at 2h for 30m'
     #[arg(long, value_name = "FAULT")]
     fault: Vec<String>,
-    /// Only these beginnings of faults happen, by their numbers in the schedule
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', conflicts_with = "seeds")]
-    only: Option<Vec<usize>>,
+    /// Only these beginnings of faults happen, by their numbers in the schedule; none: no fault at all
+    #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
+    only: Option<Only>,
     /// A failing seed is made smaller for so long, in time of the real clock; 0s: not at all
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
@@ -119,8 +122,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
 }
 
 fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
-    let trace = args.trace.as_deref().map(created).transpose().map_err(Failure::BadInput)?;
-    let only: Option<BTreeSet<usize>> = args.only.as_ref().map(|only| only.iter().copied().collect());
+    let trace = args.trace.as_deref().map(created).transpose().map_err(Failure::NoPass)?;
+    let only = args.only.as_ref().map(|only| only.0.clone());
     let began = Stopwatch::start();
     let options = Options {
         trace: trace.map(|file| Box::new(BufWriter::new(file)) as madako_simulation::history::Trace),
@@ -134,7 +137,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
     let smaller = smaller(args, scenario, &report)?;
     let seen = Seen { report: &report, args, took, smaller: smaller.as_ref() };
     if let Some(directory) = &args.report {
-        seen.write(directory).map_err(Failure::BadInput)?;
+        seen.write(directory).map_err(Failure::NoPass)?;
     }
     show(args.output, &seen.value(), |_| seen.text())?;
     seen.end()
@@ -228,16 +231,15 @@ impl Seen<'_> {
 
     /// The command that repeats it.
     fn command(&self) -> String {
-        let only = self.args.only.as_ref().map(|only| only.iter().copied().collect());
-        self.command_of(only.as_ref(), self.args.length)
+        self.command_of(self.args.only.as_ref(), self.args.length)
     }
 
     /// The command that repeats the smallest run that failed as well.
     fn smaller_command(&self) -> Option<String> {
-        self.smaller.map(|smaller| self.command_of(Some(&smaller.only), smaller.length))
+        self.smaller.map(|smaller| self.command_of(Some(&Only(smaller.only.clone())), smaller.length))
     }
 
-    fn command_of(&self, only: Option<&BTreeSet<usize>>, length: Span) -> String {
+    fn command_of(&self, only: Option<&Only>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quoted(&self.args.scenario));
@@ -251,8 +253,7 @@ impl Seen<'_> {
             command += &format!(" --canary {}", canary.name());
         }
         if let Some(only) = only {
-            let numbers: Vec<String> = only.iter().map(ToString::to_string).collect();
-            command += &format!(" --only {}", numbers.join(","));
+            command += &format!(" --only {only}");
         }
         command
     }
@@ -410,8 +411,50 @@ impl Seen<'_> {
     }
 }
 
+/// Which beginnings of faults happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Only(BTreeSet<usize>);
+
+impl FromStr for Only {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        if text == "none" {
+            return Ok(Self(BTreeSet::new()));
+        }
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
 /// As a shell takes it.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_faults_happen_is_read_as_it_is_told() {
+        for (numbers, told) in [(&[][..], "none"), (&[7], "7"), (&[0, 12, 3], "0,3,12")] {
+            let only = Only(numbers.iter().copied().collect());
+            assert_eq!(only.to_string(), told);
+            assert_eq!(told.parse(), Ok(only));
+        }
+        for wrong in ["", "1,", "all", "-1"] {
+            assert!(wrong.parse::<Only>().is_err(), "{wrong}");
+        }
+    }
 }

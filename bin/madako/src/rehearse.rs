@@ -97,11 +97,12 @@ pub(crate) fn run(
     let faults = args.faults()?;
     let text = args.scenario.as_deref().map(scenario_text).transpose()?;
     let config = Config::load(global.config.as_deref())?;
-    let trace = args.trace.as_deref().map(created).transpose()?;
     let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
     let copied = &inputs.copied;
     let scenario = args.played(faults, text, &world(copied, &inputs.service))?;
     check(copied, &scenario)?;
+    // Only now: one that is there from an earlier rehearsal stays until there is another.
+    let trace = args.trace.as_deref().map(created).transpose()?;
 
     let assumed = Assumed {
         command_takes: args.command_takes,

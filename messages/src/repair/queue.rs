@@ -168,6 +168,30 @@ impl RepairQueue {
         Condition::Unchanged { key: keys::repair_kept(index), revision }
     }
 
+    /// Mod revision of a key that changes of the queue compare, 0 where it is not there; `None`: of that key nothing is known here.
+    #[must_use]
+    pub fn revision_of(&self, key: &str) -> Option<i64> {
+        let revision = |known: Option<(i64, i64)>| known.map(|(_, revision)| revision);
+        match key {
+            keys::RECORD_ID => return revision(self.records.next),
+            keys::REPAIRS_WRITE_INDEX => return revision(self.write_index),
+            keys::REPAIRS_DISABLED => return Some(self.disabled_revision),
+            _ => {}
+        }
+        let condition = if let Some(index) = number_of(key, keys::REPAIRS) {
+            self.entry_unchanged(index)
+        } else if let Some(index) = number_of(key, keys::REPAIR_KEPT) {
+            self.kept_unchanged(index)
+        } else {
+            let id = number_of(key, keys::RECORDS)?;
+            return Some(self.records.known.get(&id).copied().unwrap_or(0));
+        };
+        match condition {
+            Condition::Unchanged { revision, .. } => Some(revision),
+            _ => None,
+        }
+    }
+
     /// The condition that nobody added an entry since this view; `None`: their number is not readable.
     #[must_use]
     pub fn write_index_unchanged(&self) -> Option<Condition> {

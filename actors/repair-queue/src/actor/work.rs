@@ -294,6 +294,11 @@ impl RepairState {
             .entries
             .iter()
             .filter(|(index, item)| is_drained(&item.value) && !self.drains.contains_key(index))
+            // What is removed next, or written over an entry that is further on, is drained no more.
+            .filter(|(index, item)| {
+                !item.value.deleted
+                    && state.repair.kept_of(**index).is_none_or(|kept| kept.behind(&item.value).is_none())
+            })
             .map(|(index, item)| (*index, Arc::clone(item)))
             .collect();
         if draining.is_empty() {

@@ -1,6 +1,7 @@
 use madako_messages::keys;
 use madako_messages::reboot::RebootStatus;
 use madako_messages::repair::RepairStepStatus::{Draining, Waiting, Watching};
+use madako_messages::store::Write;
 
 use super::*;
 use crate::testing::{NOW, Store, processing, queued};
@@ -429,7 +430,7 @@ fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
     ];
     let store = store(&entries);
     let mut beside = beside(&store);
-    beside.live.counted.follow(&store.state().repair, NOW);
+    beside.live.counted.follow(&store.state().repair, NOW, Duration::ZERO);
     let outlooks = look_with(&store, &beside);
     let until = |index: i64| outlooks[&index].1.as_ref().and_then(Obstacle::until).map(|until| until - NOW);
     let seconds = |seconds| Some(time::Duration::seconds(seconds));
@@ -508,6 +509,25 @@ fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
                 assert_eq!(outlooks[&index].1, Some(Obstacle::CommandRuns { record: 4 }), "{told}");
             }
         }
+    }
+}
+
+#[test]
+fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away() {
+    for command in [with_a_command, with_a_success_command] {
+        let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
+        command(&mut store);
+        store.write(&[Write::Delete { key: keys::repair(0) }]);
+        assert_eq!(crate::transition::forget(&store.state().repair), None);
+        assert_eq!(look_at(&store)[&1].1, Some(Obstacle::CommandRuns { record: 4 }));
+        // It has ended.
+        store.put(
+            &keys::record(4),
+            &serde_json::json!({"id": "4", "status": "completed", "operation": "repair-execute"}),
+        );
+        let forgets = crate::transition::forget(&store.state().repair).unwrap();
+        assert!(store.commit(&forgets));
+        assert_eq!(due(&look_at(&store)), [1]);
     }
 }
 

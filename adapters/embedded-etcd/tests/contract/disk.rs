@@ -29,6 +29,10 @@ struct Contents {
     sync_fails: bool,
     /// Whether even overwriting fails for want of room.
     full: bool,
+    /// Whether writing fails for another reason.
+    writes_fail: bool,
+    /// How often somebody asked how long it is, as everyone does who opens it.
+    looks: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -66,6 +70,14 @@ impl UnsafeDisk {
 
     pub(crate) fn set_full(&self, full: bool) {
         self.contents().full = full;
+    }
+
+    pub(crate) fn fail_writes(&self, fail: bool) {
+        self.contents().writes_fail = fail;
+    }
+
+    pub(crate) fn looks(&self) -> u64 {
+        self.contents().looks
     }
 
     /// What was synced stays; of the rest any part, in any order, torn at sectors.
@@ -114,11 +126,18 @@ impl Contents {
             None => Ok(()),
         }
     }
+
+    fn count_change(&mut self) -> io::Result<()> {
+        self.count()?;
+        if self.writes_fail { Err(io::Error::other("the disk does not take it")) } else { Ok(()) }
+    }
 }
 
 impl StorageBackend for Life {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.contents().current.len() as u64)
+        let mut contents = self.disk.contents();
+        contents.looks += 1;
+        Ok(contents.current.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -131,7 +150,7 @@ impl StorageBackend for Life {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut contents = self.disk.contents();
-        contents.count()?;
+        contents.count_change()?;
         if contents.room.is_some_and(|room| len > room) {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -153,7 +172,7 @@ impl StorageBackend for Life {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut contents = self.disk.contents();
-        contents.count()?;
+        contents.count_change()?;
         if contents.full {
             return Err(io::ErrorKind::StorageFull.into());
         }

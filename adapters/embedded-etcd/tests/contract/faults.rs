@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions};
+use etcd_client::{Client, GetOptions, Txn, TxnOp};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options};
 use tokio::time::Instant;
 use tonic::Code;
@@ -151,6 +151,68 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     let error = client.put("c", "1", None).await.expect_err("what is on disk is unknown");
     assert!(refusal(&error).1.contains("until the process is started again"), "{error}");
     assert!(store.failure().is_some());
+    store.shutdown().await;
+}
+
+/// As an error of the kernel's for the disk: neither is it full nor did a sync fail.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_is_the_end_even_then() {
+    let disk = UnsafeDisk::new();
+    let store =
+        EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    client.put("key", "before", None).await.expect("put");
+    disk.fail_writes(true);
+    let refused = client.put("key", "after", None).await.expect_err("it is not on disk");
+    assert_eq!(refusal(&refused).0, Code::Unavailable);
+    // Within the pause nobody looks at the disk.
+    let looks = disk.looks();
+    for _ in 0..10 {
+        assert_eq!(
+            refusal(&client.put("key", "after", None).await.expect_err("not yet")).0,
+            Code::Unavailable
+        );
+    }
+    assert_eq!(disk.looks(), looks);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.put("key", "after", None).await.expect_err("not yet");
+    assert!(disk.looks() > looks, "it was tried again");
+    disk.fail_writes(false);
+    disk.fail_sync(true);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.put("key", "after", None).await.expect_err("it is not on disk");
+    assert!(store.failure().is_some());
+    disk.fail_sync(false);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let refused = client.put("key", "after", None).await.expect_err("what is on disk is unknown");
+    assert!(refusal(&refused).1.contains("until the process is started again"), "{refused}");
+    store.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_is_not_tried_without_a_pause() {
+    let disk = UnsafeDisk::new();
+    let store =
+        EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    for _ in 0..100 {
+        let puts = (0..128).map(|key| TxnOp::put(format!("key/{key}"), "v", None)).collect::<Vec<_>>();
+        client.txn(Txn::new().and_then(puts)).await.expect("put");
+    }
+    // Twelve thousand changes are to be taken out of the file, some hundred with each commit, when it takes nothing any more.
+    let newest = client.get("key/0", None).await.expect("reads").header().expect("a header").revision();
+    client.compact(newest, None).await.expect("compacts");
+    disk.fail_writes(true);
+    let looks = disk.looks();
+    // Time stands still for as long as anybody works without a pause.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let tried = disk.looks();
+    assert!(tried > looks, "it was not tried");
+    // And not again before somebody wants something.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(disk.looks(), tried);
+    disk.fail_writes(false);
+    client.put("key", "after", None).await.expect("it is taken again");
     store.shutdown().await;
 }
 

@@ -194,6 +194,7 @@ mod tests {
 
     use axum::body::to_bytes;
     use axum::http::Request;
+    use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
 
@@ -274,6 +275,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_that_is_refused_is_no_user_and_a_service_in_trouble_neither() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let shown = recorder.handle();
+        let _counted = metrics::set_default_local_recorder(&recorder);
         for (answer, status, said) in [
             (
                 Some((404, "secret")),
@@ -299,6 +303,16 @@ mod tests {
             assert!(!text.contains("secret") && !text.contains("t0ken"), "{text}");
             let problem = keycloak.authenticate(&request(Some("t0ken"))).await.unwrap_err();
             assert_eq!(problem.status().as_u16(), status);
+        }
+        let shown = shown.render();
+        for service in ["keystone", "keycloak"] {
+            for (outcome, count) in [("refused", 2), ("failed", 1), ("unreachable", 1), ("ok", 2)] {
+                let sample =
+                    format!("{TOKEN_REQUESTS}{{service=\"{service}\",outcome=\"{outcome}\"}} {count}\n");
+                assert!(shown.contains(&sample), "{sample}{shown}");
+            }
+            let sample = format!("{TOKEN_SECONDS}_count{{service=\"{service}\"}} 6\n");
+            assert!(shown.contains(&sample), "{sample}{shown}");
         }
     }
 }

@@ -7,6 +7,7 @@ use etcd_client::{Client, ConnectOptions, Permission};
 use madako_messages::placement::objects::Objects as _;
 use madako_messages::store::{CampaignEvent, CampaignOptions, Store as _, StoreErrorKind, WatchEvent};
 use madako_store::{CachedObjects, EtcdStore, Secret, StoreConfig};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::time::timeout;
 
@@ -163,7 +164,16 @@ async fn who_may_not_is_told_so_without_the_password() {
     write(&store, vec![put("a", "1")]).await;
     switch_authentication_on(&etcd).await;
     // Now it is needed, and taken.
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _counted = metrics::set_default_local_recorder(&recorder);
+    let authentications = |outcome: &str, least: u64| {
+        let name = format!("madako_store_authentications_total{{outcome=\"{outcome}\"}} ");
+        let shown = recorder.handle().render();
+        let count = shown.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count >= least), "{outcome}: {shown}");
+    };
     write(&store, vec![put("a", "2")]).await;
+    authentications("ok", 1);
 
     for (wrong, config) in [
         ("a wrong password", with_password(etcd.config("/cke/"), "hunter3")),
@@ -186,6 +196,7 @@ async fn who_may_not_is_told_so_without_the_password() {
         }
     }
 
+    authentications("denied", 1);
     // A password that is changed, and changed back.
     let options = ConnectOptions::new().with_user("root", "toor");
     let mut root = Client::connect([etcd.endpoint()], Some(options)).await.unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use madako_messages::store::{Condition, Outcome, Store as _, StoreErrorKind, Transaction, Write};
 use madako_store::{EtcdStore, StoreConfig};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
@@ -98,7 +99,12 @@ async fn keys_are_below_the_prefix_as_it_is_and_others_are_not_seen() {
         let store = etcd.store(prefix);
         async move { store.list("").await.unwrap().entries.into_keys().collect::<Vec<_>>() }
     };
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = metrics::set_default_local_recorder(&recorder);
     assert_eq!(keys("/cke/").await, ["cluster"]);
+    drop(counted);
+    let shown = recorder.handle().render();
+    assert!(shown.contains("madako_store_keys_skipped_total 1\n"), "{shown}");
     assert_eq!(keys("/cke").await, ["/cluster", "0", "cluster"]);
     assert_eq!(keys("").await, ["/cke/cluster", "/cke0", "/ckecluster", "cluster"]);
 }

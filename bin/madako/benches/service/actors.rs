@@ -10,20 +10,23 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_app_scheduler::SchedulerConfig;
+use madako_http::Limits;
 use madako_messages::event::{Event, EventSink};
 use madako_messages::keys;
 use madako_messages::ports::HttpTransport;
 use madako_messages::repair::RepairQueueEntry;
+use madako_messages::store::Store;
 use madako_metrics_providers::Providers;
 use madako_sabakan::{ReqwestTransport, SabakanRegistry};
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Metrics;
+use madako_supervisor::http::{Bound, HTTP, HttpSettings, PLACEMENT_API, Served, child, pages};
 use madako_supervisor::instance::{
-    FETCHER, Instance, InstanceOptions, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN, REPAIR,
-    SCHEDULER,
+    FETCHER, Instance, InstanceOptions, InstanceView, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN,
+    REPAIR, SCHEDULER,
 };
-use madako_supervisor::tree::SupervisorRef;
+use madako_supervisor::tree::{ChildSpec, SupervisorRef};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -42,7 +45,9 @@ const AIM: Duration = Duration::from_millis(50);
 /// How soon a reign is back at work after it melted down.
 const REIGN_AIM: Duration = Duration::from_secs(1);
 /// Who is killed, as it cannot be made to panic.
-const KILLED: [&str; 2] = [FETCHER, SCHEDULER];
+const KILLED: [&str; 4] = [FETCHER, SCHEDULER, HTTP, PLACEMENT_API];
+/// Of these, those that serve: no reign has them.
+const SERVING: [&str; 2] = [HTTP, PLACEMENT_API];
 /// Children of a reign that fail until it melts down.
 const MELTING: [&str; 3] = [POLLER, PLANNER, REPAIR];
 /// Pause between looks at who runs.
@@ -154,8 +159,15 @@ impl Running {
             metrics: Metrics::every(Duration::from_secs(60)),
             scheduler: Arc::new(SchedulerConfig::default()),
         });
+        let store: Arc<dyn Store> = Arc::new(store);
+        let (id, http) = (format!("bench-{number}"), if with_placement { SERVING.len() } else { 0 });
+        let mut served = Vec::with_capacity(http);
+        for name in &SERVING[..http] {
+            served.push((*name, Bound::new("127.0.0.1:0").await?));
+        }
+        let serves = |view: &InstanceView| serving(&id, &store, served, view);
         let ports = Ports {
-            store: Arc::new(store),
+            store: Arc::clone(&store),
             registry: Arc::new(SabakanRegistry::new(transport)),
             clock: Arc::new(SystemClock),
             events: Arc::clone(&sink) as Arc<dyn EventSink>,
@@ -164,7 +176,7 @@ impl Running {
             host: None,
         };
         let options = InstanceOptions {
-            id: format!("bench-{number}"),
+            id: id.clone(),
             host: "bench".to_owned(),
             interval: INTERVAL,
             session_ttl: Duration::from_secs(60),
@@ -172,15 +184,20 @@ impl Running {
             hold: Some(madako_messages::repair::hold::HoldSettings::default()),
             seed,
         };
-        let instance = Instance::start(options, ports, |_| Vec::new()).await?;
+        let instance = Instance::start(options, ports, serves).await?;
         Ok(Self { instance, sink, told })
     }
 
-    /// Kills a child of its reign, if it runs; when that was.
+    /// Kills an actor of its reign, or one that serves, if it runs; when that was.
     async fn kill_now(&self, name: &str) -> Option<Instant> {
+        let root = self.instance.root();
+        let parent = if SERVING.contains(&name) {
+            root.clone()
+        } else {
+            SupervisorRef::from_cell(root.child(REIGN).await.ok().flatten()?)?
+        };
         // What has ended has no children.
-        let reign = self.instance.root().child(REIGN).await.ok().flatten()?;
-        let cell = SupervisorRef::from_cell(reign)?.child(name).await.ok().flatten()?;
+        let cell = parent.child(name).await.ok().flatten()?;
         let now = Instant::now();
         cell.kill();
         Some(now)
@@ -196,7 +213,7 @@ impl Running {
         backoff.context("it is given up")
     }
 
-    /// Kills a child of the reign; how soon it was back beyond its backoff.
+    /// Kills an actor; how soon it was back beyond its backoff.
     async fn kill(&mut self, name: &str) -> anyhow::Result<Duration> {
         let killing = async {
             loop {
@@ -303,8 +320,28 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How soon actors of placement were back that were killed, without their backoff.
-async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); 2]> {
+/// The actors that serve, each on a port of its own.
+fn serving(
+    id: &str,
+    store: &Arc<dyn Store>,
+    served: Vec<(&'static str, Bound)>,
+    view: &InstanceView,
+) -> Vec<ChildSpec> {
+    let settings = HttpSettings {
+        store: Arc::clone(store),
+        timeout: PATIENCE,
+        metrics: Arc::new(String::new),
+        version: "bench",
+    };
+    let serves = |(name, bound)| {
+        let router = pages(settings.clone(), view, None);
+        child(id, name, Served { bound, router, limits: Limits::DEFAULT, tls: None }, view)
+    };
+    served.into_iter().map(serves).collect()
+}
+
+/// How soon actors of placement, and those that serve, were back that were killed, without their backoff.
+async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.len()]> {
     let mut found = KILLED.map(|name| (name, Times::default()));
     for number in 0..FEWER {
         let mut running = Running::start(endpoint, number, true).await?;

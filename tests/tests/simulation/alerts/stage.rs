@@ -45,6 +45,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::gathered::{EVERY, Gathered, Process};
 use super::hanging::{Hanging, Hangs};
 use super::script::{Scenario, Step, time};
+use super::slow::{Slow, SlowPasses};
 
 /// The one instance.
 const NAME: &str = "alpha";
@@ -65,10 +66,12 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
     let process = Process::new();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let slow = Slow::default();
+    let _slowed = tracing::subscriber::set_default(SlowPasses(Arc::clone(&slow)));
     metrics::with_local_recorder(&process.clone(), || {
         runtime.block_on(async {
             let began = Instant::now();
-            let mut stage = Stage::new(process, OffsetDateTime::UNIX_EPOCH + after).await;
+            let mut stage = Stage::new(process, OffsetDateTime::UNIX_EPOCH + after, slow).await;
             let doors = Arc::clone(&stage.world.pages);
             let scraping = Task::start(gathered.clone().scrape(doors, NAME, began));
             stage.begin().await;
@@ -89,6 +92,7 @@ struct Stage {
     disk: ForgetfulDisk,
     kubernetes: FaultSwitch,
     operator: Operator,
+    slow: Slow,
     /// Who works beside the script.
     busy: Vec<Task>,
     _nodes: Task,
@@ -110,7 +114,7 @@ fn datacenter(start: OffsetDateTime) -> Datacenter {
 }
 
 impl Stage {
-    async fn new(process: Process, start: OffsetDateTime) -> Self {
+    async fn new(process: Process, start: OffsetDateTime, slow: Slow) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
         let registry = SimulatedRegistry::new(datacenter(start), Arc::clone(&clock));
         let history = History::new();
@@ -134,7 +138,17 @@ impl Stage {
         };
         let seen = (history, checker, placement);
         let world = World::new((1, true), store, registry, clock, seen, Some(hosts));
-        Self { world, running: None, process, disk, kubernetes, operator, busy: Vec::new(), _nodes: nodes }
+        Self {
+            world,
+            running: None,
+            process,
+            disk,
+            kubernetes,
+            operator,
+            slow,
+            busy: Vec::new(),
+            _nodes: nodes,
+        }
     }
 
     /// The instance runs, and something is placed.
@@ -348,6 +362,9 @@ impl Stage {
             }
             ["actor", name, "fails", "every", pause, "until", end] => {
                 self.fail(name, time(pause), began + time(end)).await;
+            }
+            ["passes", "take", long, "until", end] => {
+                *self.slow.lock().unwrap() = Some((time(long), began + time(end)));
             }
             ["nonsense"] => self.propose_nonsense().await,
             ["hang", until] => self.hang(began + time(until)).await,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_messages::keys;
 use madako_messages::kubernetes::{ANNOTATION_REBOOT, KubeNode, KubernetesError};
 use madako_messages::permit::PermitEnded;
-use madako_messages::repair::{RepairStatus, RepairStepStatus};
+use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_messages::state::ClusterState;
 use tokio::time::Instant;
 
@@ -310,6 +310,19 @@ async fn a_drain_that_is_taken_over_after_its_cordon_goes_on_with_what_is_left()
     world.until_status(0, RepairStatus::Succeeded).await;
     uncordoned(&world).await;
     assert_eq!(changes(&world), ["cordon node-w", "evict apps/web", "uncordon node-w"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_deleted_is_removed_and_not_drained_first() {
+    let mut world = taken_over(1, false).await;
+    world.change(|store| {
+        let drained = processing(0, "w", 0, RepairStepStatus::Draining, 1);
+        store.entry(&RepairQueueEntry { deleted: true, ..drained });
+    });
+    world.begin().await;
+    world.until("the removal", |state| state.repair.entries.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(changes(&world), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

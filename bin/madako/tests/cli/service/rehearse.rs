@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use etcd_client::{EventType, WatchOptions};
@@ -61,7 +62,7 @@ impl Site {
             site.run(&["constraints", "set", name, value]).await.calm();
         }
         // Longer than the time between polls, as the rehearsal's commands are: the planner sees the machine as it is meanwhile.
-        let reset = "sleep 5; : > \"$D/reset-$1\"";
+        let reset = ": > \"$D/began-$1\"; sleep 5; : > \"$D/reset-$1\"";
         let success = Some("rm \"$D/healthy-$1\"");
         let machine_types = &["iDRAC-9", "IPMI-2.0"];
         let repair = Procedure { machine_types, reset, success, watch_seconds: 60 }.written(&site.files);
@@ -161,6 +162,8 @@ async fn what_was_rehearsed_is_what_happens() {
     let rehearsed = site.run(&[&length[..], &rest].concat()).await;
     assert_eq!(rehearsed.code, 0, "{rehearsed:?}");
     assert_eq!(site.keys.revision().await, revision, "nothing was written");
+    let began = |address: &str| Path::new(&site.files.path(&format!("began-{address}"))).exists();
+    assert!(!began(&worker) && !began(&control_plane), "no command of the system was run");
     let rehearsed = rehearsed.json();
 
     // The same as processes, on what was copied.
@@ -168,6 +171,7 @@ async fn what_was_rehearsed_is_what_happens() {
     leader_after(&[&service], 0).await;
     service.until_grown("madako_plans_total", &["action=\"none\""], 3.0).await;
     site.fails(&service, &worker).await;
+    assert!(began(&worker));
     site.fails(&service, &control_plane).await;
     let (plans, states, records) = Box::pin(site.history(revision)).await;
     assert!(service.terminate().await.success());

@@ -163,7 +163,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     let shown = format!("{answer:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("panicked"), "{shown}");
 
-    // The same once more is the same, but for the time when it was read, and what the provider gave then.
+    // A provider that the copied system does not have.
     let walk = ["rehearse", "--for", "10m", "--walk", "0", "--fault", "kill provider=nobody at 1m for 1m"];
     let refused = run(&walk).await;
     assert_eq!(refused.code, 2, "{refused:?}");
