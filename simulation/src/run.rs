@@ -247,9 +247,8 @@ async fn run(
         injector.stop_all().await;
         (Done::default(), true)
     } else {
-        let rest = tokio::time::timeout(LONGEST_REST, people.rest()).await;
-        let rested = rest.is_ok();
-        (rest.unwrap_or_default(), rested)
+        // Who is not done in time has not left things in order either.
+        tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
     };
     let settling = Settling { drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
     let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
