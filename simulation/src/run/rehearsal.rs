@@ -310,7 +310,7 @@ impl Stage<'_> {
             counts: Counts {
                 leader_changes: counts.leader_changes,
                 commits: counts.commits,
-                refused_writes: counts.refused_commits,
+                refused_writes: self.handling.refused(),
                 failed_client_calls: 0,
                 faults: injected,
             },

@@ -111,7 +111,7 @@ pub(super) async fn settle(
         counts: Counts {
             leader_changes: counts.leader_changes,
             commits: counts.commits,
-            refused_writes: counts.refused_commits,
+            refused_writes: injector.world.handling.refused(),
             failed_client_calls: done.failed(),
             faults: injector.injected,
         },
