@@ -251,11 +251,13 @@ impl Operator {
 
     /// Ends the term of whoever leads.
     async fn depose(&mut self) -> Result<(), Error> {
-        let options = etcd_client::DeleteOptions::new().with_prefix();
+        let options = etcd_client::DeleteOptions::new().with_prefix().with_prev_key();
         let key = format!("{PREFIX}{}", keys::LEADER);
-        self.store.people().await?.delete(key, Some(options)).await?;
-        if let Some(judge) = &self.repairs {
-            judge.leader_keys_deleted();
+        let deleted = self.store.people().await?.delete(key, Some(options)).await?;
+        // The oldest led; the others never did.
+        let led = deleted.prev_kvs().iter().map(etcd_client::KeyValue::create_revision).min();
+        if let (Some(judge), Some(epoch)) = (&self.repairs, led) {
+            judge.deposed(epoch);
         }
         Ok(())
     }

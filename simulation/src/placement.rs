@@ -102,6 +102,8 @@ struct Judged {
     table: BTreeMap<String, f64>,
     /// Since when a cluster is neither online nor only without metrics.
     down: BTreeMap<ObjectKey, OffsetDateTime>,
+    /// From when to when it was so before.
+    was_down: BTreeMap<ObjectKey, (OffsetDateTime, OffsetDateTime)>,
     /// When moves were decided, by the clock of who did, and when they were seen.
     moves: Vec<(OffsetDateTime, Duration)>,
     most_applications: u64,
@@ -447,6 +449,7 @@ impl Judged {
         let Some(stored) = stored else {
             self.objects.remove(&key);
             self.down.remove(&key);
+            self.was_down.remove(&key);
             self.deleting.remove(&key);
             return;
         };
@@ -457,7 +460,9 @@ impl Judged {
                 let failed = before.is_none_or(|before| before.status.state != state);
                 self.seen.failing += u64::from(state == ClusterState::FailingMetrics && failed);
                 if matches!(state, ClusterState::Online | ClusterState::FailingMetrics) {
-                    self.down.remove(&key);
+                    if let Some(since) = self.down.remove(&key) {
+                        self.was_down.insert(key.clone(), (since, wall));
+                    }
                 } else {
                     self.down.entry(key.clone()).or_insert(wall);
                 }

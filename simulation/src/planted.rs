@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use madako_messages::ports::Clock;
-use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
+};
 use time::OffsetDateTime;
 
 use crate::pace::Pace;
@@ -39,6 +41,11 @@ const REQUESTS: [&str; 5] = [
     "madako_http_requests_total",
 ];
 
+/// The metric that instances count their writes with, and what it says of those that were refused: as a run on real processes reads
+/// it, so that both count the same.
+const WRITES: &str = "madako_commits_total";
+const REFUSED: [&str; 2] = ["conflict", "not-leader"];
+
 #[derive(Default)]
 struct Inside {
     /// The actor that just began to handle a message, until a clock was asked.
@@ -46,6 +53,7 @@ struct Inside {
     handled: BTreeMap<Arc<str>, u64>,
     /// Requests by their metrics, whatever came of them.
     requests: BTreeMap<&'static str, u64>,
+    refused: u64,
     /// Actors that are to panic, by the instance.
     planted: BTreeMap<u32, Arc<str>>,
     panicked: u64,
@@ -93,6 +101,12 @@ impl Handling {
     #[must_use]
     pub fn requests(&self) -> BTreeMap<&'static str, u64> {
         self.inside.lock().unwrap().requests.clone()
+    }
+
+    /// How many writes all instances counted as refused, because who wrote does not lead any more or something had changed.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.inside.lock().unwrap().refused
     }
 
     /// How many panics happened.
@@ -146,6 +160,17 @@ impl CounterFn for Requests {
     fn absolute(&self, _: u64) {}
 }
 
+/// Counts writes that were refused.
+struct Refused(Handling);
+
+impl CounterFn for Refused {
+    fn increment(&self, value: u64) {
+        self.0.inside.lock().unwrap().refused += value;
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
 /// Every other metric goes nowhere.
 impl Recorder for Handling {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -157,6 +182,10 @@ impl Recorder for Handling {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         if let Some(metric) = REQUESTS.into_iter().find(|metric| *metric == key.name()) {
             return Counter::from_arc(Arc::new(Requests { metric, handling: self.clone() }));
+        }
+        let refused = |label: &Label| label.key() == "outcome" && REFUSED.contains(&label.value());
+        if key.name() == WRITES && key.labels().any(refused) {
+            return Counter::from_arc(Arc::new(Refused(self.clone())));
         }
         let actor = key.labels().find(|label| label.key() == "actor").map(|label| Arc::from(label.value()));
         match actor.filter(|_| key.name() == MESSAGES) {
@@ -200,5 +229,27 @@ impl Clock for InstanceClock {
     fn now(&self) -> OffsetDateTime {
         self.handling.asked(self.instance);
         self.world.now() + *self.ahead.lock().unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::counter;
+
+    use super::*;
+
+    #[test]
+    fn a_write_counts_as_refused_where_it_was_and_not_where_nobody_answered() {
+        let handling = Handling::default();
+        metrics::with_local_recorder(&handling, || {
+            for outcome in ["committed", "store", "invariant", "encoding"] {
+                counter!(WRITES, "subject" => "cluster", "outcome" => outcome).increment(1);
+            }
+            assert_eq!(handling.refused(), 0);
+            for outcome in REFUSED {
+                counter!(WRITES, "subject" => "placement", "outcome" => outcome).increment(1);
+            }
+        });
+        assert_eq!(handling.refused(), 2);
     }
 }

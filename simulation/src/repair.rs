@@ -161,22 +161,24 @@ impl RepairJudge {
         judged.holding.answered(name, machines);
     }
 
-    /// Somebody deletes every leader key now.
-    pub fn leader_keys_deleted(&self) {
-        self.judged.lock().unwrap().deposed = Some(self.history.now());
+    /// Somebody deleted every leader key now, and this epoch led until then.
+    pub fn deposed(&self, epoch: i64) {
+        self.judged.lock().unwrap().deposed.insert(epoch, self.history.now());
     }
 
     /// Instances that say at one moment that they lead, with their epochs. Who leads knows the end of its lease before another is
     /// elected.
     pub fn say_that_they_lead(&self, leaders: &[(&str, i64)]) {
-        let [first, others @ ..] = leaders else { return };
-        self.history.judged(Id::I1);
-        let mut judged = self.judged.lock().unwrap();
-        if others.is_empty() || judged.cannot_know(self.history.now()) {
+        if leaders.is_empty() {
             return;
         }
+        self.history.judged(Id::I1);
+        let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
+        let knowing = leaders.iter().filter(|(_, epoch)| !judged.cannot_know(*epoch, now));
+        let leaders: Vec<&(&str, i64)> = knowing.collect();
+        let [first, second, ..] = leaders[..] else { return };
         let told: Vec<String> = leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
-        if judged.lead_together.insert((first.1, others[0].1)) {
+        if judged.lead_together.insert((first.1, second.1)) {
             let found = violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
             self.history.note("repairs", &found);
             let revision = judged.revision;
@@ -303,7 +305,7 @@ impl RepairJudge {
         let cluster =
             entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
         // Whoever leads since somebody deleted the key of this one may have ended its record already, and it cannot know.
-        if leader(&entries) == Some(epoch) || !judged.cannot_know(self.history.now()) {
+        if leader(&entries) == Some(epoch) || !judged.cannot_know(epoch, self.history.now()) {
             found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
                 self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));

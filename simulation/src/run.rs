@@ -247,18 +247,21 @@ async fn run(
         injector.stop_all().await;
         (Done::default(), true)
     } else {
-        let rest = tokio::time::timeout(LONGEST_REST, people.rest()).await;
-        let rested = rest.is_ok();
-        (rest.unwrap_or_default(), rested)
+        // Who is not done in time has not left things in order either.
+        tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
     };
     let settling = Settling { drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
     let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
-    if judges.iter().any(Task::has_ended) {
-        report.calm.found.push("a judge gave up before the end, and saw nothing from then on".to_owned());
-    }
+    report.calm.found.extend(blind(&judges));
     drop(judges);
     history.finish().map_err(SimulateError::Trace)?;
     Ok(Report { schedule, simulated: began.elapsed(), ..report })
+}
+
+/// What is wrong where a judge did not see everything.
+fn blind(judges: &[Task]) -> Option<String> {
+    let gave_up = judges.iter().any(Task::has_ended);
+    gave_up.then(|| "a judge gave up before the end, and saw nothing from then on".to_owned())
 }
 
 /// Does what the schedule says, up to its end. Whether it came there.
@@ -378,4 +381,22 @@ fn datacenter(
         ..Rates::still()
     };
     Datacenter::new(DatacenterConfig { rates, ..DatacenterConfig::new(seed, start, world.racks, &roles) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_whose_judge_gave_up_or_that_ended_early_for_nothing_is_no_pass() {
+        let judges = [Task::start(std::future::pending()), Task::start(std::future::pending())];
+        tokio::task::yield_now().await;
+        assert_eq!(blind(&judges), None);
+        let judges = [Task::start(std::future::pending()), Task::start(std::future::ready(()))];
+        tokio::task::yield_now().await;
+        assert!(blind(&judges).is_some());
+        assert!(settle::cut_short(false, true).is_some());
+        // What it ended for is told by itself.
+        assert_eq!((settle::cut_short(false, false), settle::cut_short(true, true)), (None, None));
+    }
 }

@@ -189,8 +189,8 @@ pub struct Counts {
     pub failed_polls: u64,
     /// Reigns that failed too often.
     pub meltdowns: u64,
-    /// Commits that failed.
-    pub refused_commits: u64,
+    /// Commits that failed, whatever became of them.
+    pub failed_commits: u64,
     /// Observations that were held.
     pub held: u64,
     /// Elections of an instance that did not lead before.
@@ -287,7 +287,7 @@ impl EventSink for Sink {
                 Event::ActorFailed { .. } => counts.actor_failures += 1,
                 Event::PollFailed { .. } => counts.failed_polls += 1,
                 Event::Meltdown { .. } => counts.meltdowns += 1,
-                Event::CommitFailed { .. } => counts.refused_commits += 1,
+                Event::CommitFailed { .. } => counts.failed_commits += 1,
                 Event::Held(_) => counts.held += 1,
                 Event::Committed { .. } => counts.commits += 1,
                 Event::Violated(_) => counts.violations += 1,

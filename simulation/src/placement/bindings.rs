@@ -7,6 +7,7 @@ use std::time::Duration;
 use madako_messages::actors::BindingEvidence;
 use madako_messages::invariants::{Id, PlacementChange, placed_where_allowed};
 use madako_messages::keys;
+use madako_messages::placement::decision::{Decision, Move, Outcome};
 use madako_messages::placement::fit::{Compared, Unmet};
 use madako_messages::placement::kind::ObjectKey;
 use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
@@ -20,8 +21,8 @@ use time::OffsetDateTime;
 use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
-/// So late may who decides hear of a change, where links are slow and lose packets: until then an application may leave a cluster for a
-/// better one that it believes to be online.
+/// So late may who decides hear of a change, where links are slow and lose packets: until then it may go by what was before, so that an
+/// application leaves a cluster that it believes to be online for a better one.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
 impl Judged {
@@ -43,7 +44,9 @@ impl Judged {
         }
         let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
         let decision = format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS);
-        if !events.iter().any(|event| event.key == decision && event.value.is_some()) {
+        let decided =
+            events.iter().find(|event| event.key == decision).and_then(|event| event.value.as_ref());
+        if decided.is_none() {
             self.violate(
                 Id::I1,
                 revision,
@@ -61,7 +64,13 @@ impl Judged {
         };
         self.i11(revision, stored, before.as_ref(), Some(&target), now);
         if let (Some(former), Some(before)) = (former, before) {
-            self.moved(revision, &before, stored, &former, now);
+            let why = decided.and_then(|decided| serde_json::from_slice::<Decision>(decided).ok()).and_then(
+                |decided| match decided.outcome {
+                    Outcome::Moved { why, .. } => Some(why),
+                    _ => None,
+                },
+            );
+            self.moved(revision, &before, stored, &former, (now, why));
         }
     }
 
@@ -121,8 +130,15 @@ impl Judged {
         }
     }
 
-    /// An application left a cluster.
-    fn moved(&mut self, revision: i64, before: &Stored, after: &Stored, former: &ObjectKey, now: Duration) {
+    /// An application left a cluster, for the reason that its decision says.
+    fn moved(
+        &mut self,
+        revision: i64,
+        before: &Stored,
+        after: &Stored,
+        former: &ObjectKey,
+        (now, why): (Duration, Option<Move>),
+    ) {
         self.seen.moves += 1;
         let key = &after.key;
         let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
@@ -162,8 +178,8 @@ impl Judged {
         match self.down.get(former).copied() {
             // Who fits no longer leaves, whatever the state is.
             Some(since)
-                if since + HEARD_WITHIN <= at
-                    && since + RESCHEDULE_AFTER > at
+                if since + RESCHEDULE_AFTER > at
+                    && !self.unaware(former, since, at, why.as_ref())
                     && fits
                     && !self.outgrown(was, &left, now) =>
             {
@@ -183,6 +199,25 @@ impl Judged {
             }
             None => {}
         }
+    }
+
+    /// Whether who decided may not have heard yet that a cluster is down: by what it says itself. Who says that it is not online knows,
+    /// unless it means an outage that was over just before.
+    fn unaware(
+        &self,
+        cluster: &ObjectKey,
+        since: OffsetDateTime,
+        at: OffsetDateTime,
+        why: Option<&Move>,
+    ) -> bool {
+        let was_down = self.was_down.get(cluster).copied();
+        let believes = match why {
+            Some(Move::Better) => true,
+            Some(Move::NotOnline) => was_down
+                .is_some_and(|(since, until)| since + RESCHEDULE_AFTER <= at && until + HEARD_WITHIN > at),
+            _ => false,
+        };
+        believes && since + HEARD_WITHIN > at
     }
 
     /// Whether a constraint on a metric may not have been met, by one of the values that may have been decided on.

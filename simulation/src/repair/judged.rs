@@ -54,8 +54,8 @@ pub(super) struct Judged {
     pub(super) running: Vec<String>,
     /// The last revision that was judged.
     pub(super) revision: i64,
-    /// When somebody deleted the leader's keys: until its lease would have ended the leader cannot know.
-    pub(super) deposed: Option<Duration>,
+    /// Epochs that led until somebody deleted their key, and when that was: until their lease would have ended they cannot know.
+    pub(super) deposed: BTreeMap<i64, Duration>,
     /// Epochs that were seen to go on beside each other.
     pub(super) lead_together: BTreeSet<(i64, i64)>,
 }
@@ -69,13 +69,13 @@ impl Judged {
         now: Duration,
     ) -> Option<Violation> {
         let leader = leader(entries);
-        (leader != Some(epoch) && !self.cannot_know(now))
+        (leader != Some(epoch) && !self.cannot_know(epoch, now))
             .then(|| violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
     }
 
-    /// Whether a leader may not know yet that somebody deleted its key.
-    pub(super) fn cannot_know(&self, now: Duration) -> bool {
-        self.deposed.is_some_and(|at| now < at + SESSION_TTL)
+    /// Whether an epoch led, and may not know yet that somebody deleted its key.
+    pub(super) fn cannot_know(&self, epoch: i64, now: Duration) -> bool {
+        self.deposed.get(&epoch).is_some_and(|at| now < *at + SESSION_TTL)
     }
 
     /// A new leader writes its status, and nothing before that but the end of what an earlier one left unfinished.

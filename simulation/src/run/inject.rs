@@ -1,8 +1,9 @@
 //! Faults of a schedule, done to the world.
 //!
-//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew) begins as soon as it is. Where
-//! that is after its end, it lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there.
-//! One that strikes once is tried for that long. What was not done is told.
+//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew), or does not take it (the store is
+//! down or its disk full, a machine is being set up), begins as soon as it is and does. Where that is after its end, it lasts for its
+//! whole time from then, and what still waits at the end of a run has [`PATIENCE`] there. One that strikes once is tried for that
+//! long. What was not done is told, and does not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +28,9 @@ use crate::world::{NAMES, Running, World};
 
 /// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Why such a fault was not injected.
+const NOT_DONE: &str = "its target was not there in time, or did not take it";
 
 /// The provider that each world has.
 const PROVIDER: &str = "prometheus";
@@ -135,12 +139,27 @@ impl Injector {
             return self.end_actor(number, injection.act, actor).await;
         }
         let Some(victim) = self.victim(&injection.target) else { return false };
+        // What can be refused is asked first: only what happened is told and counts.
+        let mut compacted = None;
+        match &victim {
+            Victim::Machine(serial) if !self.machines.machine_goes(serial) => return false,
+            Victim::Place(_) if injection.act == Act::Compact => {
+                compacted = self.compact().await;
+                if compacted.is_none() {
+                    return false;
+                }
+            }
+            _ => {}
+        }
         self.note(number, format_args!("{} {} begins: {victim:?}", injection.act, injection.target));
         self.injected += 1;
         match &victim {
             Victim::Rack(rack) => self.machines.rack_goes(*rack),
-            Victim::Machine(serial) => self.machines.machine_goes(serial),
+            Victim::Machine(_) => {}
             Victim::Place(place) => self.strike(injection.act, *place).await,
+        }
+        if let Some((revision, anew)) = compacted {
+            self.world.history.note("store", format_args!("is compacted at {revision}: {anew}"));
         }
         if injection.ends.is_some() {
             self.began.insert(number, (injection.act, victim));
@@ -205,7 +224,8 @@ impl Injector {
                 *self.corrupt.entry(place).or_default() += 1;
                 self.set_corrupt(place);
             }
-            Act::Compact => self.compact().await,
+            // Done before it was told: it can be refused.
+            Act::Compact => {}
             Act::Panic => unreachable!("only actors panic, and they are no places"),
         }
     }
@@ -313,13 +333,18 @@ impl Injector {
         }
     }
 
-    /// As `etcdctl compact` does at the present revision. Refused where nothing was written since the last one.
-    async fn compact(&self) {
-        let Some(mut client) = self.world.store.client().await else { return };
-        let Ok(answer) = client.get("none", None).await else { return };
-        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let compacted = client.compact(revision, None).await.is_ok();
-        self.world.history.note("store", format_args!("is compacted at {revision}: {compacted}"));
+    /// As `etcdctl compact` does at the present revision. Says at which, and whether something was left to be compacted there;
+    /// `None`: the store does not run, or does not take it.
+    async fn compact(&self) -> Option<(i64, bool)> {
+        let mut client = self.world.store.client().await?;
+        let answer = client.get("none", None).await.ok()?;
+        let revision = answer.header()?.revision();
+        match client.compact(revision, None).await {
+            Ok(_) => Some((revision, true)),
+            // Nothing was written since the last one: it is as asked for.
+            Err(error) if error.to_string().contains("has been compacted") => Some((revision, false)),
+            Err(_) => None,
+        }
     }
 
     async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {
@@ -366,7 +391,7 @@ impl Injector {
                 continue;
             }
             if waiting.until <= now {
-                self.skip(number, &waiting.injection, "its target was not there in time");
+                self.skip(number, &waiting.injection, NOT_DONE);
             } else {
                 self.waiting.insert(number, waiting);
             }
@@ -465,7 +490,7 @@ impl Injector {
     /// Nothing more begins.
     pub(super) async fn finish(&mut self) {
         for (number, waiting) in std::mem::take(&mut self.waiting) {
-            self.skip(number, &waiting.injection, "its target was not there in time");
+            self.skip(number, &waiting.injection, NOT_DONE);
         }
         for number in self.began.keys().copied().collect::<Vec<_>>() {
             self.end(number).await;

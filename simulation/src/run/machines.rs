@@ -67,13 +67,19 @@ impl Machines {
         }
     }
 
-    /// A machine does not answer any more. One that is being set up keeps its state: sabakan knows no way from there.
-    pub(super) fn machine_goes(&mut self, serial: &str) {
-        let faults = self.machines.entry(serial.to_owned()).or_default();
-        *faults += 1;
-        if *faults == 1 {
-            let _refused = self.registry.set_state(serial, MachineState::Unreachable);
+    /// A machine does not answer any more. Whether that can be: one that is being set up or taken out of service keeps its state,
+    /// since sabakan knows no way from there.
+    #[must_use]
+    pub(super) fn machine_goes(&mut self, serial: &str) -> bool {
+        if let Some(faults) = self.machines.get_mut(serial) {
+            *faults += 1;
+            return true;
         }
+        let goes = self.registry.set_state(serial, MachineState::Unreachable).is_ok();
+        if goes {
+            self.machines.insert(serial.to_owned(), 1);
+        }
+        goes
     }
 
     /// A machine answers again: at once where it ran on; one that was without power was started by whoever gave it back.
@@ -94,5 +100,39 @@ impl Machines {
         if !dark && machine.status.state == MachineState::Unreachable {
             let _refused = self.registry.set_state(serial, MachineState::Healthy);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_sabakan_lets_not_go_does_not_go_until_it_can() {
+        let start = datetime!(2026-01-01 00:00 UTC);
+        let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
+        let datacenter = Datacenter::new(DatacenterConfig { rates: Rates::still(), ..config }).unwrap();
+        let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
+        let serial = registry.machines()[0].spec.serial.clone();
+        let state = || registry.machines()[0].status.state;
+        let mut machines = Machines::new(registry.clone());
+        registry.set_state(&serial, MachineState::Updating).unwrap();
+        assert!(!machines.machine_goes(&serial), "it is being updated");
+        assert_eq!(state(), MachineState::Updating);
+        registry.set_state(&serial, MachineState::Uninitialized).unwrap();
+        registry.set_state(&serial, MachineState::Healthy).unwrap();
+        // Twice, for two faults, and back when both are over.
+        assert!(machines.machine_goes(&serial) && machines.machine_goes(&serial));
+        machines.machine_returns(&serial, true);
+        assert_eq!(state(), MachineState::Unreachable);
+        machines.machine_returns(&serial, true);
+        assert_eq!(state(), MachineState::Healthy);
+        assert!(!machines.machine_goes("nobody"));
     }
 }

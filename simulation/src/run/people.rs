@@ -106,8 +106,8 @@ impl People {
         Self { stop, placement, etcd, registry }
     }
 
-    /// Everybody stops, and leaves things so that they can become calm.
-    pub(super) async fn rest(self) -> Done {
+    /// Everybody stops, and leaves things so that they can become calm. Whether what is written to the store for that was taken.
+    pub(super) async fn rest(self) -> (Done, bool) {
         self.stop.send_replace(true);
         let mut calls = BTreeMap::new();
         if let Some(registry) = self.registry {
@@ -116,7 +116,7 @@ impl People {
             calls.insert("registry", registry.calls);
         }
         let mut etcd = self.etcd.await.expect("a client of etcd does not panic");
-        etcd.leave().await;
+        let left = etcd.leave().await;
         calls.insert("etcd-watch", etcd.calls);
         if let Some(placement) = self.placement {
             let mut user = placement.await.expect("a client of placement does not panic");
@@ -124,7 +124,7 @@ impl People {
             user.leave().await;
             calls.insert("placement", Calls { made: user.done.requests, failed });
         }
-        Done { calls }
+        (Done { calls }, left)
     }
 }
 
@@ -198,15 +198,59 @@ impl OfEtcd {
         }
     }
 
-    async fn leave(&mut self) {
+    /// Whether it could.
+    async fn leave(&mut self) -> bool {
         // A store that was down until now takes writes when it is up, and nothing is wrong with it any more.
         for _ in 0..100 {
             if self.operator.settle().await.is_ok() && self.queue.settle().await.is_ok() {
                 self.history.note("etcd", "rests");
-                return;
+                return true;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.history.note("etcd", "could not leave things in order");
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+    use crate::disk::ForgetfulDisk;
+    use crate::drains::Drains;
+    use crate::repair::RepairJudge;
+    use crate::run::LONGEST_REST;
+    use crate::store_process::StoreProcess;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_leave_things_in_order_says_so() {
+        for runs in [true, false] {
+            let start = datetime!(2026-01-01 00:00 UTC);
+            let clock = Arc::new(SimulatedClock::new(start));
+            let history = History::new();
+            let store = StoreProcess::on(ForgetfulDisk::new(generator(1, 7)), 1);
+            if runs {
+                store.start().unwrap();
+            }
+            let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+            let registry = SimulatedRegistry::new(datacenter, clock.clone());
+            let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
+            let link = crate::network::Network::new(1).link(Place::People, Place::Store);
+            let mut people = OfEtcd {
+                store: EtcdStore::over(link.connector(store.clone()), &StoreConfig::default(), 1).unwrap(),
+                operator: Operator::new(store.clone(), generator(1, 1)),
+                queue: QueueUser::new(store, registry, judge, generator(1, 4)),
+                history,
+                chance: generator(1, 9),
+                calls: Calls::default(),
+            };
+            // It gives up before anybody gives it up.
+            let left = timeout(LONGEST_REST, people.leave()).await;
+            assert_eq!(left, Ok(runs), "with a store that runs: {runs}");
+        }
     }
 }

@@ -45,8 +45,10 @@ use tokio::time::Instant;
 
 use super::inject::Injector;
 use super::report::{Calm, Outcome, Skipped, Verdict, verdicts};
+use super::settle::cut_short;
 use super::{
-    Idle, Options, SHORTEST, SimulateError, generator, laid_out, most_a_second, note_schedule, paused, play,
+    Idle, Options, SHORTEST, SimulateError, blind, generator, laid_out, most_a_second, note_schedule, paused,
+    play,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
@@ -261,7 +263,7 @@ impl Stage<'_> {
         let progress = options.progress;
         let pace = self.pace.clone();
         let mut idle = Idle { began, ticks: 0, progress, pace, judges: None, wrong_since: None };
-        play(&schedule, self.length, options.only.as_ref(), &mut idle, &mut injector).await;
+        let to_the_end = play(&schedule, self.length, options.only.as_ref(), &mut idle, &mut injector).await;
         if idle.is_hopeless(&injector) {
             injector.stop_all().await;
         }
@@ -272,7 +274,7 @@ impl Stage<'_> {
         let allowed = self.scenario.expect.calm_within.map(|span| span.duration());
         let drains = self.service.kubernetes;
         let waiting = Waiting { working, allowed, drains, state: &state, applications: applications(&root) };
-        let calm = tokio::select! {
+        let mut calm = tokio::select! {
             biased;
             () = self.pace.runs_away() => {
                 waiting.never(&observer, self.pace.ran_away().into_iter().collect())
@@ -290,6 +292,8 @@ impl Stage<'_> {
         }
         let mut violations = checker.finish();
         violations.extend(observer.violations());
+        calm.found.extend(cut_short(to_the_end, violations.is_empty() && calm.found.is_empty()));
+        calm.found.extend(blind(&judges));
         drop(judges);
         history.finish().map_err(SimulateError::Trace)?;
         Ok(Rehearsal {
@@ -306,7 +310,7 @@ impl Stage<'_> {
             counts: Counts {
                 leader_changes: counts.leader_changes,
                 commits: counts.commits,
-                refused_writes: counts.refused_commits,
+                refused_writes: self.handling.refused(),
                 failed_client_calls: 0,
                 faults: injected,
             },

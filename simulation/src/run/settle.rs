@@ -111,7 +111,7 @@ pub(super) async fn settle(
         counts: Counts {
             leader_changes: counts.leader_changes,
             commits: counts.commits,
-            refused_writes: counts.refused_commits,
+            refused_writes: injector.world.handling.refused(),
             failed_client_calls: done.failed(),
             faults: injector.injected,
         },
@@ -125,6 +125,7 @@ pub(super) async fn settle(
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
     }
+    found.extend(cut_short(to_the_end, violations.is_empty() && found.is_empty()));
     let judged = history.judgements();
     let places = scenario.world.places();
     let not_exercised = EXERCISED
@@ -152,6 +153,12 @@ pub(super) async fn settle(
         history: (history.hash(), history.len()),
         last: if failed { history.last(60) } else { String::new() },
     }
+}
+
+/// A run that ended before its time for something that turned out to be nothing: it was neither seen to its end nor to become calm.
+pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
+    (!to_the_end && nothing_found)
+        .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
 }
 
 /// When something was written last that was not merely tried again: applications that fit nowhere are.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use madako_messages::invariants::Id;
 use madako_messages::keys;
+use madako_messages::placement::decision::{self, Decision, Move, Outcome};
 use madako_messages::placement::kind::{Kind, ObjectKey};
 use madako_messages::placement::ownership;
 use serde_json::{Value, json};
@@ -96,9 +97,27 @@ impl World {
 
     /// As the leader does: with the decision.
     fn bind(&mut self, to: Option<&str>, minute: u8) {
-        let decision = format!("{PREFIX}{}n/app", keys::PLACEMENT_DECISIONS);
+        self.decide(to, minute, json!({}));
+    }
+
+    /// From `one` to `two`, and the decision says why.
+    fn move_for(&mut self, why: Move, minute: u8) {
+        let (from, to) = (key(Kind::Cluster, "one"), key(Kind::Cluster, "two"));
+        let decision = Decision {
+            at: datetime!(2026-01-01 00:00 UTC),
+            outcome: Outcome::Moved { from, to, why },
+            best: None,
+            runner_up: None,
+            gain: None,
+            clusters: decision::Counts::default(),
+        };
+        self.decide(Some("two"), minute, serde_json::to_value(decision).unwrap());
+    }
+
+    fn decide(&mut self, to: Option<&str>, minute: u8, decision: Value) {
+        let kept = format!("{PREFIX}{}n/app", keys::PLACEMENT_DECISIONS);
         let value = application(to, minute, &json!({}));
-        self.commit(&[(key(Kind::Application, "app").etcd_key(), Some(value)), (decision, Some(json!({})))]);
+        self.commit(&[(key(Kind::Application, "app").etcd_key(), Some(value)), (kept, Some(decision))]);
     }
 
     fn found(&self) -> Vec<Id> {
@@ -163,16 +182,43 @@ async fn too_many_moves_and_hasty_ones_are_found() {
     assert_eq!(world.found(), [Id::I5], "after ten seconds");
     let mut world = World::new();
     world.bind(Some("one"), 0);
-    tokio::time::advance(Duration::from_millis(118_500)).await;
-    world.checker.told("load", 9.0);
-    world.put(Kind::Cluster, "one", cluster("one", "OFFLINE", &json!({})));
-    world.bind(Some("two"), 2);
-    assert_eq!(world.found(), [], "nobody need have heard of it");
-    let mut world = World::new();
-    world.bind(Some("one"), 0);
     world.put(Kind::Cluster, "one", cluster("one", "FAILING_METRICS", &json!({})));
     world.bind(Some("two"), 2);
     assert_eq!(world.found(), [Id::I5], "an outage of monitoring moves nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_have_heard_that_a_cluster_went_offline_is_let_through_and_who_says_so_is_found() {
+    let offline = || cluster("one", "OFFLINE", &json!({}));
+    // Two minutes after the beginning it moves, and its cluster is offline for so long then.
+    for (millis, why, found) in [
+        (1_500, Move::Better, vec![]),
+        (2_500, Move::Better, vec![Id::I5]),
+        (1_500, Move::NotOnline, vec![Id::I5]),
+        (1_500, Move::Misfit, vec![Id::I5]),
+        (60_000, Move::NotOnline, vec![]),
+    ] {
+        let mut world = World::new();
+        world.bind(Some("one"), 0);
+        tokio::time::advance(Duration::from_millis(120_000 - millis)).await;
+        world.checker.told("load", 9.0);
+        world.put(Kind::Cluster, "one", offline());
+        world.move_for(why.clone(), 2);
+        assert_eq!(world.found(), found, "{why:?} {millis} ms later");
+    }
+    // It was offline for long, and online in between for a moment that nobody need have heard of, or for longer.
+    for (online, found) in [(1_000, vec![]), (5_000, vec![Id::I5])] {
+        let mut world = World::new();
+        world.bind(Some("one"), 0);
+        world.put(Kind::Cluster, "one", offline());
+        tokio::time::advance(Duration::from_millis(119_500 - online)).await;
+        world.checker.told("load", 9.0);
+        world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &json!({})));
+        tokio::time::advance(Duration::from_millis(online)).await;
+        world.put(Kind::Cluster, "one", offline());
+        world.move_for(Move::NotOnline, 2);
+        assert_eq!(world.found(), found, "online for {online} ms");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,10 +186,16 @@ async fn two_that_lead_at_once_are_found_unless_a_key_was_just_deleted() {
     world.judge.say_that_they_lead(&[]);
     world.judge.say_that_they_lead(&[("alpha", 3)]);
     assert_eq!(world.found(), []);
-    // Whose key somebody deleted may not know yet, for as long as its lease.
-    world.judge.leader_keys_deleted();
+    // Whose key somebody deleted may not know yet, for as long as its lease; so may who led after it and was deposed as well.
+    world.judge.deposed(3);
     world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
+    world.judge.deposed(8);
+    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8), ("gamma", 11)]);
     assert_eq!(world.found(), []);
+    world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 9), ("gamma", 11)]);
+    assert_eq!(world.found(), [Id::I1], "nobody deposed these");
+    let world = World::new().await;
+    world.judge.deposed(3);
     tokio::time::advance(SESSION_TTL).await;
     for _ in 0..2 {
         world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
@@ -201,13 +207,21 @@ async fn two_that_lead_at_once_are_found_unless_a_key_was_just_deleted() {
 async fn a_command_of_who_cannot_know_that_its_key_was_deleted_is_found_when_it_can() {
     let mut world = World::announced().await;
     let deposed = world.epoch;
-    world.judge.leader_keys_deleted();
+    world.judge.deposed(deposed);
     world.lead().await;
     world.complete(1).await;
     drop(world.run(deposed, RESET).await);
     assert_eq!(world.found(), []);
     tokio::time::advance(SESSION_TTL).await;
     drop(world.run(deposed, RESET).await);
+    assert_eq!(world.found(), [Id::I1, Id::I10]);
+    // Meanwhile only who led is excused: this epoch never did.
+    let mut world = World::announced().await;
+    let deposed = world.epoch;
+    world.judge.deposed(deposed);
+    world.lead().await;
+    world.complete(1).await;
+    drop(world.run(deposed - 1, RESET).await);
     assert_eq!(world.found(), [Id::I1, Id::I10]);
 }
 

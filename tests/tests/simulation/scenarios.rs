@@ -201,3 +201,29 @@ fn a_fault_of_a_leader_that_is_not_there_waits_for_one_and_lasts_its_whole_time(
     assert!(cut > killed + 30.0, "killed at {killed} s, and the next one cut at {cut} s");
     assert!((whole - cut - 20.0).abs() < 1.0, "cut from {cut} s to {whole} s");
 }
+
+#[test]
+fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_when_it_did() {
+    let of = |faults: [&str; 2]| {
+        let mut scenario = scenario("short-storm");
+        scenario.clients.clear();
+        scenario.expect.at_least = Counts { faults: 2, ..Counts::default() };
+        scenario.faults = faults.map(|fault| Fault::parse(fault).unwrap()).to_vec();
+        scenario
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace");
+    let down = of(["kill store=1 at 1m for 30s", "compact store=1 at 70s"]);
+    let report = traced(&down, 1, Span::seconds(300), &file);
+    assert_eq!((report.outcome(), report.counts.faults), (Outcome::Passed, 2), "{report:#?}");
+    let trace = fs::read_to_string(&file).unwrap();
+    let told: Vec<&str> = trace.lines().filter(|line| line.contains("compact store=1 begins")).collect();
+    let at = |line: &str| line.split_whitespace().next().unwrap().parse::<f64>().unwrap();
+    assert!(told.len() == 1 && at(told[0]) > 90.0, "{told:?}");
+    assert_eq!(trace.lines().filter(|line| line.contains("is compacted at")).count(), 1);
+    // Longer than it is tried.
+    let full = of(["disk-full store=1 at 1m for 8m", "compact store=1 at 70s"]);
+    let report = run(&full, 1, TEN_MINUTES);
+    assert_eq!((report.counts.faults, report.skipped.len()), (1, 1), "{report:#?}");
+    assert_ne!(report.outcome(), Outcome::Passed);
+}
