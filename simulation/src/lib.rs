@@ -38,6 +38,7 @@ pub mod prometheus;
 pub mod queue_user;
 pub mod repair;
 pub mod requests;
+mod retries;
 pub mod revisions;
 pub mod routed;
 pub mod run;

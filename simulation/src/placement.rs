@@ -33,6 +33,7 @@ use time::OffsetDateTime;
 
 use crate::contents::Contents;
 use crate::history::History;
+use crate::retries::{Retries, keys_of};
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
@@ -84,6 +85,14 @@ pub struct Seen {
     pub owners: u64,
 }
 
+/// A key that was written.
+struct Written {
+    at: Duration,
+    key: String,
+    /// Nothing changed but the attempts of an application that fits nowhere.
+    is_retry: bool,
+}
+
 #[derive(Default)]
 struct Judged {
     objects: BTreeMap<ObjectKey, Arc<Stored>>,
@@ -109,8 +118,9 @@ struct Judged {
     most_applications: u64,
     seen: Seen,
     violations: Vec<Violation>,
-    /// Every write, and when it was seen.
-    writes: Vec<(Duration, String)>,
+    /// Every write.
+    writes: Vec<Written>,
+    retries: Retries,
     contents: Contents,
 }
 
@@ -227,9 +237,20 @@ impl PlacementChecker {
     /// Keys that were written since a time, lease keep-alives aside, which write nothing.
     #[must_use]
     pub fn writes_since(&self, since: Duration) -> Vec<(Duration, String)> {
+        self.since(since, |_| true)
+    }
+
+    /// The same, but for retries of applications that fit nowhere, as far as their back-off allows them.
+    #[must_use]
+    pub fn changes_since(&self, since: Duration) -> Vec<(Duration, String)> {
+        self.since(since, |written| !written.is_retry)
+    }
+
+    fn since(&self, since: Duration, counts: impl Fn(&Written) -> bool) -> Vec<(Duration, String)> {
         let judged = self.judged.lock().unwrap();
-        let first = judged.writes.partition_point(|(at, _)| *at < since);
-        judged.writes[first..].to_vec()
+        let first = judged.writes.partition_point(|written| written.at < since);
+        let counted = judged.writes[first..].iter().filter(|written| counts(written));
+        counted.map(|written| (written.at, written.key.clone())).collect()
     }
 
     /// Applications that fit somewhere and are bound nowhere, or where they do not fit though they could move; and how
@@ -373,7 +394,6 @@ impl Judged {
         let mut after = Vec::new();
         for event in events {
             self.history.entry(revision).or_default().insert(event.key.clone());
-            self.writes.push((now, event.key.clone()));
             self.contents.wrote(revision, &event.key, event.value.as_deref());
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
@@ -385,6 +405,18 @@ impl Judged {
                 None => self.other(revision, event),
             }
         }
+        let mut retried = BTreeSet::new();
+        for (key, stored) in after.iter().filter(|(key, _)| key.kind == Kind::Application) {
+            let application = stored.as_ref().and_then(|stored| Application::of(&stored.object));
+            if self.retries.wrote(key, application, checker.began + now) {
+                retried.extend(keys_of(key));
+            }
+        }
+        self.writes.extend(events.iter().map(|event| Written {
+            at: now,
+            key: event.key.clone(),
+            is_retry: retried.contains(&event.key),
+        }));
         for (key, stored) in &after {
             match stored {
                 Some(stored) if key.kind == Kind::Application => {

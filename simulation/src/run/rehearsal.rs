@@ -232,7 +232,7 @@ impl Stage<'_> {
         let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
         let drains = self.service.kubernetes.then(|| kubernetes(self.seed, &clock, cluster.as_deref()));
         let pods = drains.as_ref().map(|drains| drains.kubernetes.with(|cluster| cluster.pods().len()));
-        let observer = Observer::new(history.clone(), &own, copied.revision, drains.clone());
+        let observer = Observer::new((history.clone(), copied.at), &own, copied.revision, drains.clone());
         let checker = Checker::new(history.clone()).polled_every(self.service.working.interval);
         let judges = [
             Task::start(checker.clone().watch_from(copied.revision, own, store.clone())),

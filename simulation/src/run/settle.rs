@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
 use madako_messages::invariants::{Id, Violation};
-use madako_messages::keys;
-use madako_messages::placement::kind::ObjectKey;
 
 use super::inject::Injector;
 use super::people::Done;
@@ -16,7 +14,7 @@ use crate::network::Place;
 use crate::operator::Wanted;
 use crate::pace::Pace;
 use crate::repair::RepairJudge;
-use crate::world::{INTERVAL, PREFIX, RESCHEDULE_AFTER, SESSION_TTL};
+use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
 
 /// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
 const QUIET: Duration = Duration::from_secs(15 * 60);
@@ -77,8 +75,8 @@ pub(super) async fn settle(
             () = tokio::time::sleep(LOOK) => {}
         }
         injector.restart_those_that_ended().await;
-        let last = last_write(&injector, began);
-        let quiet = history.now().saturating_sub(last.max(began));
+        let last = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
+        let quiet = history.now().saturating_sub(last);
         if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
             break Some(last);
         }
@@ -96,7 +94,7 @@ pub(super) async fn settle(
         found.push("those who work with it could not leave things in order".to_owned());
     }
     if to_the_end && calm_after.is_none() {
-        let written = placement.writes_since(history.now().saturating_sub(QUIET));
+        let written = placement.changes_since(history.now().saturating_sub(QUIET));
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
         found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
     }
@@ -159,22 +157,6 @@ pub(super) async fn settle(
 pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
-}
-
-/// When something was written last that was not merely tried again: applications that fit nowhere are.
-fn last_write(injector: &Injector, since: Duration) -> Duration {
-    let placement = &injector.world.placement;
-    let (_, homeless) = placement.misplaced();
-    let retried = |key: &str| {
-        let of = |key: &ObjectKey| {
-            let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
-            format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS)
-        };
-        homeless.iter().any(|homeless| homeless.etcd_key() == key || of(homeless) == key)
-    };
-    let mut written = placement.writes_since(since);
-    written.retain(|(_, key)| !retried(key));
-    written.last().map_or(since, |(at, _)| *at)
 }
 
 /// One leads, nobody has given up, the cluster has its size, and whoever fits somewhere is placed there.

@@ -280,13 +280,13 @@ async fn run((seed, length): (u64, Duration), halves: Halves, trace: Option<Trac
 async fn placed(placement: &PlacementChecker, history: &History) -> Vec<Violation> {
     let (mut found, homeless) = placement.misplaced();
     let (applications, bound) = placement.bound();
-    let settled = placement.revision();
+    let settled = history.now();
     let fit_nowhere = homeless.len();
     history.note("driver", format_args!("{bound} of {applications} are bound, {fit_nowhere} fit nowhere"));
     tokio::time::sleep(PLACED).await;
-    let written = placement.written_after(settled);
-    let restless = written.into_iter().filter_map(|key| ObjectKey::from_etcd_key(&key));
-    found.extend(restless.filter(|key| !homeless.contains(key)).map(|key| Violation {
+    let written = placement.changes_since(settled);
+    let restless = written.into_iter().filter_map(|(_, key)| ObjectKey::from_etcd_key(&key));
+    found.extend(restless.map(|key| Violation {
         invariant: Id::I12,
         what: format!("{key} was written although nothing changed"),
     }));

@@ -81,23 +81,25 @@ fn is_worth_something(report: &Report) {
     ]);
 }
 
-/// The same of placement, in two hundred minutes of each of two seeds: together, since of one seed there may be five moves, and of
-/// another seven times as many.
-fn places_something(reports: &[Report; 2]) {
-    let both = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+/// The same of placement, in two hundred minutes.
+fn places_something(report: &Report, moves: u64) {
     are_many(&[
-        ("bindings", both(|report| report.placement.bindings), 120),
-        ("moves", both(|report| report.placement.moves), 20),
-        ("deletions of everything", both(|report| report.placement.wipes), 4),
-        ("resources that were collected", both(|report| report.placement.collected), 40),
-        ("clusters whose metrics failed", both(|report| report.placement.failing), 20),
-        ("applications that fitted nowhere", both(|report| report.placement.degraded), 40),
-        ("claims of placement", both(|report| report.placement.owners), 10),
-        ("acknowledged requests", both(|report| report.user.acknowledged), 400),
-        ("requests for metrics", both(|report| report.metrics.0), 600),
-        ("requests for metrics in vain", both(|report| report.metrics.1), 40),
+        ("bindings", report.placement.bindings, 60),
+        ("moves", report.placement.moves, moves),
+        ("deletions of everything", report.placement.wipes, 2),
+        ("resources that were collected", report.placement.collected, 20),
+        ("clusters whose metrics failed", report.placement.failing, 10),
+        ("applications that fitted nowhere", report.placement.degraded, 20),
+        ("claims of placement", report.placement.owners, 5),
+        ("acknowledged requests", report.user.acknowledged, 200),
+        ("requests for metrics", report.metrics.0, 300),
+        ("requests for metrics in vain", report.metrics.1, 20),
     ]);
 }
+
+/// Moves of seeds 1 and 2: the first comes to five, the second to seven times as many. Ten of each were asked for once, so these are
+/// twenty together.
+const MOVES: [u64; 2] = [4, 16];
 
 fn are_many(counts: &[(&str, u64, u64)]) {
     for (what, count, least) in counts {
@@ -112,7 +114,12 @@ fn a_thousand_minutes_of_faults_break_no_invariant_and_end_in_calm() {
 
 #[test]
 fn hundreds_of_minutes_with_placement_break_no_invariant_and_end_in_calm() {
-    places_something(&[1, 2].map(|seed| passes(seed, TWO_HUNDRED_MINUTES, Halves::Both)));
+    places_something(&passes(1, TWO_HUNDRED_MINUTES, Halves::Both), MOVES[0]);
+}
+
+#[test]
+fn another_seed_passes_as_well() {
+    places_something(&passes(2, TWO_HUNDRED_MINUTES, Halves::Both), MOVES[1]);
 }
 
 /// What must have happened of repairs, in three hundred minutes.

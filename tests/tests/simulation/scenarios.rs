@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
-use madako_faults::{ClientKind, Counts, Fault, Scenario, Span, shipped};
+use madako_faults::{ClientKind, Count, Counts, Fault, Scenario, Shortfall, Span, shipped};
 use madako_messages::invariants::Id;
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
@@ -226,4 +226,21 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
     let report = run(&full, 1, TEN_MINUTES);
     assert_eq!((report.counts.faults, report.skipped.len()), (1, 1), "{report:#?}");
     assert_ne!(report.outcome(), Outcome::Passed);
+}
+
+#[test]
+fn a_write_that_nobody_answered_is_none_that_was_refused() {
+    let of = |fault: &str| {
+        let mut scenario = scenario("short-storm");
+        scenario.faults = vec![Fault::parse(fault).unwrap()];
+        scenario.expect.at_least = Counts { refused_writes: 1, ..Counts::default() };
+        run(&scenario, 1, Span::seconds(300))
+    };
+    // Operators change what a cluster was planned from.
+    let overtaken = of("cut instance=leader at 90s for 20s");
+    assert_eq!(overtaken.outcome(), Outcome::Passed, "{overtaken:#?}");
+    assert!(overtaken.counts.refused_writes > 0, "{:?}", overtaken.counts);
+    let unanswered = of("kill store=1 at 90s for 2m");
+    let short = Shortfall::TooFew { count: Count::RefusedWrites, at_least: 1, got: 0 };
+    assert_eq!((unanswered.outcome(), &unanswered.shortfalls[..]), (Outcome::Failed, &[short][..]));
 }

@@ -16,17 +16,21 @@ use madako_messages::invariants::{Id, Violation};
 use madako_messages::keys;
 use madako_messages::placement::decision::{Decision, Hold, Move, Outcome};
 use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_messages::placement::kubernetes::Application;
+use madako_messages::placement::object_value::{Object, Resource as _};
 use madako_messages::plan::{Action, Change, Outcome as RuleOutcome};
 use madako_messages::repair::queue::RepairQueue;
 use madako_messages::repair::{RepairQueueEntry, RepairStatus};
 use madako_messages::store::Entry;
 use serde::Deserialize;
+use time::OffsetDateTime;
 
 use super::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
 use super::told::Told;
 use crate::drains::Drains;
 use crate::history::History;
 use crate::repair::entry_of;
+use crate::retries::{Retries, keys_of};
 use crate::revisions::every_revision_from;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
@@ -68,12 +72,11 @@ struct Inside {
     entries: BTreeMap<String, Entry>,
     queue: RepairQueue,
     cluster: Option<Cluster>,
-    /// Keys of applications that are bound nowhere, and of what is kept of them.
-    homeless: BTreeSet<String>,
+    retries: Retries,
     /// The last decision on each application that was written in this run.
     decisions: BTreeMap<String, Decision>,
-    /// Every write, and when it was seen.
-    writes: Vec<(Duration, String)>,
+    /// Every write, when it was seen, and whether it is no more than a retry of an application that fits nowhere.
+    writes: Vec<(Duration, String, bool)>,
     violations: Vec<Violation>,
 }
 
@@ -82,7 +85,14 @@ struct Inside {
 pub(super) struct Observer {
     inside: Arc<Mutex<Inside>>,
     history: History,
+    /// The time of the world then.
+    began: OffsetDateTime,
     drains: Option<Drains>,
+}
+
+/// The application that a key is of.
+fn application(key: &str) -> Option<ObjectKey> {
+    ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application)
 }
 
 fn span(duration: Duration) -> Span {
@@ -96,7 +106,7 @@ fn read<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
 impl Observer {
     /// Knows what was copied. Its drains follow the cluster.
     pub(super) fn new(
-        history: History,
+        (history, began): (History, OffsetDateTime),
         own: &BTreeMap<String, Entry>,
         revision: i64,
         drains: Option<Drains>,
@@ -112,7 +122,7 @@ impl Observer {
             inside.seen.repairs.insert((item.value.index, item.created), seen);
         }
         history.note("copy", format_args!("begins at revision {revision}"));
-        Self { inside: Arc::new(Mutex::new(inside)), history, drains }
+        Self { inside: Arc::new(Mutex::new(inside)), history, began, drains }
     }
 
     /// Watches the store over a client of its own.
@@ -131,16 +141,23 @@ impl Observer {
         let mut inside = self.inside.lock().unwrap();
         let inside = &mut *inside;
         let mut own = Vec::new();
+        let wall = self.began + now;
+        let applications =
+            changes.iter().filter_map(|(key, entry)| Some((application(key)?, entry.as_ref())));
+        let retried: BTreeSet<String> = applications
+            .filter(|(key, entry)| inside.retried(key, *entry, wall))
+            .flat_map(|(key, _)| keys_of(&key))
+            .collect();
         for (key, entry) in changes {
             self.history.note(
                 "root",
                 format_args!("{revision} {} {key}", if entry.is_some() { "put" } else { "delete" }),
             );
-            inside.writes.push((now, key.clone()));
-            match key.strip_prefix(PREFIX) {
-                Some(relative) => own.push((relative.to_owned(), entry)),
-                None => inside.resource(&key, entry.as_ref()),
+            if let Some(relative) = key.strip_prefix(PREFIX) {
+                own.push((relative.to_owned(), entry));
             }
+            let is_retry = retried.contains(&key);
+            inside.writes.push((now, key, is_retry));
         }
         for (key, entry) in &own {
             match (key.strip_prefix(keys::PLACEMENT_DECISIONS), entry) {
@@ -212,11 +229,11 @@ impl Observer {
         inside.last_write(since)
     }
 
-    /// Keys that were written since a time.
+    /// Keys that were written since a time, but for such.
     pub(super) fn written_since(&self, since: Duration) -> BTreeSet<String> {
         let inside = self.inside.lock().unwrap();
-        let first = inside.writes.partition_point(|(at, _)| *at < since);
-        inside.writes[first..].iter().map(|(_, key)| key.clone()).collect()
+        let first = inside.writes.partition_point(|(at, ..)| *at < since);
+        inside.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
     /// Repairs that are not finished.
@@ -259,28 +276,17 @@ impl Observer {
 }
 
 impl Inside {
-    /// A resource is another one, or gone.
-    fn resource(&mut self, key: &str, entry: Option<&Entry>) {
-        let Some(of) = ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application) else {
-            return;
-        };
-        let name = format!("{}/{}", of.namespace.as_deref().unwrap_or_default(), of.name);
-        let kept = format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS);
-        let bound = entry
-            .and_then(read::<serde_json::Value>)
-            .is_some_and(|application| !application["status"]["scheduled_to"].is_null());
-        for key in [key.to_owned(), kept] {
-            if bound {
-                self.homeless.remove(&key);
-            } else {
-                self.homeless.insert(key);
-            }
-        }
+    /// An application is another one, or gone. Whether it was merely tried again.
+    fn retried(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
+        let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
+        // What cannot be read is no retry.
+        let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
+        self.retries.wrote(key, object.as_ref().and_then(Application::of), wall)
     }
 
     fn last_write(&self, since: Duration) -> Option<Duration> {
-        let counts = |(at, key): &&(Duration, String)| *at >= since && !self.homeless.contains(key);
-        self.writes.iter().rev().find(counts).map(|(at, _)| *at)
+        let counts = |(at, _, is_retry): &&(Duration, String, bool)| *at >= since && !is_retry;
+        self.writes.iter().rev().find(counts).map(|(at, ..)| *at)
     }
 
     fn planned(&mut self, entry: Option<&Entry>, now: Duration) {
