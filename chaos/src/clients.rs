@@ -276,17 +276,17 @@ fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let body = answer.json();
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
     let said = match (status, op) {
-        (status, Op::Read) if status.is_success() => match value(&body) {
-            Some(value) => Ret::Done { value: Some(value), deleting },
-            None => return (End::Unknown { why: "its value cannot be read".to_owned() }, None),
-        },
+        // One whose value cannot be read is no answer that any state allows.
+        (status, Op::Read) if status.is_success() => Ret::Done { value: value(&body), deleting },
         (status, _) if status.is_success() => Ret::Done { value: None, deleting },
         (StatusCode::NOT_FOUND, _) => Ret::Absent,
         (StatusCode::CONFLICT, Op::Create { .. }) => Ret::Exists,
         (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => Ret::Changed,
-        (status, _) if status.is_client_error() => Ret::Refused,
         // Whether it was done before it failed is not known.
-        (status, _) => return (End::Unknown { why: format!("status {status}") }, None),
+        (status, _) if status.is_server_error() => {
+            return (End::Unknown { why: format!("status {status}") }, None);
+        }
+        _ => Ret::Refused,
     };
     let done = matches!(said, Ret::Done { .. });
     let revision = answer.revision.filter(|_| done);
@@ -325,9 +325,15 @@ mod tests {
             (write, 400, &Value::Null, Some(Ret::Refused)),
             (Op::Delete, 200, &leaving, done(None, true)),
             (write, 503, &Value::Null, None),
-            (Op::Read, 200, &Value::Null, None),
+            (Op::Read, 503, &there, None),
+            (Op::Read, 200, &Value::Null, done(None, false)),
+            (Op::Read, 400, &there, Some(Ret::Refused)),
+            (Op::Read, 403, &Value::Null, Some(Ret::Refused)),
+            (Op::Read, 302, &Value::Null, Some(Ret::Refused)),
         ] {
-            match told(op, answer(status, body)).0 {
+            let (end, answer) = told(op, answer(status, body));
+            assert_eq!(answer.is_some(), matches!(said, Some(Ret::Done { .. })), "{op:?} {status}");
+            match end {
                 End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
                 end => assert!(said.is_none() && matches!(end, End::Unknown { .. }), "{op:?} {status}"),
             }

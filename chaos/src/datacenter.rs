@@ -1,7 +1,8 @@
 //! The simulated data center as a process of its own: a registry of machines, beside it the API server of a simulated
 //! Kubernetes whose nodes they are, a provider of metrics, and a door for whoever makes them fail.
 //!
-//! Guarantees: every answer that the service may act on, and every change from outside, is a line of the journal before
+//! Guarantees: every answer that the service may act on, every change from outside, and every request to the registry that is no search
+//! is a line of the journal before
 //! it is given or told; started again on the same journal, machines, nodes and pods are as they were.
 //!
 //! Does not: keep anybody from the control door. It is meant for loopback and the namespaces of runs, and
@@ -9,6 +10,7 @@
 
 mod caller;
 mod control;
+mod guard;
 mod journal;
 mod kubernetes;
 mod tap;
@@ -111,7 +113,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     if let Some(address) = settings.registry {
         let api =
             kubernetes::ApiServer::new(settings.seed, registry.clone(), Arc::clone(&tap), start, &before);
-        let answers = registry.router().merge(api.router());
+        let answers = guard::guarded(registry.router(), &tap).merge(api.router());
         servers.push((address, tap::tapped(answers, &tap)));
     }
     if let Some(address) = settings.prometheus {

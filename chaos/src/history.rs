@@ -144,6 +144,13 @@ pub enum Event {
         /// How many keys it changed.
         keys: u64,
     },
+    /// A watcher ends: it was given time to hear everything up to the last revision of its keys.
+    WatchEnds {
+        /// At which member.
+        member: u32,
+        /// That revision.
+        until: i64,
+    },
     /// What a watcher did not hear was compacted away.
     Missed {
         /// At which member.

@@ -1,30 +1,21 @@
 //! Faults made real: signals, the network board, and the data center's control door.
+//!
+//! Guarantees: a fault that would do nothing does not begin, as one of the registry's answers while it is down; and a process that ended
+//! by itself is known before something is done to it that hides this.
 
-use std::collections::BTreeMap;
+mod datacenter;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions};
-use http::Method;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_messages::machine::MachineState;
-use serde::Serialize;
-use serde_json::json;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
+use crate::process::Process;
 use crate::watcher::Leaders;
-use crate::web::{self, Ask};
 use crate::world::World;
-
-/// Time for a request to a control door, and for one to the store.
-const DONE_WITHIN: Duration = Duration::from_secs(5);
-/// Time for a server of the data center to open its door.
-const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// Time for a member to compact its history, once.
-const COMPACTED_WITHIN: Duration = Duration::from_secs(2);
-const GLANCE: Duration = Duration::from_millis(20);
 
 /// Why a fault could not be injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +69,16 @@ pub(crate) struct Injector {
     leader_of: BTreeMap<usize, u32>,
     /// Packets that were lost around its node before a fault began.
     lost_before: BTreeMap<usize, u64>,
+    looked: Looked,
+}
+
+/// What was seen of processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// How often one was looked at that was to run.
+    pub(crate) times: u64,
+    /// Those that had ended by themselves.
+    pub(crate) ended: BTreeSet<String>,
 }
 
 /// What was injected.
@@ -102,7 +103,30 @@ impl Injector {
             full: BTreeMap::new(),
             leader_of: BTreeMap::new(),
             lost_before: BTreeMap::new(),
+            looked: Looked::default(),
         }
+    }
+
+    /// Who sees what is written.
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// What was seen of processes so far.
+    pub(crate) fn looked(&self) -> Looked {
+        self.looked.clone()
+    }
+
+    /// Whether the process of a node runs as it should; one that ended by itself is noted. A member whose disk is full may.
+    pub(crate) fn look(&mut self, world: &mut World, node: &Node) -> bool {
+        let may_end = self.full.get(node).is_some_and(|full| *full > 0);
+        let Some(process) = world.process(node).filter(|process| !may_end && !process.is_down()) else {
+            return true;
+        };
+        self.looked.times += 1;
+        let Err(error) = process.check() else { return true };
+        self.looked.ended.insert(with_causes(&error));
+        false
     }
 
     /// Begins a fault, lets it strike, or ends what was begun.
@@ -112,10 +136,20 @@ impl Injector {
         (number, injection): (usize, &Injection),
         begins: bool,
     ) -> Result<Done, Undone> {
-        if matches!(injection.target, Target::Rack(_) | Target::Address(_)) {
+        let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
+        // What happens to machines the registry has to tell.
+        let node = if machines { Node::Registry } else { self.node(number, injection)? };
+        // One that is killed and started again tells nobody later that it had ended.
+        self.look(world, &node);
+        let act = if machines { None } else { Some(injection.act) };
+        if begins && !would_strike(world, &node, act) {
+            // Somebody else may lead by then.
+            self.leader_of.remove(&number);
+            return Err(Undone::NotYet);
+        }
+        if machines {
             return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
         }
-        let node = self.node(number, injection)?;
         if begins && let Some(lost) = lost(world, &node, injection.act).await? {
             self.lost_before.insert(number, lost);
         }
@@ -194,28 +228,6 @@ impl Injector {
         clock.ahead(by).map_err(|error| told(&error))
     }
 
-    /// Fills the disk of a member, or gives it room again; then one that ended for want of it is started again.
-    async fn fill(&mut self, world: &mut World, node: &Node, begins: bool) -> Result<(), Impossible> {
-        let full = self.full.entry(node.clone()).or_default();
-        count(full, begins);
-        let full = *full > 0;
-        let Node::Store(number) = node else { return Err(impossible("only the store has a disk")) };
-        let member = world.members.get_mut(number).ok_or_else(|| impossible("there is no such member"))?;
-        let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
-        let disk = disk.as_ref().map_err(impossible)?;
-        if full {
-            return if begins { disk.fill().map_err(|error| told(&error)) } else { Ok(()) };
-        }
-        disk.clear().map_err(|error| told(&error))?;
-        if member.process.check().is_err() {
-            let process = &mut member.process;
-            process.kill().await.map_err(|error| told(&error))?;
-            process.start_again().map_err(|error| told(&error))?;
-            world.network.runs(node, process.id());
-        }
-        Ok(())
-    }
-
     /// Kills or stops a process, or undoes it when nothing else holds it so.
     async fn hold(
         &mut self,
@@ -253,92 +265,26 @@ impl Injector {
         }
         Ok(())
     }
+}
 
-    /// Tells a server of the data center what is wrong with it, as far as it runs.
-    async fn spoil(&mut self, world: &mut World, node: &Node) -> Result<(), Impossible> {
-        let spoiled = self.spoiled.get(node).copied().unwrap_or_default();
-        let server = match node {
-            Node::Provider(_) => world.provider.as_ref(),
-            _ => Some(&world.registry),
-        };
-        let server = server.ok_or_else(|| impossible(format_args!("there is no {node}")))?;
-        // Who is down or stands still learns it when it runs again.
-        if server.process.is_down() || server.process.is_stopped() {
-            return Ok(());
-        }
-        let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
-        let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
-        let clocked = Clocked { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
-        control(server.control, "/corrupt", &corrupted).await?;
-        control(server.control, "/clock", &clocked).await
-    }
+/// Whether a fault would do anything at a node now; `None` is what happens to machines.
+fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
+    let connected = world.network.is_connected(node);
+    let is = |process: &Process| (process.is_down(), process.is_stopped());
+    // That there is none is told later, with the reason.
+    let (down, stopped) = world.process(node).map_or((false, false), |process| is(process));
+    strikes(act, down, stopped, connected)
+}
 
-    /// The machines of a rack, or one: killed or cut off.
-    async fn machines(
-        &mut self,
-        world: &World,
-        injection: &Injection,
-        begins: bool,
-    ) -> Result<String, Impossible> {
-        count(self.dark.entry(injection.target.clone()).or_default(), begins);
-        self.darken(world).await?;
-        Ok(injection.target.to_string())
-    }
-
-    /// Lets the registry show machines that are gone as unreachable, and no others, as far as it runs.
-    async fn darken(&mut self, world: &World) -> Result<(), Impossible> {
-        let registry = &world.registry;
-        // Who is down or stands still learns it when it runs again.
-        if registry.process.is_down() || registry.process.is_stopped() {
-            return Ok(());
-        }
-        for (target, dark) in &self.dark {
-            let gone = *dark > 0;
-            if self.told.get(target).copied().unwrap_or_default() == gone {
-                continue;
-            }
-            match target {
-                Target::Rack(rack) => {
-                    control(registry.control, "/power", &Powered { rack: *rack, on: !gone }).await?;
-                }
-                target => {
-                    let Target::Address(address) = target else { return Err(impossible("no machine")) };
-                    let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
-                    let stated = Stated { machine: address.to_string(), state, held: gone };
-                    control(registry.control, "/state", &stated).await?;
-                }
-            }
-            self.told.insert(target.clone(), gone);
-        }
-        Ok(())
-    }
-
-    /// Others wait meanwhile, so it is tried shortly, and again while a majority or the member itself is away.
-    async fn compact(&self, world: &World, node: &Node) -> Result<(), Undone> {
-        let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
-        let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
-        let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
-        let full = self.full.get(node).is_some_and(|full| *full > 0);
-        if held || full {
-            return Err(Undone::NotYet);
-        }
-        let compacting = async {
-            let options = ConnectOptions::new().with_connect_timeout(COMPACTED_WITHIN);
-            let mut client = Client::connect([format!("http://{}", member.client)], Some(options)).await?;
-            let present = client.get("none", None).await?;
-            let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
-            // What the observer did not see yet would be lost to it.
-            while self.observer.last() < revision {
-                sleep(GLANCE).await;
-            }
-            client.compact(revision, None).await
-        };
-        match timeout(COMPACTED_WITHIN, compacting).await {
-            Ok(Ok(_)) => Ok(()),
-            // Somebody else compacted just then: it is as asked for.
-            Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Undone::NotYet),
-        }
+/// The same by how its process is.
+fn strikes(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
+    match act {
+        // Who is killed twice is down until both are over.
+        Some(Act::Kill) => true,
+        Some(Act::Reset) => !down && connected,
+        Some(Act::Pause | Act::Cut | Act::Delay | Act::Loss) => !down,
+        // They are in what it does, and it does nothing.
+        _ => !down && !stopped,
     }
 }
 
@@ -355,23 +301,34 @@ fn told(error: &dyn std::error::Error) -> Impossible {
     Impossible(with_causes(error))
 }
 
-/// Says something to a control door: again until it is open, for a server that has just been started.
-async fn control(
-    at: std::net::SocketAddr,
-    path: &str,
-    body: &(impl Serialize + Sync),
-) -> Result<(), Impossible> {
-    let body = json!(body);
-    let began = Instant::now();
-    let answer = loop {
-        match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
-            Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
-            answer => break answer.map_err(|error| told(&error))?,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_that_would_do_nothing_waits() {
+        const RUNS: [bool; 3] = [false, false, true];
+        const DOWN: [bool; 3] = [true, false, false];
+        const STOPPED: [bool; 3] = [false, true, true];
+        const ALONE: [bool; 3] = [false, false, false];
+        for (act, states) in [
+            (Some(Act::Kill), vec![RUNS, DOWN, STOPPED, ALONE]),
+            (Some(Act::Pause), vec![RUNS, STOPPED, ALONE]),
+            (Some(Act::Cut), vec![RUNS, STOPPED, ALONE]),
+            (Some(Act::Reset), vec![RUNS, STOPPED]),
+            (Some(Act::Corrupt), vec![RUNS, ALONE]),
+            (Some(Act::ClockJump), vec![RUNS, ALONE]),
+            (Some(Act::DiskFull), vec![RUNS, ALONE]),
+            (None, vec![RUNS, ALONE]),
+        ] {
+            for state in [RUNS, DOWN, STOPPED, ALONE] {
+                let [down, stopped, connected] = state;
+                assert_eq!(
+                    strikes(act, down, stopped, connected),
+                    states.contains(&state),
+                    "{act:?} {state:?}"
+                );
+            }
         }
-    };
-    if answer.status.is_success() {
-        return Ok(());
     }
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    Err(impossible(format_args!("the control door said {}: {said}", answer.status)))
 }

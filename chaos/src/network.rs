@@ -24,6 +24,7 @@ mod addresses;
 mod carry;
 mod link;
 mod namespaces;
+mod open;
 mod owner;
 mod rules;
 mod space;
@@ -46,6 +47,7 @@ pub(crate) use self::addresses::{RANGE_SHOWN, is_apart};
 pub use self::link::Link;
 use self::namespaces::Namespaces;
 pub use self::namespaces::{Unavailable, Unlost};
+use self::open::Open;
 pub use self::tool::{ToolError, on_path};
 
 /// What a delayed piece takes longer, each way: what the language says.
@@ -198,12 +200,14 @@ enum Ground {
 pub struct Network {
     board: Arc<watch::Sender<Board>>,
     ground: Ground,
+    open: Open,
 }
 
 impl Default for Network {
     /// One on loopback.
     fn default() -> Self {
-        Self { board: Arc::default(), ground: Ground::Loopback("as asked for".to_owned()) }
+        let ground = Ground::Loopback("as asked for".to_owned());
+        Self { board: Arc::default(), ground, open: Open::default() }
     }
 }
 
@@ -306,6 +310,12 @@ impl Network {
             Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Whether a link holds a connection with a node at one of its ends.
+    #[must_use]
+    pub fn is_connected(&self, node: &Node) -> bool {
+        self.open.any(node)
     }
 
     /// Changes what links do around a node.

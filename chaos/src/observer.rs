@@ -1,7 +1,8 @@
 //! The store's whole history, revision by revision, as clients of their own see it: one at each member.
 //!
 //! Guarantees: a revision is kept once, whole, with the time at which the first observer saw it; where two members tell
-//! different things of a revision, that is kept as a disagreement; so is what nobody saw because it was compacted away.
+//! different things of a revision, or one of them leaves one out, that is kept as a disagreement; so is what nobody saw because it was
+//! compacted away. Who has not told everything in the end is known by name.
 //!
 //! Assumes: the members are reached past everything that fails between processes; a member that is down or stands
 //! still is asked again for as long as the run lasts.
@@ -22,6 +23,8 @@ pub const PREFIX: &str = "/cke/";
 const CONNECT: Duration = Duration::from_secs(2);
 /// A member that says nothing for so long is asked anew: it may have stood still, and its connection with it.
 const SILENCE: Duration = Duration::from_secs(10);
+/// The revision of a store in which nothing was written yet.
+const EMPTY: i64 = 1;
 /// Pause before a member is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -137,7 +140,10 @@ impl Observer {
     pub(crate) fn saw(&self, member: u32, revision: i64, changes: Vec<Change>) {
         let at = self.history.now();
         let mut inside = self.inside();
-        inside.heard.insert(member, revision);
+        let before = inside.heard.insert(member, revision).unwrap_or(EMPTY);
+        if revision > before + 1 {
+            inside.wrong.insert(format!("store={member} told revision {revision} after {before}"));
+        }
         if let Some(known) = inside.revisions.get(&revision) {
             if known.changes != changes {
                 inside
@@ -158,6 +164,29 @@ impl Observer {
     #[must_use]
     pub fn last(&self) -> i64 {
         self.inside().revisions.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// The last revision that changed something below a prefix.
+    #[must_use]
+    pub fn last_below(&self, prefix: &str) -> i64 {
+        let inside = self.inside();
+        let below =
+            |revision: &&Revision| revision.changes.iter().any(|change| change.key.starts_with(prefix));
+        inside.revisions.values().rfind(below).map_or(0, |revision| revision.revision)
+    }
+
+    /// The members that have not told everything up to the revision that each of them has in the end.
+    #[must_use]
+    pub fn behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
+        let inside = self.inside();
+        let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
+        let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
+        behind
+            .map(|(member, revision)| {
+                let told = told(member);
+                format!("store={member} told its history up to revision {told}, and has {revision}")
+            })
+            .collect()
     }
 
     /// When something was written last.
@@ -260,8 +289,47 @@ mod tests {
         assert_eq!(observer.wrong(), Vec::<String>::new());
         observer.saw(3, 2, vec![put("b", 2)]);
         observer.saw(1, 4, vec![put("a", 2)]);
-        let wrong = observer.wrong();
-        assert!(wrong[0].contains("store=3") && wrong[1].contains("2 and 4"), "{wrong:?}");
+        assert_eq!(
+            observer.wrong(),
+            [
+                "store=1 told revision 4 after 2",
+                "store=3 tells another revision 2 than was told before",
+                "nobody saw what is between the revisions 2 and 4"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_member_that_leaves_out_what_others_tell_is_told() {
+        let (_files, observer) = observer();
+        for revision in [2, 3, 4] {
+            observer.saw(1, revision, vec![put("a", 2)]);
+        }
+        observer.saw(2, 2, vec![put("a", 2)]);
+        observer.saw(2, 4, vec![put("a", 2)]);
+        observer.saw(3, 3, vec![put("a", 2)]);
+        assert_eq!(observer.wrong(), ["store=2 told revision 4 after 2", "store=3 told revision 3 after 1"]);
+    }
+
+    #[tokio::test]
+    async fn a_member_that_falls_silent_is_behind_and_the_others_are_not() {
+        let (_files, observer) = observer();
+        for revision in [2, 3] {
+            observer.saw(1, revision, vec![put("/cke/a", 2)]);
+        }
+        observer.saw(2, 2, vec![put("/cke/a", 2)]);
+        let stored = BTreeMap::from([(1, 3), (2, 3), (3, 3)]);
+        assert_eq!(
+            observer.behind(&stored),
+            [
+                "store=2 told its history up to revision 2, and has 3",
+                "store=3 told its history up to revision 0, and has 3"
+            ]
+        );
+        observer.saw(2, 3, vec![put("/cke/a", 2)]);
+        assert_eq!(observer.behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
+        observer.saw(1, 4, vec![put("/other/a", 4)]);
+        assert_eq!((observer.last(), observer.last_below(PREFIX)), (4, 3));
     }
 
     #[tokio::test]

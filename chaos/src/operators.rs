@@ -1,6 +1,7 @@
 //! Clients of the kind `etcd-watch`: they watch the store below CKE's prefix, and write to it as `ckecli` does.
 //!
-//! Each watches one member through the network, from the beginning of the run, and goes on after a break where it was.
+//! Each watches one member through the network, from the beginning of the run until it has heard the last revision, and goes on after
+//! a break where it was.
 //! Together they ask for more and fewer workers, add entries to the repair queue, let those that wait after a drain go on, and remove
 //! those that are finished.
 
@@ -29,6 +30,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 /// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Time for a last watch at the end of a run, when everything is well again.
+const LAST_WITHIN: Duration = Duration::from_secs(30);
 /// Entries of the repair queue above which none is added, but one removed.
 const MOST_ENTRIES: usize = 12;
 /// Types of machines that have repairs.
@@ -36,30 +39,56 @@ const MACHINE_TYPE: &str = "IPMI-2.0";
 /// What they are repaired by: the first of them drains the node at once, the second one if a command did not help.
 const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
-/// Watches a member until it is told to stop.
-pub(crate) async fn watches(member: u32, at: SocketAddr, history: History, mut stop: watch::Receiver<bool>) {
-    let mut last = 0;
-    loop {
-        tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => return,
-            ended = follow(member, at, &history, &mut last) => {
-                if let Err(error) = ended {
-                    tracing::debug!(member, %error, "a watch broke");
-                }
+/// Watches a member until it has heard the revision that it is told to be the last one, or was given enough time for that.
+pub(crate) async fn watches(
+    member: u32,
+    at: SocketAddr,
+    history: History,
+    until: watch::Receiver<Option<i64>>,
+) {
+    let (mut last, mut told) = (0, until.clone());
+    let watching = async {
+        loop {
+            match follow(member, at, &history, &mut last, until.clone()).await {
+                Ok(Followed::Whole) => return,
+                Ok(Followed::Broken) => {}
+                Err(error) => tracing::debug!(member, %error, "a watch broke"),
             }
+            sleep(AGAIN).await;
         }
-        sleep(AGAIN).await;
+    };
+    let enough = async {
+        // Who tells it lives as long as the run does.
+        let _ = told.wait_for(Option::is_some).await;
+        sleep(LAST_WITHIN).await;
+    };
+    tokio::select! {
+        biased;
+        () = watching => {}
+        () = enough => {}
+    }
+    let until = *until.borrow();
+    if let Some(until) = until {
+        history.note(Event::WatchEnds { member, until });
     }
 }
 
-/// Follows the store from the revision after `last` on, until something breaks.
+/// How a watch ended without an error.
+enum Followed {
+    /// It heard what it was told to be the last revision.
+    Whole,
+    /// It is to be begun anew.
+    Broken,
+}
+
+/// Follows the store from the revision after `last` on, until something breaks or it has heard everything.
 async fn follow(
     member: u32,
     at: SocketAddr,
     history: &History,
     last: &mut i64,
-) -> Result<(), etcd_client::Error> {
+    mut until: watch::Receiver<Option<i64>>,
+) -> Result<Followed, etcd_client::Error> {
     let mut client = connect(at).await?;
     if *last == 0 {
         // From the present on.
@@ -72,12 +101,20 @@ async fn follow(
     let options = WatchOptions::new().with_start_revision((*last).max(1)).with_prefix();
     let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
     loop {
-        let Some(answer) = timeout(SILENCE, stream.message()).await.map_err(late)?? else { return Ok(()) };
+        if until.borrow_and_update().is_some_and(|until| *last >= until) {
+            return Ok(Followed::Whole);
+        }
+        let answer = tokio::select! {
+            biased;
+            Ok(()) = until.changed() => continue,
+            answer = timeout(SILENCE, stream.message()) => answer.map_err(late)??,
+        };
+        let Some(answer) = answer else { return Ok(Followed::Broken) };
         if answer.canceled() {
             // It was too far behind: what it missed nobody can tell it any more.
             *last = answer.compact_revision().max(*last);
             history.note(Event::Missed { member, until: *last });
-            return Ok(());
+            return Ok(Followed::Broken);
         }
         let mut revisions: BTreeMap<i64, u64> = BTreeMap::new();
         for kv in answer.events().iter().filter_map(etcd_client::Event::kv) {

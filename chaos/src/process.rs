@@ -8,9 +8,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::keeper;
 
@@ -145,9 +147,11 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Signal`].
     pub(crate) async fn kill(&mut self) -> Result<(), ProcessError> {
-        let Some(pid) = self.pid() else { return Ok(()) };
-        let gone = kill_process_group(pid, Signal::KILL);
-        self.signalled("SIGKILL", gone)?;
+        // One that ended by itself and was waited for has no number any more.
+        if let Some(pid) = self.pid() {
+            let gone = kill_process_group(pid, Signal::KILL);
+            self.signalled("SIGKILL", gone)?;
+        }
         if let Some(mut child) = self.child.take() {
             child.wait().await.map_err(|source| self.not_taken("SIGKILL", source))?;
         }
@@ -164,6 +168,12 @@ impl Process {
         let (signal, name) = if stopped { (Signal::STOP, "SIGSTOP") } else { (Signal::CONT, "SIGCONT") };
         let taken = kill_process(pid, signal);
         self.signalled(name, taken)
+    }
+
+    /// Gives it a moment to end by itself.
+    pub(crate) async fn ends_within(&mut self, moment: Duration) -> bool {
+        let Some(child) = &mut self.child else { return false };
+        timeout(moment, child.wait()).await.is_ok()
     }
 
     /// Whether it runs as it should.

@@ -5,7 +5,7 @@ mod recovery;
 mod text;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,9 +18,11 @@ use serde::Serialize;
 use crate::check::drains::{self, Counted, Effect, Evidence};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
+use crate::check::registry::{self, Asked};
 use crate::check::store::Answered;
 use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
 use crate::history::{Call, Event, Micros};
+use crate::inject::Looked;
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
 
@@ -30,6 +32,8 @@ pub use self::recovery::Struck;
 const LINEARIZABLE: &str = "linearizable";
 /// The name under which the store's own history is told.
 const HISTORY: &str = "history";
+/// The name of the verdict on who runs.
+const PROCESSES: &str = "processes";
 /// The name of the verdict on what instances refused.
 const GATE: &str = "gate";
 
@@ -49,6 +53,8 @@ pub(crate) struct Seen {
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Answered,
+    pub(crate) asked: Asked,
+    pub(crate) looked: Looked,
     pub(crate) acts: Vec<Act>,
     pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,
@@ -137,6 +143,11 @@ pub(crate) fn judge(seen: Seen) -> Report {
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.broken(HISTORY, wrong);
     }
+    verdicts.of(PROCESSES).judged = seen.looked.times;
+    for ended in &seen.looked.ended {
+        verdicts.broken(PROCESSES, ended.clone());
+    }
+    registry::judge(&seen.asked, &mut verdicts);
     verdicts.of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
@@ -202,8 +213,19 @@ fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[Strin
 }
 
 fn counts(seen: &Seen) -> Counts {
+    // A cut or a loss that cost no packet did nothing.
+    let idle: BTreeSet<usize> = seen
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Fault { injection, dropped: Some(0), .. } => Some(*injection),
+            _ => None,
+        })
+        .collect();
     let begun = |(_, event): &&(Micros, Event)| match event {
-        Event::Fault { change, .. } => matches!(*change, "begins" | "strikes"),
+        Event::Fault { injection, change, .. } => {
+            matches!(*change, "begins" | "strikes") && !idle.contains(injection)
+        }
         _ => false,
     };
     Counts {

@@ -1,5 +1,6 @@
 //! A run from its first process to its report.
 
+mod calm;
 mod faults;
 
 use std::collections::BTreeMap;
@@ -20,28 +21,25 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
+use crate::check::registry::asked;
 use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
 use crate::datacenter::{JournalError, TOLD_AGAIN, What, read};
 use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
-use crate::inject::Injector;
+use crate::inject::{Injector, Looked};
 use crate::network::Choice;
-use crate::observer::Observer;
+use crate::observer::{Observer, PREFIX};
 use crate::operators;
 use crate::registrar::{self, Ways};
 use crate::report::{self, Report, Seen};
 use crate::watcher::Leaders;
-use crate::world::{Instance, POLL, Plan, Programs, World, WorldError, settings_allow};
+use crate::world::{Instance, Plan, Programs, World, WorldError, settings_allow};
 
 /// Time until somebody leads and a cluster is committed, before anything fails.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
-/// Nothing may be written for so long for a run to be calm: what polls decide is decided by then.
-const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 /// How often it is looked at.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Time for the observer to reach the end of the history.
-const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 
 /// The file that says where the instances serve.
 const TARGETS: &str = "targets.json";
@@ -190,6 +188,8 @@ impl Course<'_> {
         let mut working = self.clients(&world, &clients, &stopped);
         let (last, lasting) = watch::channel(false);
         let mut following = self.followers(&doors, &lasting);
+        let (whole, told) = watch::channel(None);
+        let mut store_watchers = self.store_watchers(&world, &told);
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
         let skipped = self.inject(&mut world, &mut injector, schedule).await;
         let ended = history.now();
@@ -197,7 +197,7 @@ impl Course<'_> {
         let _ = stop.send(true);
         while working.join_next().await.is_some() {}
         tell("everything has ended; waits for calm");
-        let calm = self.calm(&mut world, &observer, &leaders, ended).await?;
+        let calm = self.calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
         if options.scenario.world.places() {
             let unanswered = clients.look().await;
@@ -206,8 +206,12 @@ impl Course<'_> {
         let _ = last.send(true);
         while following.join_next().await.is_some() {}
         missed.extend(self.catch_up(&world, &observer).await);
+        let _ = whole.send(Some(observer.last_below(PREFIX)));
+        while store_watchers.join_next().await.is_some() {}
         drop(watching);
-        let seen = self.seen(&world, (&observer, missed), &leaders, [began, ended], skipped, calm)?;
+        self.look(&mut world, &mut injector);
+        let (looked, times) = (injector.looked(), [began, ended]);
+        let seen = self.seen(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
         Ok(report::judge(seen))
     }
@@ -248,9 +252,6 @@ impl Course<'_> {
                     }
                 }
                 ClientKind::EtcdWatch => {
-                    for (number, at) in (1..).zip(&world.ways) {
-                        working.spawn(operators::watches(number, *at, self.history.clone(), stopped.clone()));
-                    }
                     let (rate, chance) = (client.rate.per_second(), chance(seed, OPERATORS));
                     let members = world.ways.clone();
                     working.spawn(operators::writes(
@@ -272,6 +273,17 @@ impl Course<'_> {
         working
     }
 
+    /// Those who watch the store do so until they are told which revision is the last.
+    fn store_watchers(&self, world: &World, last: &watch::Receiver<Option<i64>>) -> JoinSet<()> {
+        let mut watchers = JoinSet::new();
+        if self.options.scenario.clients.iter().any(|client| client.kind == ClientKind::EtcdWatch) {
+            for (number, at) in (1..).zip(&world.ways) {
+                watchers.spawn(operators::watches(number, *at, self.history.clone(), last.clone()));
+            }
+        }
+        watchers
+    }
+
     /// Those who watch do so until all is calm.
     fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
@@ -283,69 +295,6 @@ impl Course<'_> {
             }
         }
         following
-    }
-
-    /// Waits until nothing is written any more and all is well; gives how long after the end that was.
-    async fn calm(
-        &self,
-        world: &mut World,
-        observer: &Observer,
-        leaders: &Leaders,
-        ended: Micros,
-    ) -> Result<Option<Span>, RunError> {
-        let within = self.options.scenario.expect.calm_within.unwrap_or_else(settings_allow);
-        let give_up = ended + micros(within.duration()) + 2 * micros(QUIET);
-        let all = world.instances.len();
-        let mut well_since = None;
-        loop {
-            for node in self.plan.nodes() {
-                if let Some(process) = world.process(&node) {
-                    process.check().map_err(WorldError::from)?;
-                }
-            }
-            let now = self.history.now();
-            well_since = if leaders.all_well(all) { well_since.or(Some(now)) } else { None };
-            if let Some(well) = well_since {
-                let mut calm_at = well.max(observer.last_written()).max(ended);
-                if now >= calm_at + micros(QUIET) {
-                    calm_at = calm_at.max(self.last_effect(world)?);
-                }
-                if now >= calm_at + micros(QUIET) {
-                    return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
-                }
-            }
-            if now > give_up {
-                return Ok(None);
-            }
-            sleep(GLANCE).await;
-        }
-    }
-
-    /// When Kubernetes was changed last: a node is uncordoned after the last write.
-    fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
-        let effects = effects(&read(&world.registry.journal)?, self.unix);
-        Ok(effects.last().map_or(0, |effect| effect.at))
-    }
-
-    /// Waits until the observer has seen all that is stored; what it missed.
-    async fn catch_up(&self, world: &World, observer: &Observer) -> Option<String> {
-        let all = async {
-            for (member, endpoint) in world.endpoints() {
-                let unanswered =
-                    |error| format!("store={member} does not say what is stored in the end: {error}");
-                let mut client = etcd_client::Client::connect([endpoint], None).await.map_err(unanswered)?;
-                let answer = client.get("none", None).await.map_err(unanswered)?;
-                let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-                while observer.last() < revision {
-                    sleep(GLANCE).await;
-                }
-            }
-            Ok(())
-        };
-        match timeout(CAUGHT_UP_WITHIN, all).await {
-            Ok(seen) => seen.err(),
-            Err(_) => Some("the observer did not reach the end of the history".to_owned()),
-        }
     }
 
     /// How old an answer of the registry may be when a plan made from it is committed: what the settings allow, and as long again as the
@@ -363,10 +312,11 @@ impl Course<'_> {
         (observer, missed): (&Observer, Vec<String>),
         leaders: &Leaders,
         [began, ended]: [Micros; 2],
-        skipped: BTreeMap<usize, String>,
+        (skipped, looked): (BTreeMap<usize, String>, Looked),
         calm_after: Option<Span>,
     ) -> Result<Seen, RunError> {
         let lines = read(&world.registry.journal)?;
+        let asked = asked(&lines);
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
         let answered = lines.into_iter().filter_map(|line| {
             let at = (line.time() - self.unix).whole_microseconds();
@@ -390,6 +340,8 @@ impl Course<'_> {
             refused: leaders.refused(),
             gate: leaders.violations(),
             answered,
+            asked,
+            looked,
             acts,
             kubernetes,
             began,

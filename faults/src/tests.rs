@@ -31,6 +31,14 @@ expect:
   at_least: {leader_changes: 3, commits: 10}
 ";
 
+#[test]
+fn the_scenario_for_long_runs_has_each_kind_of_fault_that_processes_can_have() {
+    let scenario = shipped("processes-fail-at-times").unwrap().scenario().unwrap();
+    let there: BTreeSet<Act> = scenario.faults.iter().map(|fault| fault.act).collect();
+    let all = Act::ALL.iter().copied().filter(|act| *act != Act::Panic);
+    assert_eq!(there, all.collect());
+}
+
 fn generator(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }

@@ -2,14 +2,15 @@
 //!
 //! I1: who asks for one leads. I8: no two control plane nodes are drained at a time. I12: once all is calm, no node is left cordoned
 //! that nothing is done with. `drains`: an effect begins only after the change that announces it is durable, so each node that is
-//! cordoned, and each whose pods are ended, has a repair that the store says is draining; and no more nodes are drained at a time than
-//! `max_concurrent_repairs`.
+//! cordoned, and each whose pods are ended, has a repair that the store says is draining; none is uncordoned while its repair goes on; and
+//! no more nodes are drained at a time than `max_concurrent_repairs`.
 //!
 //! Guarantees: what a fault of the network, or a server that stood still, may have held back is judged by the whole time since that
 //! began, as is everything behind which another such fault may be; two drains are side by side only where one had certainly begun and
 //! the other was certainly still asked for.
 //!
-//! Does not: know when something was asked for, only when it arrived. Who asks late for what was held back all the same is not found.
+//! Does not: know when something was asked for, only when it arrived. Who asks late for what was held back all the same is not found,
+//! nor is an uncordon within some seconds of the beginning or end of a repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,11 +193,13 @@ pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
             let what = format!("{what}, and did not lead");
             verdicts.violated(&Violation { invariant: Id::I1, what });
         }
-        if *asked == Asked::Uncordon {
-            continue;
-        }
         verdicts.of(DRAINS).judged += 1;
-        if !told.draining(node, [sent.saturating_sub(TOLD_LATER), at + HEARD_LATER]) {
+        let meanwhile = [sent.saturating_sub(TOLD_LATER), at + HEARD_LATER];
+        if *asked == Asked::Uncordon {
+            if told.active.always(node, meanwhile) {
+                verdicts.broken(DRAINS, format!("{what}, and its repair went on all the while"));
+            }
+        } else if !told.draining.ever(node, meanwhile) {
             verdicts.broken(DRAINS, format!("{what}, and no repair of it was draining"));
         }
     }
@@ -270,11 +273,50 @@ fn side_by_side(drains: &[Drain<'_>], told: &Told, verdicts: &mut Verdicts) {
     }
 }
 
+/// When something held of nodes, by their names; `Micros::MAX`: it still does.
+#[derive(Default)]
+struct Spans(BTreeMap<String, Vec<(Micros, Micros)>>);
+
+impl Spans {
+    /// From a time on it holds of these nodes, and no others.
+    fn at(&mut self, at: Micros, nodes: BTreeSet<String>) {
+        for (node, spans) in &mut self.0 {
+            if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == Micros::MAX)
+                && !nodes.contains(node)
+            {
+                *until = at;
+            }
+        }
+        for node in nodes {
+            let spans = self.0.entry(node).or_default();
+            if spans.last().is_none_or(|(_, until)| *until != Micros::MAX) {
+                spans.push((at, Micros::MAX));
+            }
+        }
+    }
+
+    fn of(&self, node: &str) -> &[(Micros, Micros)] {
+        self.0.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it held of a node at some time of a span.
+    fn ever(&self, node: &str, [first, last]: [Micros; 2]) -> bool {
+        self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
+    }
+
+    /// Whether it held of a node for all of a span.
+    fn always(&self, node: &str, [first, last]: [Micros; 2]) -> bool {
+        self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
+    }
+}
+
 /// What the store said when.
 #[derive(Default)]
 struct Told {
-    /// When the repairs of a node were draining, by its name; `Micros::MAX`: they still are.
-    draining: BTreeMap<String, Vec<(Micros, Micros)>>,
+    /// When the repairs of a node were draining.
+    draining: Spans,
+    /// When repairs were at a node: it was drained, or watched after a command.
+    active: Spans,
     /// Nodes that repairs are at in the end.
     busy: BTreeSet<String>,
     /// Who is in the control plane from when on.
@@ -319,26 +361,8 @@ impl Told {
     fn entries(&mut self, at: Micros, entries: &BTreeMap<String, RepairQueueEntry>) {
         let is_drained =
             |entry: &RepairQueueEntry| is_active(entry) && entry.step_status == RepairStepStatus::Draining;
-        let drained = nodes_of(entries, is_drained);
-        for (node, spans) in &mut self.draining {
-            if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == Micros::MAX)
-                && !drained.contains(node)
-            {
-                *until = at;
-            }
-        }
-        for node in drained {
-            let spans = self.draining.entry(node).or_default();
-            if spans.last().is_none_or(|(_, until)| *until != Micros::MAX) {
-                spans.push((at, Micros::MAX));
-            }
-        }
-    }
-
-    /// Whether a repair of a node was draining at some time of a span.
-    fn draining(&self, node: &str, [first, last]: [Micros; 2]) -> bool {
-        let spans = self.draining.get(node);
-        spans.is_some_and(|spans| spans.iter().any(|(from, until)| first <= *until && last >= *from))
+        self.draining.at(at, nodes_of(entries, is_drained));
+        self.active.at(at, nodes_of(entries, is_active));
     }
 
     fn is_control_plane(&self, node: &str, at: Micros) -> bool {

@@ -58,7 +58,7 @@ pub enum Ret {
     Exists,
     /// Somebody else changed it; nothing was done.
     Changed,
-    /// The service refused, for a reason that says nothing about the value; nothing was done.
+    /// The service refused, for a reason that says nothing about the value; nothing was done. No read is answered so.
     Refused,
 }
 
@@ -104,9 +104,11 @@ impl Object {
 /// What an operation makes of a state, with the answers that go with it.
 fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
     let done = |value: Option<u64>, deleting| vec![Ret::Done { value, deleting }];
-    // These may be answered at any time, and change nothing.
-    let nothing = (state, vec![Ret::Refused]);
-    let mut all = vec![nothing];
+    let mut all = Vec::new();
+    if op != Op::Read {
+        // A change may be refused at any time, and then nothing happens. There is no reason to refuse a read.
+        all.push((state, vec![Ret::Refused]));
+    }
     match (op, state) {
         (Op::Read, State::Absent) | (Op::Write { .. } | Op::Delete, State::Absent) => {
             all.push((state, vec![Ret::Absent]));
@@ -265,135 +267,4 @@ fn telling<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A call by its span of time, what was asked, and what was said: `None`: nobody knows.
-    fn call(called: u64, returned: u64, op: Op, said: Option<Ret>) -> Call {
-        let end = said.map_or(End::Unknown { why: "late".to_owned() }, |said| End::Answered {
-            status: 200,
-            said,
-            revision: None,
-        });
-        Call { client: 1, instance: 1, object: "a".to_owned(), op, called, returned, end }
-    }
-
-    const DONE: Option<Ret> = Some(Ret::Done { value: None, deleting: false });
-
-    fn create(value: u64) -> Op {
-        Op::Create { value }
-    }
-
-    fn write(value: u64, over: Option<u64>) -> Op {
-        Op::Write { value, over }
-    }
-
-    fn read(value: u64) -> Option<Ret> {
-        Some(Ret::Done { value: Some(value), deleting: false })
-    }
-
-    fn fits(calls: &[Call]) -> bool {
-        let judged = judge(calls);
-        assert_eq!(judged.undecided, Vec::<String>::new());
-        assert_eq!((judged.objects, judged.calls), (1, calls.len() as u64));
-        judged.broken.is_empty()
-    }
-
-    #[test]
-    fn calls_in_order_fit() {
-        assert!(fits(&[
-            call(0, 1, Op::Read, Some(Ret::Absent)),
-            call(2, 3, create(1), DONE),
-            call(4, 5, create(2), Some(Ret::Exists)),
-            call(6, 7, Op::Read, read(1)),
-            call(8, 9, write(3, Some(1)), DONE),
-            call(10, 11, write(4, Some(1)), Some(Ret::Changed)),
-            call(12, 13, Op::Read, read(3)),
-            call(14, 15, Op::Delete, Some(Ret::Done { value: None, deleting: true })),
-            call(16, 17, Op::Read, Some(Ret::Done { value: Some(3), deleting: true })),
-            call(18, 19, Op::Read, Some(Ret::Absent)),
-            call(20, 21, create(5), DONE),
-            call(22, 23, Op::Read, read(5)),
-        ]));
-    }
-
-    #[test]
-    fn a_stale_read_fits_nowhere() {
-        let mut calls = vec![
-            call(0, 1, create(1), DONE),
-            call(2, 3, write(2, None), DONE),
-            call(4, 5, Op::Read, read(1)),
-        ];
-        assert!(!fits(&calls));
-        // While the write was under way it may have been read before.
-        calls[1].returned = 6;
-        assert!(fits(&calls));
-    }
-
-    #[test]
-    fn a_lost_update_fits_nowhere() {
-        assert!(!fits(&[
-            call(0, 1, create(1), DONE),
-            call(2, 6, write(2, Some(1)), DONE),
-            call(3, 7, write(3, Some(1)), DONE),
-        ]));
-        assert!(fits(&[
-            call(0, 1, create(1), DONE),
-            call(2, 6, write(2, Some(1)), DONE),
-            call(3, 7, write(3, Some(1)), Some(Ret::Changed)),
-        ]));
-    }
-
-    #[test]
-    fn what_was_acknowledged_and_is_gone_fits_nowhere() {
-        assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, Op::Read, Some(Ret::Absent))]));
-        assert!(!fits(&[
-            call(0, 1, create(1), DONE),
-            call(2, 3, Op::Delete, Some(Ret::Done { value: None, deleting: true })),
-            call(4, 5, Op::Read, read(1)),
-        ]));
-        assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, create(2), DONE)]));
-    }
-
-    #[test]
-    fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
-        let unknown = call(2, 3, write(2, None), None);
-        let first = call(0, 1, create(1), DONE);
-        for reads in [vec![1, 1], vec![2, 2], vec![1, 2]] {
-            let mut calls = vec![first.clone(), unknown.clone()];
-            calls.extend(
-                reads.iter().zip([10, 20]).map(|(value, at)| call(at, at + 1, Op::Read, read(*value))),
-            );
-            assert!(fits(&calls), "{reads:?}");
-        }
-        let twice =
-            [first.clone(), unknown.clone(), call(4, 5, Op::Read, read(2)), call(6, 7, Op::Read, read(1))];
-        assert!(!fits(&twice), "it does not happen and then not have happened");
-        let before = [first, call(2, 3, Op::Read, read(2)), call(4, 5, write(2, None), None)];
-        assert!(!fits(&before), "nothing happens before it is asked for");
-    }
-
-    #[test]
-    fn what_was_never_sent_and_reads_without_an_end_say_nothing() {
-        let mut never = call(0, 1, create(1), None);
-        never.end = End::NotSent;
-        let judged = judge(&[never, call(2, 3, Op::Read, None)]);
-        assert_eq!(judged, Judged::default());
-    }
-
-    #[test]
-    fn a_long_history_with_unknown_ends_is_judged_within_the_budget() {
-        let mut calls = vec![call(0, 1, create(0), DONE)];
-        for at in 1..60 {
-            let (from, to) = (at * 10, at * 10 + 5);
-            calls.push(call(from, to, write(at, None), if at % 15 == 0 { None } else { DONE }));
-            if at % 15 != 0 {
-                calls.push(call(to + 1, to + 2, Op::Read, read(at)));
-            }
-        }
-        assert!(fits(&calls));
-        calls.push(call(1_000, 1_001, Op::Read, read(58)));
-        let judged = judge(&calls);
-        assert_eq!((judged.broken.len(), judged.undecided.len()), (1, 0), "{judged:?}");
-    }
-}
+mod tests;

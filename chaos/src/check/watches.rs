@@ -1,4 +1,4 @@
-//! What watchers of the store heard: each revision of their prefix once, in order, without gaps.
+//! What watchers of the store heard: each revision of their prefix once, in order, without gaps, up to the last one.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +36,20 @@ pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut 
                     verdicts.broken(WATCHES, what);
                 }
             }
+            Event::WatchEnds { member, until } => {
+                let Some(before) = last.get(member) else {
+                    verdicts.broken(WATCHES, format!("store={member} let nobody watch"));
+                    continue;
+                };
+                let silent = (before + 1..=*until).find(|revision| ours.contains_key(revision));
+                if let Some(next) = silent {
+                    let what = format!(
+                        "a watcher of store={member} heard nothing after revision {before}, though there were \
+                         {next} and more up to {until}"
+                    );
+                    verdicts.broken(WATCHES, what);
+                }
+            }
             _ => {}
         }
     }
@@ -47,6 +61,11 @@ mod tests {
     use crate::observer::Change;
 
     fn heard(revisions: &[(i64, u64)]) -> u64 {
+        ends(revisions, None)
+    }
+
+    /// The same where the watcher ends, having had time for everything up to a revision.
+    fn ends(revisions: &[(i64, u64)], until: Option<i64>) -> u64 {
         let change =
             |key: &str| Change { key: key.to_owned(), value: None, created: 0, modified: 0, lease: 0 };
         let revision = |number: i64, keys: &[&str]| Revision {
@@ -66,6 +85,7 @@ mod tests {
                 .iter()
                 .map(|(revision, keys)| (0, Event::Heard { member: 1, revision: *revision, keys: *keys })),
         );
+        events.extend(until.map(|until| (0, Event::WatchEnds { member: 1, until })));
         let mut verdicts = Verdicts::default();
         judge(&events, &there, &mut verdicts);
         assert_eq!(verdicts.of(WATCHES).judged, revisions.len() as u64);
@@ -79,5 +99,17 @@ mod tests {
         assert_eq!(heard(&[(2, 1), (2, 1)]), 1, "twice");
         assert_eq!(heard(&[(2, 1), (4, 1)]), 1, "a part");
         assert_eq!(heard(&[(4, 2)]), 1, "the first is missing");
+    }
+
+    #[test]
+    fn a_watcher_that_falls_silent_before_the_last_revision_is_found() {
+        assert_eq!(ends(&[(2, 1), (4, 2), (5, 1)], Some(5)), 0);
+        assert_eq!(ends(&[(2, 1), (4, 2)], Some(4)), 0, "5 was written later");
+        assert_eq!(ends(&[(2, 1)], Some(3)), 0, "3 is of others");
+        assert_eq!(ends(&[(2, 1), (4, 2)], Some(5)), 1);
+        assert_eq!(ends(&[], Some(5)), 1);
+        let mut verdicts = Verdicts::default();
+        judge(&[(0, Event::WatchEnds { member: 2, until: 5 })], &[], &mut verdicts);
+        assert_eq!(verdicts.of(WATCHES).broken, 1, "it never began");
     }
 }

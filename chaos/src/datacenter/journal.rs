@@ -104,6 +104,11 @@ pub enum What {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         spoilt: Option<Spoilt>,
     },
+    /// The registry was asked for something else than a search, at the address where others search.
+    Changes {
+        /// The method and the path, and the text of a query.
+        request: String,
+    },
     /// The provider answered with these values.
     Values {
         /// By the names of metrics.

@@ -88,6 +88,7 @@ async fn connect(
         Some(from) => from,
         None => network.whose(&client).await,
     };
+    let _counts = network.open.count([from.clone(), to.clone()]);
     let view = network.view(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
     if end == End::Reset {
@@ -193,6 +194,22 @@ mod tests {
         let began = Instant::now();
         assert_eq!(&says(&mut client, b"slow").await.unwrap(), b"slow");
         assert!(began.elapsed() >= DELAY * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_node_is_connected_for_as_long_as_a_link_holds_a_connection_of_it() {
+        let (network, _link, mut client) = linked().await;
+        assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
+        let connected =
+            || [Node::Instance(1), Node::Registry, Node::Store(1)].map(|node| network.is_connected(&node));
+        assert_eq!(connected(), [true, true, false]);
+        drop(client);
+        let gone = async {
+            while connected() != [false; 3] {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, gone).await.expect("it is found out");
     }
 
     #[tokio::test]

@@ -45,8 +45,10 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
         }
         _ => None,
     });
-    let (begins, what, change, on, _, why) = of_it.next()?;
-    let (ends, dropped_packets) = of_it.next().map(|(at, .., dropped, _)| (at, dropped)).unzip();
+    let first = of_it.next()?;
+    let second = of_it.next();
+    let (begins, what, _, on, ..) = first;
+    let (ends, dropped_packets) = second.map(|(at, .., dropped, _)| (at, dropped)).unzip();
     let over = ends.unwrap_or(begins);
     let wrote = calls
         .iter()
@@ -59,7 +61,9 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
     let others = seen.events.iter().filter(|(at, event)| {
         !matches!(event, Event::Call(_)) && super::failed(event) && (begins..=until).contains(at)
     });
-    let skipped = (change == "skipped").then(|| why.clone().unwrap_or_default());
+    // One that began may be impossible to end.
+    let skipped = second.into_iter().chain([first]).find(|(_, _, change, ..)| *change == "skipped");
+    let skipped = skipped.map(|(.., why)| why.clone().unwrap_or_default());
     Some(Struck {
         what: what.clone(),
         on: on.clone(),

@@ -98,6 +98,8 @@ fn seen() -> Seen {
         refused: 0,
         gate: BTreeMap::new(),
         answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
+        asked: Asked { answers: 1, changes: Vec::new() },
+        looked: Looked { times: 5, ended: BTreeSet::new() },
         acts: Vec::new(),
         kubernetes: Vec::new(),
         began: 70,
@@ -196,4 +198,69 @@ fn what_was_bound_to_be_judged_and_was_not_is_no_pass() {
     assert!(report.to_string().contains(line), "{report}");
     // In ten seconds it might have been by chance.
     assert_eq!(judge(seen()).not_exercised, Vec::<String>::new());
+}
+
+#[test]
+fn a_process_that_ended_by_itself_is_no_pass_though_a_fault_killed_it_later() {
+    let mut doctored = seen();
+    doctored.looked.ended.insert("instance-1 ended by itself: exit status: 101".to_owned());
+    assert_eq!(told(doctored), failed("processes"));
+}
+
+#[test]
+fn a_change_of_the_registry_is_no_pass() {
+    let mut doctored = seen();
+    doctored.asked.changes.push("POST /graphql mutation".to_owned());
+    assert_eq!(told(doctored), failed("registry"));
+}
+
+#[test]
+fn a_read_that_is_refused_or_says_nothing_is_no_pass() {
+    for said in [Ret::Refused, Ret::Done { value: None, deleting: false }] {
+        let mut doctored = seen();
+        let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
+        call.end = End::Answered { status: 400, said, revision: None };
+        assert_eq!(told(doctored), failed("linearizable"), "{said:?}");
+    }
+}
+
+fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&str>) -> (Micros, Event) {
+    let (what, on) = ("cut store=1".to_owned(), Some("store=1".to_owned()));
+    let why = why.map(str::to_owned);
+    (at, Event::Fault { injection: 0, what, change, on, dropped, why })
+}
+
+/// A history with a fault that is told so.
+fn with_fault(told: [(Micros, Event); 2]) -> Seen {
+    let mut seen = seen();
+    seen.schedule.injections.push(madako_faults::Injection {
+        fault: 0,
+        act: madako_faults::Act::Cut,
+        target: madako_faults::Target::Store(1),
+        begins: Span::seconds(1),
+        ends: Some(Span::seconds(2)),
+    });
+    seen.events.extend(told);
+    seen
+}
+
+#[test]
+fn a_fault_that_cost_nothing_does_not_count() {
+    for (dropped, counts) in [(None, 1), (Some(3), 1), (Some(0), 0)] {
+        let report = judge(with_fault([fault(84, "begins", None, None), fault(86, "ends", dropped, None)]));
+        assert_eq!(report.counts.faults, counts, "{dropped:?}");
+        let line = "cut store=1: did nothing, and does not count";
+        assert_eq!(report.to_string().contains(line), counts == 0, "{report}");
+    }
+}
+
+#[test]
+fn a_fault_that_cannot_be_ended_is_told_as_skipped() {
+    let why = "the counters cannot be read";
+    let mut doctored = with_fault([fault(84, "begins", None, None), fault(86, "skipped", None, Some(why))]);
+    doctored.skipped.insert(0, why.to_owned());
+    let report = judge(doctored);
+    assert_eq!(report.outcome, Outcome::Skipped);
+    assert_eq!(report.faults[0].skipped.as_deref(), Some(why));
+    assert!(report.to_string().contains(&format!("cut store=1: skipped, {why}")), "{report}");
 }

@@ -72,9 +72,11 @@ impl fmt::Display for Report {
             let on = fault.on.as_deref().filter(|on| !fault.what.ends_with(on));
             let on = on.map(|on| format!(" ({on})")).unwrap_or_default();
             let why = fault.skipped.as_deref().map(|why| format!(": skipped, {why}")).unwrap_or_default();
+            let idle =
+                if fault.dropped_packets == Some(0) { ": did nothing, and does not count" } else { "" };
             writeln!(
                 f,
-                "| {:.1} s | {} | {}{on}{why} | {} | {} | {} | {} | {} | {} |",
+                "| {:.1} s | {} | {}{on}{why}{idle} | {} | {} | {} | {} | {} | {} |",
                 fault.begins,
                 fault.ends.map_or_else(|| "at once".to_owned(), |ends| format!("{ends:.1} s")),
                 fault.what,

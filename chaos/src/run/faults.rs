@@ -1,9 +1,8 @@
 //! The faults of a run, each at its time.
 //!
-//! A fault of the leader that finds nobody leading begins as soon as somebody does, as in a simulation, and a compaction that a member does
-//! not take is asked for again. Where that is after its end, it
-//! lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there, with nothing else broken. One
-//! that strikes once is tried for that long. What was not done is told.
+//! A fault that would do nothing, since its target is not there, begins as soon as it does something, as in a simulation. Where that is
+//! after its end, it lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there, with nothing
+//! else broken. One that strikes once is tried for that long. What was not done is told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::history::Event;
 use crate::inject::{Done, Impossible, Injector, Undone};
 use crate::world::World;
 
-/// How long a fault of the leader that strikes once, or is over, waits for one: as long as a service that was just started may take to
-/// have one.
+/// How long a fault that strikes once, or is over, waits for its target: as long as a service that was just started may take to have a
+/// leader.
 const PATIENCE: Duration = super::BEGINS_WITHIN;
 /// What is told of one that waited in vain.
 const NOT_THERE: &str = "its target was not there in time";

@@ -153,11 +153,29 @@ fn what_no_drain_announced_is_found() {
         for (at, node) in [(12.0, "n13"), (33.0, "n11"), (37.0, "n13")] {
             let mut story = good();
             story.repair(36, "n13", RepairStepStatus::Watching);
+            story.put(45, &format!("{}n13", keys::REPAIRS), None::<&()>);
             story.asked(at, if at < 20.0 { 1 } else { 2 }, asked, node);
             story.asked(50.0, 2, Asked::Uncordon, node);
             assert_eq!(story.judged(), one(DRAINS), "{asked:?} of {node} at {at} s");
         }
     }
+}
+
+#[test]
+fn a_node_that_is_uncordoned_while_its_repair_goes_on_is_found() {
+    let uncordoned = |at| {
+        let mut story = good();
+        story.repair(50, "n13", RepairStepStatus::Draining);
+        story.repair(60, "n13", RepairStepStatus::Watching);
+        story.put(70, &format!("{}n13", keys::REPAIRS), None::<&()>);
+        story.drain(51.0, 2, "n13");
+        story.asked(at, 2, Asked::Uncordon, "n13");
+        story.judged()
+    };
+    for at in [58.0, 61.0, 68.0] {
+        assert_eq!(uncordoned(at), one(DRAINS), "at {at} s");
+    }
+    assert_eq!(uncordoned(70.5), []);
 }
 
 #[test]

@@ -1,0 +1,77 @@
+//! Faults of the store's members: full disks, and compactions.
+
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use tokio::time::{sleep, timeout};
+
+use super::{Impossible, Injector, Undone, count, impossible, told};
+use crate::network::Node;
+use crate::world::World;
+
+/// Time for a member to compact its history, once.
+const COMPACTED_WITHIN: Duration = Duration::from_secs(2);
+/// Time for a member to end whose last write found its disk full: it does so at once.
+const LAST_GASP: Duration = Duration::from_millis(500);
+/// How often the observer is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
+
+impl Injector {
+    /// Fills the disk of a member, or gives it room again; then one that ended for want of it is started again.
+    pub(super) async fn fill(
+        &mut self,
+        world: &mut World,
+        node: &Node,
+        begins: bool,
+    ) -> Result<(), Impossible> {
+        let full = self.full.entry(node.clone()).or_default();
+        count(full, begins);
+        let full = *full > 0;
+        let Node::Store(number) = node else { return Err(impossible("only the store has a disk")) };
+        let member = world.members.get_mut(number).ok_or_else(|| impossible("there is no such member"))?;
+        let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
+        let disk = disk.as_ref().map_err(impossible)?;
+        if full {
+            return if begins { disk.fill().map_err(|error| told(&error)) } else { Ok(()) };
+        }
+        disk.clear().map_err(|error| told(&error))?;
+        let process = &mut member.process;
+        if process.ends_within(LAST_GASP).await {
+            process.kill().await.map_err(|error| told(&error))?;
+            process.start_again().map_err(|error| told(&error))?;
+            world.network.runs(node, process.id());
+            if self.held.get(node).is_some_and(|held| held.paused > 0) {
+                process.stop(true).map_err(|error| told(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Others wait meanwhile, so it is tried shortly, and again while a majority or the member itself is away.
+    pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), Undone> {
+        let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
+        let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
+        let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
+        let full = self.full.get(node).is_some_and(|full| *full > 0);
+        if held || full {
+            return Err(Undone::NotYet);
+        }
+        let compacting = async {
+            let options = ConnectOptions::new().with_connect_timeout(COMPACTED_WITHIN);
+            let mut client = Client::connect([format!("http://{}", member.client)], Some(options)).await?;
+            let present = client.get("none", None).await?;
+            let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
+            // What the observer did not see yet would be lost to it.
+            while self.observer.last() < revision {
+                sleep(GLANCE).await;
+            }
+            client.compact(revision, None).await
+        };
+        match timeout(COMPACTED_WITHIN, compacting).await {
+            Ok(Ok(_)) => Ok(()),
+            // Somebody else compacted just then: it is as asked for.
+            Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Undone::NotYet),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The connections that links hold, by the nodes at their ends.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Node;
+
+/// How many each node has. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Open(Arc<Mutex<BTreeMap<Node, u32>>>);
+
+/// A connection, which counts until it is dropped.
+#[derive(Debug)]
+pub(super) struct Counted {
+    open: Open,
+    ends: [Node; 2],
+}
+
+impl Open {
+    pub(super) fn count(&self, ends: [Node; 2]) -> Counted {
+        for end in &ends {
+            *self.inside().entry(end.clone()).or_default() += 1;
+        }
+        Counted { open: self.clone(), ends }
+    }
+
+    pub(super) fn any(&self, node: &Node) -> bool {
+        self.inside().get(node).is_some_and(|count| *count > 0)
+    }
+
+    // Nothing panics while it holds the lock.
+    fn inside(&self) -> MutexGuard<'_, BTreeMap<Node, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        for end in &self.ends {
+            if let Some(count) = self.open.inside().get_mut(end) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+}

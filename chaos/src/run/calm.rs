@@ -1,0 +1,97 @@
+//! The end of a run: until all is calm, and until everybody has heard of everything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{Client, ResponseHeader};
+use madako_faults::Span;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Course, GLANCE, RunError};
+use crate::check::drains::effects;
+use crate::datacenter::read;
+use crate::history::{Micros, micros};
+use crate::inject::Injector;
+use crate::observer::Observer;
+use crate::watcher::Leaders;
+use crate::world::{POLL, World, settings_allow};
+
+/// Nothing may be written for so long for a run to be calm: what polls decide is decided by then.
+const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
+/// Time for the observer to reach the end of the history.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
+
+impl Course<'_> {
+    /// Waits until nothing is written any more and all is well; gives how long after the end that was.
+    /// `None`: it never was, or a process ended by itself.
+    pub(super) async fn calm(
+        &self,
+        world: &mut World,
+        injector: &mut Injector,
+        leaders: &Leaders,
+        ended: Micros,
+    ) -> Result<Option<Span>, RunError> {
+        let within = self.options.scenario.expect.calm_within.unwrap_or_else(settings_allow);
+        let give_up = ended + micros(within.duration()) + 2 * micros(QUIET);
+        let all = world.instances.len();
+        let mut well_since = None;
+        loop {
+            if !self.look(world, injector) {
+                return Ok(None);
+            }
+            let now = self.history.now();
+            well_since = if leaders.all_well(all) { well_since.or(Some(now)) } else { None };
+            if let Some(well) = well_since {
+                let mut calm_at = well.max(injector.observer().last_written()).max(ended);
+                if now >= calm_at + micros(QUIET) {
+                    calm_at = calm_at.max(self.last_effect(world)?);
+                }
+                if now >= calm_at + micros(QUIET) {
+                    return Ok(Some(Span::millis((calm_at - ended) / 1_000)));
+                }
+            }
+            if now > give_up {
+                return Ok(None);
+            }
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// When Kubernetes was changed last: a node is uncordoned after the last write.
+    fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
+        let effects = effects(&read(&world.registry.journal)?, self.unix);
+        Ok(effects.last().map_or(0, |effect| effect.at))
+    }
+
+    /// Looks at every process; whether all of them run.
+    pub(super) fn look(&self, world: &mut World, injector: &mut Injector) -> bool {
+        self.plan.nodes().iter().fold(true, |well, node| injector.look(world, node) && well)
+    }
+
+    /// Waits until the observer has heard from each member all that is stored; what it missed.
+    pub(super) async fn catch_up(&self, world: &World, observer: &Observer) -> Vec<String> {
+        let ends = Instant::now() + CAUGHT_UP_WITHIN;
+        let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());
+        for (member, endpoint) in world.endpoints() {
+            let asked = async {
+                let mut client = Client::connect([endpoint], None).await?;
+                let answer = client.get("none", None).await?;
+                Ok(answer.header().map_or(0, ResponseHeader::revision))
+            };
+            let why = match timeout_at(ends, asked).await {
+                Ok(Ok(revision)) => {
+                    stored.insert(member, revision);
+                    continue;
+                }
+                Ok(Err(error)) => etcd_client::Error::to_string(&error),
+                Err(_) => format!("no answer within {CAUGHT_UP_WITHIN:?}"),
+            };
+            missed.push(format!("store={member} does not say what is stored in the end: {why}"));
+        }
+        while !observer.behind(&stored).is_empty() && Instant::now() < ends {
+            sleep(GLANCE).await;
+        }
+        missed.extend(observer.behind(&stored));
+        missed
+    }
+}
