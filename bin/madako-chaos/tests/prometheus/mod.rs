@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+pub(crate) use server::Load;
 use server::{Asked, Server, root};
 
 /// How much faster than in a deployment time goes by, and how often instances are asked and the rules looked at.
@@ -104,14 +105,9 @@ impl Prometheus {
         [names(0.0), names(until - 1.5)]
     }
 
-    /// Asks what the dashboards ask; whether something answers each query.
-    pub(crate) fn answers(&self, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.python("ask.py", asked(minutes, until), &[])
-    }
-
     /// See [`Server::shows`].
-    pub(crate) fn shows(&self, table: &str, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.shows(table, asked(minutes, until))
+    pub(crate) fn shows(&self, table: &str, load: Load, minutes: u32, until: f64) -> Result<(), String> {
+        self.0.shows(table, load, asked(minutes, until))
     }
 
     /// Draws each dashboard into a directory.
