@@ -6,6 +6,7 @@
     reason = "tests: clippy.toml's exceptions do not reach their helpers"
 )]
 
+mod calm;
 mod killed;
 mod prometheus;
 mod saboteur;
