@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::program::{PATIENCE, free_port};
 use crate::service::stage::{eventually, page};
+
+const MADAKO: &str = env!("CARGO_BIN_EXE_madako");
 
 /// A file of the repository.
 fn ours(path: &str) -> PathBuf {
@@ -68,17 +70,30 @@ fn judged(rules: &Value) -> BTreeSet<String> {
     judged.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
 }
 
-#[tokio::test]
-async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_with_it() {
+/// The demo that serves there.
+fn demo(http: SocketAddr) -> Pid {
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut demos = pids.filter(|pid: &i32| {
+        // One may end while it is looked at.
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words[0] == MADAKO.as_bytes() && words.contains(&http.to_string().as_bytes())
+    });
+    demos.next().and_then(Pid::from_raw).expect("the demo runs")
+}
+
+/// Runs the script until Prometheus judges every alert and has an answer of the demo, which is ended then: nothing is left.
+async fn stands_beside_the_demo_and_goes_with_it(end: impl FnOnce(&Group, Pid)) {
     if !prometheus_is_installed() {
         return;
     }
     let [prometheus, http] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
     let temporary = tempfile::tempdir().unwrap();
-    // Long enough for whatever happens to be seen: it ends when it was.
     let script = Command::new(ours("scripts/monitor"))
-        .args([env!("CARGO_BIN_EXE_madako"), "--for", "5m", "--http", &http.to_string()])
-        .args(["--etcd", "127.0.0.1:0"])
+        .args([MADAKO, "--for", "5m", "--http", &http.to_string(), "--etcd", "127.0.0.1:0"])
         .env("PROMETHEUS", prometheus.to_string())
         .env("TMPDIR", temporary.path())
         .stdin(Stdio::null())
@@ -105,8 +120,7 @@ async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_wi
     })
     .await;
 
-    // Ctrl-C, which reaches all processes of a terminal.
-    kill_process_group(group.0, Signal::INT).unwrap();
+    end(&group, demo(http));
     let output = timeout(PATIENCE, ended).await.expect("it ends").unwrap().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
@@ -116,4 +130,16 @@ async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_wi
     assert_eq!(test_kill_process_group(group.0), Err(Errno::SRCH), "no process of it is left");
     let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_when_it_ends() {
+    stands_beside_the_demo_and_goes_with_it(|_, demo| kill_process(demo, Signal::INT).unwrap()).await;
+}
+
+/// It reaches all processes of a terminal.
+#[tokio::test]
+async fn ctrl_c_ends_the_demo_and_the_prometheus_beside_it() {
+    stands_beside_the_demo_and_goes_with_it(|group, _| kill_process_group(group.0, Signal::INT).unwrap())
+        .await;
 }
