@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks a Prometheus every query of every panel, as Grafana would.
 
-    grafana/ask.py URL [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS] [--expect FILE] [--json]
+    grafana/ask.py URL [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS] [--expect FILE [--busy]] [--json]
 
 URL        of the Prometheus, such as http://127.0.0.1:9090
 --job      the deployment, that is Prometheus' job; madako if it is not given
@@ -9,6 +9,7 @@ URL        of the Prometheus, such as http://127.0.0.1:9090
 --until    Unix time of the end; now if it is not given
 --rate     over how long rates are taken: four times the interval of scrapes; 60 if it is not given
 --expect   what each query must show, such as grafana/runs/two-minutes.md
+--busy     the machine was busy with other things: what a table marks as a matter of moments (~) must answer, no more
 --json     an object for each query, on a line of its own
 
 Tells of each query how many series answer it, and whether any of them changes within that time. Exit codes: 0 each query is
@@ -85,8 +86,10 @@ def numbers(series):
 
 
 def varies(values, times):
-    """Whether a series changes, or is there at some of these times alone."""
-    return len(set(values.values())) > 1 or 0 < len(values) < len(times)
+    """Whether a series changes, or pauses, or ends before the last of these times. That it began later than another is nothing: a rate
+    takes two scrapes."""
+    born = min(values, default=None)
+    return len(set(values.values())) > 1 or (born is not None and any(at > born and at not in values for at in times))
 
 
 # What is expected: a table with a row for each query.
@@ -106,15 +109,25 @@ class Demand:
     # Labels that the series in question have.
     chosen: dict
     because: str
+    # How far it moves is a matter of moments: on a busy machine it may miss that.
+    of_moments: bool = False
 
-    def unmet(self, series, times):
+    def moves(self, busy):
+        """Whether the query must move."""
+        return self.must not in ("none", "answers") and not (busy and self.of_moments)
+
+    def unmet(self, series, times, busy=False):
         """What is missing, in words; nothing if it is met."""
-        asked = [values for labels, values in series if all(labels.get(key) == value for key, value in self.chosen.items())]
-        named = ", ".join(f"{key}={value}" for key, value in self.chosen.items())
+        # What is not judged for its labels need not be born on a busy machine: a counter may not be there until it counts.
+        chosen = {} if busy and self.of_moments else self.chosen
+        asked = [values for labels, values in series if all(labels.get(key) == value for key, value in chosen.items())]
+        named = ", ".join(f"{key}={value}" for key, value in chosen.items())
         if self.must == "none":
             return "something answers" if asked else None
         if not asked:
             return f"nothing answers{' with ' + named if named else ''}"
+        if not self.moves(busy):
+            return None
         word, _, least = self.must.partition(" ")
         if word == "varies" and not any(varies(values, times) for values in asked):
             return f"nothing varies{' of ' + named if named else ''}"
@@ -134,17 +147,20 @@ def demands(path):
             continue
         if len(cells) != len(COLUMNS):
             raise Wrong(f"{path}: a row has not {len(COLUMNS)} cells: {line}")
-        key, must, chosen = tuple(cells[:3]), cells[3], cells[4]
+        key, must, chosen = tuple(cells[:3]), cells[3].removeprefix("~"), cells[4]
+        of_moments = cells[3] != must
         word, _, least = must.partition(" ")
         number = least.replace(".", "", 1).isdigit()
         if not (must in ("none", "answers", "varies", "changes") or (word == "reaches" and number)):
             raise Wrong(f"{path}: not none, answers, varies, changes or reaches N: {must}")
+        if of_moments and must in ("none", "answers"):
+            raise Wrong(f"{path}: no matter of moments: {must}")
         if key in found:
             raise Wrong(f"{path}: twice: {key}")
         if must not in ("none", "answers") and not cells[5]:
             raise Wrong(f"{path}: no reason why it {must}: {key}")
         labels = dict(pair.split("=", 1) for pair in chosen.split(", ") if "=" in pair)
-        found[key] = Demand(must, labels, cells[5])
+        found[key] = Demand(must, labels, cells[5], of_moments)
     asked = [key for key, _ in queries()]
     for key in asked:
         if key not in found:
@@ -168,8 +184,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     span_arguments(parser, minutes=10)
     parser.add_argument("--expect", type=Path)
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.busy and not given.expect:
+        parser.error("--busy is about a table: --expect FILE")
     asked = span(given)
     try:
         expected = demands(given.expect) if given.expect else {}
@@ -189,7 +208,7 @@ def main():
     for (dashboard, panel, legend), form, series in found:
         how = "nothing" if not series else "varies" if any(varies(values, times) for _, values in series) else "constant"
         demand = expected.get((dashboard, panel, legend))
-        unmet = demand.unmet(series, times) if demand else "nothing answers" if not series else None
+        unmet = demand.unmet(series, times, given.busy) if demand else "nothing answers" if not series else None
         failed |= unmet is not None
         if given.json:
             told = {"dashboard": dashboard, "panel": panel, "query": form, "series": len(series), "varies": how == "varies"}

@@ -9,7 +9,9 @@ metrics     each metric and label that a query names is in docs/METRICS.md; what
             no query makes up an answer
 runbooks    each alert says what it means, and has a page, a line in the index and a test; no page is without an alert
 rules       promtool finds the rules right, and their tests pass
-runs        each query of each panel must move in one of the runs that are judged by a table in runs/, but for those below
+runs        each query of each panel must move in one of the runs that are judged by a table in runs/, on whatever machine, but for
+            those below
+examples    what is to be found is found: in spoiled queries, and in series that do not do what a table says
 
 Exit codes: 0 all is right; 1 something is not, each on a line of its own; 2 a wrong command line; 3 something that a part
 needs is missing: promtool (Debian's package prometheus), or PyPI's grafana-foundation-sdk for Grafana 11.6, whose version and hash
@@ -29,6 +31,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import ask  # noqa: E402
+import examples  # noqa: E402
 import generate  # noqa: E402
 import queries  # noqa: E402
 
@@ -45,7 +48,6 @@ OWN = re.compile(
     r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|store_answer_timestamp_seconds|actor_\w+|objects|objects_\w+"
     r"|http_connections|placement_watches|host_commands_running)|cke_leader|process_\w+"
 )
-LEADS = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
 # Metrics of Prometheus itself.
 PROMETHEUS = {"up": SCRAPED, "ALERTS": SCRAPED | {"alertname", "alertstate", "severity"}}
 
@@ -126,9 +128,8 @@ def misnamed(where, text, known, leaders, legends=()):
     except ValueError as error:
         yield f"{where}: {error}: {text}"
         return
-    for metric in sorted(leaders & set(read.metrics)):
-        if not LEADS.search(text):
-            yield f"{where}: {metric} is right on the leader alone: {text}"
+    for metric in sorted(queries.unguarded(text, leaders)):
+        yield f"{where}: {metric} is right on the leader alone: {text}"
     labels = set()
     for metric, chosen in read.metrics.items():
         if metric not in known:
@@ -238,12 +239,20 @@ def runs():
             yield str(wrong)
             return
     for key, _ in ask.queries():
-        moves = any(table[key].must not in ("none", "answers") for table in tables.values())
+        moves = any(table[key].moves(busy=True) for table in tables.values())
         if moves == (key in STILL):
             yield f"{key}: {'moves in a run, and is said to be still' if moves else 'moves in no run'}"
 
 
-PARTS = {"dashboards": dashboards, "schema": schema, "metrics": metrics, "runbooks": runbooks, "rules": rules, "runs": runs}
+PARTS = {
+    "dashboards": dashboards,
+    "schema": schema,
+    "metrics": metrics,
+    "runbooks": runbooks,
+    "rules": rules,
+    "runs": runs,
+    "examples": examples.findings,
+}
 
 
 def main(words):

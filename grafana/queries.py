@@ -56,6 +56,56 @@ def query(text):
     return found
 
 
+# A guard: what stands beside it within an `and` is taken from whoever leads, or decides about placement.
+GUARD = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
+_AGGREGATES = re.compile(r"\b(?:avg|bottomk|count|count_values|group|max|min|quantile|stddev|stdvar|sum|topk)\s*$")
+# Stands for a guard while sides are read.
+_GUARDED = "@guarded"
+_TOKEN = re.compile(r"@?\w+|\S")
+
+
+def unguarded(text, metrics):
+    """Which of these metrics stand somewhere without a guard beside them: one beside another metric, or about what an aggregation left of
+    the labels, says nothing of who shows this one."""
+    rest = GUARD.sub(f" {_GUARDED} ", re.sub(r"\"[^\"]*\"", "", text))
+    rest = re.sub(r"\{[^{}]*\}", "", _GROUPING.sub(" ", rest))
+    names = re.finditer(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rest)
+    return {name[0] for name in names if name[0] in metrics and not _is_guarded(rest, name.start())}
+
+
+def _is_guarded(text, at):
+    """Whether a guard reaches what is at this place, in the same parentheses or around them."""
+    while True:
+        begin = at
+        depth = 0
+        while begin > 0 and (depth or text[begin - 1] != "("):
+            begin -= 1
+            depth += {")": 1, "(": -1}.get(text[begin], 0)
+        if _GUARDED in _side(text, begin, at):
+            return True
+        # That was all; or the labels that a guard further out asks for are not there any more.
+        if begin == 0 or _AGGREGATES.search(text[: begin - 1]):
+            return False
+        at = begin - 1
+
+
+def _side(text, begin, at):
+    """The words in the parentheses that begin here, on that side of each `or` and comma on which this place is; without what is in
+    parentheses of its own."""
+    side, depth = [], 0
+    for token in _TOKEN.finditer(text, begin):
+        word = token[0]
+        if not depth and (word == ")" or word in (",", "or") and token.start() > at):
+            break
+        if not depth and word in (",", "or"):
+            side = []
+            continue
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if not depth:
+            side.append(word)
+    return side
+
+
 @dataclass
 class Rule:
     """An alert or a recorded query."""

@@ -10,9 +10,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
+pub(crate) use server::Load;
 use server::{Asked, Server, root};
+use tokio::time::{Instant, sleep};
 
 /// How much faster than in a deployment time goes by, and how often instances are asked and the rules looked at.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +56,11 @@ fn looking_back(rules: &str, seconds: u32) -> Vec<String> {
 /// Seconds that rates are taken over: four scrapes at least, and so long that a rare request is seen on several points.
 const RATE: u32 = 10;
 
+/// How long an alert is waited for that waits for ten seconds itself.
+const FIRES_WITHIN: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const GLANCE: Duration = Duration::from_millis(250);
+
 /// A Prometheus that watches a run.
 pub(crate) struct Prometheus(Server);
 
@@ -91,6 +99,26 @@ impl Prometheus {
         answers[0]["value"][1].as_str().unwrap().parse().unwrap()
     }
 
+    /// What a query that gives one number gives at a time.
+    pub(crate) fn number(&self, query: &str, at: f64) -> f64 {
+        let answers = self.promtool(&["instant", "--format=json", &format!("--time={at}")], query);
+        assert_eq!(answers.len(), 1, "{query}: {answers:?}");
+        answers[0]["value"][1].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Waits until an alert fires.
+    pub(crate) fn until_fires(&self, alert: &str) {
+        let query = format!("ALERTS{{alertname=\"{alert}\", alertstate=\"firing\"}}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let began = Instant::now();
+            while self.promtool(&["instant", "--format=json"], &query).is_empty() {
+                assert!(began.elapsed() < FIRES_WITHIN, "{alert} does not fire within {FIRES_WITHIN:?}");
+                sleep(GLANCE).await;
+            }
+        });
+    }
+
     /// The alerts that fired, and of these those that still did in the end.
     pub(crate) fn fired(&self, minutes: u32, until: f64) -> [BTreeSet<String>; 2] {
         let start = format!("--start={}", until - f64::from(minutes) * 60.0);
@@ -104,14 +132,9 @@ impl Prometheus {
         [names(0.0), names(until - 1.5)]
     }
 
-    /// Asks what the dashboards ask; whether something answers each query.
-    pub(crate) fn answers(&self, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.python("ask.py", asked(minutes, until), &[])
-    }
-
     /// See [`Server::shows`].
-    pub(crate) fn shows(&self, table: &str, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.shows(table, asked(minutes, until))
+    pub(crate) fn shows(&self, table: &str, load: Load, minutes: u32, until: f64) -> Result<(), String> {
+        self.0.shows(table, load, asked(minutes, until))
     }
 
     /// Draws each dashboard into a directory.

@@ -24,6 +24,16 @@ pub(crate) struct Asked {
     pub(crate) rate: u32,
 }
 
+/// What else the machine had to do while that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Nothing, or time is simulated: everything that a table says is judged.
+    Free,
+    /// Whatever there is: what a table marks as a matter of moments must answer.
+    #[allow(dead_code, reason = "simulated time is free")]
+    Busy,
+}
+
 /// Ends with the test, and its files with it.
 pub(crate) struct Server {
     child: Child,
@@ -84,9 +94,10 @@ impl Server {
     }
 
     /// Asks what the dashboards ask; the lines that tell of what is not as a table of `grafana/runs` says, and whether all is.
-    pub(crate) fn shows(&self, table: &str, asked: Asked) -> Result<(), String> {
+    pub(crate) fn shows(&self, table: &str, load: Load, asked: Asked) -> Result<(), String> {
         let table = root().join("grafana/runs").join(table);
-        self.python("ask.py", asked, &["--expect", table.to_str().unwrap()])
+        let words = ["--expect", table.to_str().unwrap(), "--busy"];
+        self.python("ask.py", asked, &words[..2 + usize::from(load == Load::Busy)])
     }
 
     /// Runs a script of `grafana/`.

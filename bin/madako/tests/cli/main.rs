@@ -13,6 +13,7 @@ mod bootstrap;
 mod configuration;
 mod demo;
 mod krakectl;
+mod monitor;
 mod operate;
 mod planning;
 mod program;

@@ -126,7 +126,7 @@ impl Gathered {
         let lines = page.unwrap_or_default().lines().filter(|line| !line.starts_with('#'));
         for (series, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
             let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-            let Ok(value) = value.parse::<f64>() else { continue };
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {series} {value}"));
             let parts = ["", "_bucket", "_sum", "_count"];
             let base = parts.iter().filter_map(|part| name.strip_suffix(part));
             let base = base.into_iter().find(|base| inside.names.contains_key(*base));

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use server::{Asked, Server};
+use server::{Asked, Load, Server};
 
 use super::gathered::{EVERY, Samples};
 
@@ -47,7 +47,7 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everything");
     // Drawn first: whoever looks for the cause of what follows has the pictures.
     prometheus.python("picture.py", asked, &[place.to_str().unwrap()]).unwrap();
-    let shows = prometheus.shows("everything.md", asked);
+    let shows = prometheus.shows("everything.md", Load::Free, asked);
     assert!(shows.is_ok(), "see {}: {}", place.display(), shows.unwrap_err());
 }
 

@@ -22,6 +22,6 @@ mod removal;
 mod repair;
 mod security;
 mod site;
-mod stage;
+pub(crate) mod stage;
 mod stopping;
 mod traces;
