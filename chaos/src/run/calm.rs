@@ -65,7 +65,8 @@ impl Course<'_> {
 
     /// Looks at every process; whether all of them run.
     pub(super) fn look(&self, world: &mut World, injector: &mut Injector) -> bool {
-        self.plan.nodes().iter().fold(true, |well, node| injector.look(world, node) && well)
+        let nodes = self.plan.nodes();
+        nodes.iter().filter(|node| !injector.look(world, node)).count() == 0
     }
 
     /// Waits until the observer has heard from each member all that is stored; what it missed.
