@@ -83,20 +83,8 @@ impl QueueUser {
         self.release().await?;
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
         let entries = self.entries().await?;
-        let read = |value: &[u8]| -> RepairQueueEntry { serde_json::from_slice(value).unwrap() };
-        let begun = entries.iter().map(|(_, value)| read(value));
-        let begun = begun.filter(|entry| entry.status == RepairStatus::Processing);
-        let mut machines: BTreeSet<String> = begun.map(|entry| entry.address).collect();
-        for (key, value) in entries {
-            let mut entry = read(&value);
-            entry.deleted |= entry.operation == UNKNOWN;
-            // What waits for another repair of its machine would go on after it for as long again.
-            if entry.status == RepairStatus::Queued && !entry.deleted {
-                entry.deleted = !machines.insert(entry.address.clone());
-            }
-            // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
-            entry.drain_backoff_count = 0;
-            entry.drain_backoff_expire = None;
+        let read = entries.iter().map(|(_, value)| serde_json::from_slice(value).unwrap()).collect();
+        for ((key, value), entry) in entries.into_iter().zip(settled(read)) {
             let settled = serde_json::to_vec(&entry).unwrap();
             if settled != value {
                 self.put(&key, settled).await?;
@@ -260,3 +248,52 @@ impl QueueUser {
 
 /// An operation that no procedure has.
 const UNKNOWN: &str = "levitate";
+
+/// The entries as somebody leaves them who wants each of them to end soon.
+fn settled(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> {
+    let begun = entries.iter().filter(|entry| entry.status == RepairStatus::Processing);
+    let mut machines: BTreeSet<String> = begun.map(|entry| entry.address.clone()).collect();
+    for entry in &mut entries {
+        entry.deleted |= entry.operation == UNKNOWN;
+        // What waits for another repair of its machine would go on after it for as long again.
+        if entry.status == RepairStatus::Queued && !entry.deleted {
+            entry.deleted = !machines.insert(entry.address.clone());
+        }
+        // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
+        entry.drain_backoff_count = 0;
+        entry.drain_backoff_expire = None;
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: i64, operation: &str, address: &str, status: RepairStatus) -> RepairQueueEntry {
+        RepairQueueEntry {
+            index,
+            status,
+            drain_backoff_count: 3,
+            ..RepairQueueEntry::new(operation, "t", address)
+        }
+    }
+
+    #[test]
+    fn one_repair_of_each_machine_is_left_and_none_that_nobody_knows() {
+        use RepairStatus::{Failed, Processing, Queued};
+        let left = settled(vec![
+            entry(0, "o", "w", Queued),
+            entry(1, "o", "w", Queued),
+            entry(2, "o", "x", Failed),
+            entry(3, "o", "x", Queued),
+            entry(4, "o", "y", Queued),
+            entry(5, "o", "y", Processing),
+            entry(6, UNKNOWN, "z", Queued),
+            entry(7, "o", "z", Queued),
+        ]);
+        let deleted: Vec<i64> = left.iter().filter(|entry| entry.deleted).map(|entry| entry.index).collect();
+        assert_eq!(deleted, [1, 4, 6]);
+        assert!(left.iter().all(|entry| entry.drain_backoff_count == 0));
+    }
+}
