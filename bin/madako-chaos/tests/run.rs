@@ -9,6 +9,7 @@
 mod calm;
 mod ended;
 mod killed;
+mod processes;
 mod prometheus;
 mod saboteur;
 mod started;

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
+use super::processes::{found, with_word};
 use super::{Ended, etcd_is_installed, missing_outside_ci, program, report_of, run, start_run};
 
-/// How long each is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -38,7 +36,7 @@ fn a_process_that_ended_by_itself_is_found_though_a_fault_kills_it_later() {
 fn end_instance(report: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        found("the first fault", || {
+        found("the first fault", GLANCE, || {
             let history = fs::read_to_string(report.join("history.jsonl")).ok()?;
             history.contains(r#""kind":"fault""#).then_some(())
         })
@@ -46,31 +44,9 @@ fn end_instance(report: &Path) {
         let targets = fs::read_to_string(report.join("targets.json")).unwrap();
         let targets: Value = serde_json::from_str(&targets).unwrap();
         let address = targets[0]["targets"][0].as_str().unwrap();
-        let instance = found("the instance", || with_word(address)).await;
+        let instance = found("the instance", GLANCE, || Pid::from_raw(with_word(address)?)).await;
         kill_process(instance, Signal::KILL).unwrap();
     });
-}
-
-async fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not found within {PATIENCE:?}");
-        sleep(GLANCE).await;
-    }
-}
-
-/// The process that has a word on its command line: the address of an instance no other one has there.
-fn with_word(word: &str) -> Option<Pid> {
-    let has_word = |process: &i32| {
-        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).split('\0').any(|other| other == word)
-    };
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.find(has_word).and_then(Pid::from_raw)
 }
 
 /// The disk of one of three members is full for a while, and clients write all the time.

@@ -7,10 +7,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
-/// How long each is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::processes::{found, parent, processes};
+
 /// How often it is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 /// What a run ends with that cannot have namespaces.
@@ -29,52 +28,31 @@ pub(crate) fn begun(run: &mut Child, targets: &Path) -> bool {
 
 /// Kills it, and waits until its processes, their namespaces and the device that leads there are gone.
 pub(crate) fn leaves_nothing(run: &mut Child, targets: &Path) {
-    let processes = below(run.id());
-    let namespaces: BTreeSet<PathBuf> = processes.iter().filter_map(|process| namespace(*process)).collect();
+    let own = i32::try_from(run.id()).unwrap();
+    let below: Vec<i32> = processes().filter(|process| parent(*process) == own).collect();
+    let namespaces: BTreeSet<PathBuf> = below.iter().filter_map(|process| namespace(*process)).collect();
     // A store, a registry and an instance.
-    assert_eq!(namespaces.len(), 3, "{processes:?}");
-    assert!(namespace(run.id()).is_some_and(|own| !namespaces.contains(&own)));
+    assert_eq!(namespaces.len(), 3, "{below:?}");
+    assert!(namespace(own).is_some_and(|own| !namespaces.contains(&own)));
     assert_eq!(devices(run.id()).len(), 1);
     let targets: Value = serde_json::from_str(&fs::read_to_string(targets).unwrap()).unwrap();
     assert!(targets[0]["targets"][0].as_str().unwrap().starts_with("198.1"), "{targets}");
     run.kill().unwrap();
     run.wait().unwrap();
     until("nothing is left", || {
-        let mut all = all_processes();
         devices(run.id()).is_empty()
-            && !all.any(|process| namespace(process).is_some_and(|it| namespaces.contains(&it)))
+            && !processes().any(|process| namespace(process).is_some_and(|it| namespaces.contains(&it)))
     });
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let began = Instant::now();
-        while !is_so() {
-            assert!(began.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-            sleep(GLANCE).await;
-        }
-    });
+    runtime.block_on(found(what, GLANCE, || is_so().then_some(())));
 }
 
 /// The namespace that a process is in.
-fn namespace(process: u32) -> Option<PathBuf> {
+fn namespace(process: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/net")).ok()
-}
-
-fn all_processes() -> impl Iterator<Item = u32> {
-    fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// The processes that a process has started.
-fn below(parent: u32) -> Vec<u32> {
-    let is_child = |process: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The second field is a name in parentheses, which may contain anything.
-        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        rest.split_whitespace().nth(1).and_then(|of| of.parse().ok()) == Some(parent)
-    };
-    all_processes().filter(is_child).collect()
 }
 
 /// Devices that lead to namespaces of a run.

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-/// How long each is waited for.
-const PATIENCE: Duration = Duration::from_secs(90);
+use super::processes::{found, parent, processes, with_word, words};
+
 /// How often it is looked for: a command that is not held up is over in some milliseconds.
 const GLANCE: Duration = Duration::from_millis(5);
 /// For how long files are scarce: Prometheus, which hurries, waits for ten seconds.
@@ -30,17 +30,17 @@ const WATCHERS: u32 = 3;
 
 /// Does all of it, once the run has begun.
 pub(crate) async fn work(targets: &Path) {
-    let text = found("the file of the targets", || fs::read_to_string(targets).ok()).await;
+    let text = found("the file of the targets", GLANCE, || fs::read_to_string(targets).ok()).await;
     let targets: Vec<Value> = serde_json::from_str(&text).unwrap();
     let addresses: Vec<&str> = targets.iter().map(|target| target["targets"][0].as_str().unwrap()).collect();
-    let instances = found("the instances", || {
+    let instances = found("the instances", GLANCE, || {
         let pids: Vec<i32> = addresses.iter().filter_map(|address| with_word(address)).collect();
         (pids.len() == addresses.len()).then_some(pids)
     })
     .await;
     scarce_files(instances[0]).await;
     for nth in 0..COMMANDS + WATCHERS {
-        let command = found("a command", || {
+        let command = found("a command", GLANCE, || {
             processes().find(|process| is_command(*process) && instances.contains(&parent(parent(*process))))
         })
         .await;
@@ -75,37 +75,4 @@ async fn scarce_files(process: i32) {
         sleep(AGAIN).await;
     }
     prlimit(pid, Resource::Nofile, before.unwrap()).unwrap();
-}
-
-async fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not found within {PATIENCE:?}");
-        sleep(GLANCE).await;
-    }
-}
-
-fn processes() -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// The command line; nothing of a process that is gone.
-fn words(process: i32) -> Vec<String> {
-    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect()
-}
-
-fn with_word(word: &str) -> Option<i32> {
-    processes().find(|process| words(*process).iter().any(|other| other == word))
-}
-
-fn parent(process: i32) -> i32 {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The second field is a name in parentheses, which may contain anything.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    rest.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()).unwrap_or(0)
 }
