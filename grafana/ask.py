@@ -139,7 +139,7 @@ class Demand:
 
 
 def demands(path):
-    """{(dashboard, panel, legend): Demand} of a table."""
+    """{(dashboard, panel, legend): [Demand]} of a table. More than one of a query are of moments, all but the first."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
@@ -155,12 +155,12 @@ def demands(path):
             raise Wrong(f"{path}: not none, answers, varies, changes or reaches N: {must}")
         if of_moments and must in ("none", "answers"):
             raise Wrong(f"{path}: no matter of moments: {must}")
-        if key in found:
+        if key in found and not of_moments:
             raise Wrong(f"{path}: twice: {key}")
         if must not in ("none", "answers") and not cells[5]:
             raise Wrong(f"{path}: no reason why it {must}: {key}")
         labels = dict(pair.split("=", 1) for pair in chosen.split(", ") if "=" in pair)
-        found[key] = Demand(must, labels, cells[5], of_moments)
+        found.setdefault(key, []).append(Demand(must, labels, cells[5], of_moments))
     asked = [key for key, _ in queries()]
     for key in asked:
         if key not in found:
@@ -207,14 +207,16 @@ def main():
     failed = False
     for (dashboard, panel, legend), form, series in found:
         how = "nothing" if not series else "varies" if any(varies(values, times) for _, values in series) else "constant"
-        demand = expected.get((dashboard, panel, legend))
-        unmet = demand.unmet(series, times, given.busy) if demand else "nothing answers" if not series else None
+        unmet, because = None, ""
+        for demand in expected.get((dashboard, panel, legend), [Demand("answers", {}, "")]):
+            missing = demand.unmet(series, times, given.busy)
+            if missing and not unmet:
+                unmet, because = missing, f" ({demand.because})" if demand.because else ""
         failed |= unmet is not None
         if given.json:
             told = {"dashboard": dashboard, "panel": panel, "query": form, "series": len(series), "varies": how == "varies"}
             print(json.dumps({**told, "legend": legend, "unmet": unmet}))
             continue
-        because = f" ({demand.because})" if demand and demand.because else ""
         more = f" -- {unmet}{because}: {form}" if unmet else ""
         print(f"{how:9}{len(series):4}  {dashboard}: {panel}{': ' + legend if legend else ''}{more}")
     return 1 if failed else 0

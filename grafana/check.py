@@ -239,7 +239,7 @@ def runs():
             yield str(wrong)
             return
     for key, _ in ask.queries():
-        moves = any(table[key].moves(busy=True) for table in tables.values())
+        moves = any(demand.moves(busy=True) for table in tables.values() for demand in table[key])
         if moves == (key in STILL):
             yield f"{key}: {'moves in a run, and is said to be still' if moves else 'moves in no run'}"
 

@@ -270,9 +270,10 @@ impl Injector {
 /// Whether a fault would do anything at a node now; `None` is what happens to machines.
 fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
-    let is = |process: &Process| (process.is_down(), process.is_stopped());
+    // A member whose disk is full has ended. Whether another one has by itself was looked at before.
+    let is = |process: &mut Process| (process.is_down() || process.check().is_err(), process.is_stopped());
     // That there is none is told later, with the reason.
-    let (down, stopped) = world.process(node).map_or((false, false), |process| is(process));
+    let (down, stopped) = world.process(node).map_or((false, false), is);
     strikes(act, down, stopped, connected)
 }
 

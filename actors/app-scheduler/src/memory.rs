@@ -90,8 +90,8 @@ impl Memory {
         self.recent(span, now).map(|moves| later(moves.at, span)).min()
     }
 
-    /// Notes what is missing of moves that are known to have been made within that time, the last of them first: none counts for
-    /// longer than it does by when it was made.
+    /// Notes what is missing of moves that are known to have been made within that time, the last of them first: never fewer count than
+    /// were made, and none for longer than the last of them does.
     pub fn count_at_least(&mut self, made: &[Moves], span: Duration, now: OffsetDateTime) {
         let total: u64 = made.iter().map(|moves| moves.count).sum();
         let mut missing = total.saturating_sub(self.moves_within(span, now));

@@ -1,6 +1,6 @@
 //! The faults of a run, each at its time.
 //!
-//! A fault that would do nothing, since its target is not there, begins as soon as it does something, as in a simulation. Where that is
+//! A fault that would do nothing, since its target is not there, begins as soon as it does something. Where that is
 //! after its end, it lasts for its whole time from then, and what still waits at the end of a run has [`PATIENCE`] there, with nothing
 //! else broken. One that strikes once is tried for that long. What was not done is told.
 
