@@ -11,8 +11,8 @@ use crate::world::World;
 
 /// Time for a member to compact its history, once.
 const COMPACTED_WITHIN: Duration = Duration::from_secs(2);
-/// Time for a member to end whose last write found its disk full: it does so at once, on a machine that has time for it.
-const LAST_GASP: Duration = Duration::from_secs(2);
+/// Time for a member to end whose last write found its disk full: it does so at once.
+const LAST_GASP: Duration = Duration::from_millis(500);
 /// How often the observer is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
