@@ -2,8 +2,7 @@
 //! Kubernetes whose nodes they are, a provider of metrics, and a door for whoever makes them fail.
 //!
 //! Guarantees: every answer that the service may act on, every change from outside, and every request to the registry that is no search
-//! is a line of the journal before
-//! it is given or told; started again on the same journal, machines, nodes and pods are as they were.
+//! is a line of the journal before it is given or told; started again on the same journal, machines, nodes and pods are as they were.
 //!
 //! Does not: keep anybody from the control door. It is meant for loopback and the namespaces of runs, and
 //! refuses other addresses.

@@ -17,7 +17,7 @@ mod started;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use prometheus::{Load, Pace, Prometheus};
+use prometheus::{Pace, Prometheus};
 use serde_json::Value;
 use started::{Ended, Started, program, start};
 
@@ -175,8 +175,7 @@ fn is_shown(prometheus: &Prometheus, report: &Path) {
     // How far some panels move is a matter of moments: who led when the leader was paused or cut off, whether a request was under way just
     // then, how long a link that loses packets takes to deliver, and which of that a scrape meets. On a busy machine they may miss what
     // they must reach elsewhere; the table marks them, and has nothing marked that every machine shows.
-    let load = if alone { Load::Free } else { Load::Busy };
-    let shows = prometheus.shows("two-minutes.md", load, minutes, ended);
+    let shows = prometheus.shows("two-minutes.md", !alone, minutes, ended);
     assert!(shows.is_ok(), "see {}: {}", report.display(), shows.unwrap_err());
 }
 
@@ -333,9 +332,9 @@ fn what_a_run_that_is_killed_has_made_goes_with_it() {
     let mut program = program();
     program.env("TMPDIR", temporary.path());
     let mut run = start_run(program, &args, SMALL);
-    let began = killed::begun(run.process(), &targets);
+    let began = killed::begun(run.as_mut(), &targets);
     if missing_outside_ci("what namespaces take", began) {
-        killed::leaves_nothing(run.process(), &targets);
+        killed::leaves_nothing(run.as_mut(), &targets);
     }
 }
 

@@ -26,7 +26,7 @@ fn a_calm_run_fires_no_alert_and_its_end_fires_one() {
     let place = report.to_str().unwrap();
     let args = ["--scenario", "-", "--seed", "1", "--for", LENGTH, "--report", place];
     let mut run = start_run(program(), &args, CALM);
-    let mut told = BufReader::new(run.process().stderr.take().unwrap());
+    let mut told = BufReader::new(run.as_mut().stderr.take().unwrap());
     let mut errors = String::new();
     // Until then nobody leads, which is right to fire on a machine that takes long.
     while !errors.contains("runs for ") {

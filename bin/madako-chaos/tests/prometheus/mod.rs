@@ -13,7 +13,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-pub(crate) use server::Load;
 use server::{Asked, Server, root};
 use tokio::time::{Instant, sleep};
 
@@ -133,8 +132,8 @@ impl Prometheus {
     }
 
     /// See [`Server::shows`].
-    pub(crate) fn shows(&self, table: &str, load: Load, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.shows(table, load, asked(minutes, until))
+    pub(crate) fn shows(&self, table: &str, busy: bool, minutes: u32, until: f64) -> Result<(), String> {
+        self.0.shows(table, Asked { busy, ..asked(minutes, until) })
     }
 
     /// Draws each dashboard into a directory.
@@ -144,7 +143,7 @@ impl Prometheus {
 }
 
 fn asked(minutes: u32, until: f64) -> Asked {
-    Asked { minutes, until, rate: RATE }
+    Asked { minutes, until, rate: RATE, busy: true }
 }
 
 /// Rules with each length of time in them (`for`, ranges, offsets) divided, but never below a second.

@@ -22,16 +22,8 @@ pub(crate) struct Asked {
     pub(crate) until: f64,
     /// Seconds that rates are taken over: four scrapes at least.
     pub(crate) rate: u32,
-}
-
-/// What else the machine had to do while that happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
-    /// Nothing, or time is simulated: everything that a table says is judged.
-    Free,
-    /// Whatever there is: what a table marks as a matter of moments must answer.
-    #[allow(dead_code, reason = "simulated time is free")]
-    Busy,
+    /// Whether the machine had other things to do meanwhile, and time was real: what a table marks as a matter of moments need only answer.
+    pub(crate) busy: bool,
 }
 
 /// Ends with the test, and its files with it.
@@ -94,15 +86,15 @@ impl Server {
     }
 
     /// Asks what the dashboards ask; the lines that tell of what is not as a table of `grafana/runs` says, and whether all is.
-    pub(crate) fn shows(&self, table: &str, load: Load, asked: Asked) -> Result<(), String> {
+    pub(crate) fn shows(&self, table: &str, asked: Asked) -> Result<(), String> {
         let table = root().join("grafana/runs").join(table);
         let words = ["--expect", table.to_str().unwrap(), "--busy"];
-        self.python("ask.py", asked, &words[..2 + usize::from(load == Load::Busy)])
+        self.python("ask.py", asked, &words[..2 + usize::from(asked.busy)])
     }
 
     /// Runs a script of `grafana/`.
     pub(crate) fn python(&self, script: &str, asked: Asked, more: &[&str]) -> Result<(), String> {
-        let Asked { minutes, until, rate } = asked;
+        let Asked { minutes, until, rate, .. } = asked;
         let words = [
             ("--minutes", minutes.to_string()),
             ("--until", until.to_string()),

@@ -31,12 +31,6 @@ pub(crate) fn start(mut program: Command, input: &str) -> Started {
 }
 
 impl Started {
-    /// The process itself, for who looks at it while it runs.
-    #[allow(dead_code, reason = "not every test binary looks")]
-    pub(crate) fn process(&mut self) -> &mut Child {
-        self.0.as_mut().unwrap()
-    }
-
     /// Waits for its end. Ended by a signal, it has no code: that fails the test.
     pub(crate) fn ended(mut self) -> Ended {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
@@ -46,6 +40,13 @@ impl Started {
             Some(code) => Ended { code, out, errors },
             None => panic!("{}:\n{out}\n{errors}", output.status),
         }
+    }
+}
+
+/// The process itself, for who looks at it while it runs.
+impl AsMut<Child> for Started {
+    fn as_mut(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
     }
 }
 

@@ -10,6 +10,7 @@ mod gathered;
 mod hanging;
 mod names;
 mod panels;
+mod people;
 mod promtool;
 mod script;
 mod slow;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use server::{Asked, Load, Server};
+use server::{Asked, Server};
 
 use super::gathered::{EVERY, Samples};
 
@@ -43,11 +43,11 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
     let length = EVERY * u32::try_from(scrapes).unwrap();
     let minutes = u32::try_from(length.as_secs() / 60).unwrap();
     let rate = u32::try_from(4 * EVERY.as_secs()).unwrap();
-    let asked = Asked { minutes, until: (BEGINS + length).as_secs_f64(), rate };
+    let asked = Asked { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everything");
     // Drawn first: whoever looks for the cause of what follows has the pictures.
     prometheus.python("picture.py", asked, &[place.to_str().unwrap()]).unwrap();
-    let shows = prometheus.shows("everything.md", Load::Free, asked);
+    let shows = prometheus.shows("everything.md", asked);
     assert!(shows.is_ok(), "see {}: {}", place.display(), shows.unwrap_err());
 }
 

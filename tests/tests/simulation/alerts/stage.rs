@@ -28,7 +28,6 @@ use madako_simulation::operator::Operator;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::prometheus::Trouble;
 use madako_simulation::repair::RepairJudge;
-use madako_simulation::serving::{Door, Doors};
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Hosts, PREFIX, Running, World};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -39,16 +38,16 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::gathered::{EVERY, Gathered, Process};
 use super::hanging::{Hanging, Hangs};
+use super::people::{reads, rewrites, watches};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
 
 /// The one instance.
-const NAME: &str = "alpha";
+pub(super) const NAME: &str = "alpha";
 const PLACE: Place = Place::Instance(1);
 /// The size of the data center.
 const MACHINES: u32 = 20;
@@ -56,7 +55,7 @@ const RACKS: u32 = 5;
 /// Applications that there are from the beginning.
 const APPLICATIONS: u32 = 6;
 /// Where everything of placement is.
-const APPLICATIONS_AT: &str = "/kubernetes/namespaces/alerts/applications";
+pub(super) const APPLICATIONS_AT: &str = "/kubernetes/namespaces/alerts/applications";
 const CLUSTERS_AT: &str = "/kubernetes/namespaces/alerts/clusters";
 /// How long a request is sent again until it is answered well.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
@@ -518,42 +517,6 @@ impl Stage {
         for _ in 0..150 {
             actor.cast(Hangs(until).into()).unwrap();
         }
-    }
-}
-
-/// Clients of placement's API that read.
-async fn reads(doors: Doors, pause: Duration, end: Instant) {
-    while Instant::now() < end {
-        let door = doors.lock().unwrap().get(NAME).cloned();
-        if let Some(door) = door {
-            let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
-            // What fails is what is looked for.
-            let _ = ask(&door, &request).await;
-        }
-        sleep(pause).await;
-    }
-}
-
-/// A client that watches, and does not read what it is told for a while.
-async fn watches(door: Door, pause: Duration) {
-    let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
-    let mut stream = door.connect().await.unwrap();
-    stream.write_all(asked.as_bytes()).await.unwrap();
-    sleep(pause).await;
-    let mut told = Vec::new();
-    // However it ends.
-    let _ = stream.read_to_end(&mut told).await;
-}
-
-/// Somebody who writes what stands under a key again and again.
-async fn rewrites(store: StoreProcess, key: String, pause: Duration, end: Instant) {
-    let mut client = store.client().await.unwrap();
-    while Instant::now() < end {
-        let answer = client.get(key.clone(), None).await.unwrap();
-        if let Some(kv) = answer.kvs().first() {
-            client.put(key.clone(), kv.value(), None).await.unwrap();
-        }
-        sleep(pause).await;
     }
 }
 

@@ -1,0 +1,47 @@
+//! Who works beside a script: clients of placement's API, and somebody who writes to the store.
+
+use std::time::Duration;
+
+use madako_simulation::api::{Request, ask};
+use madako_simulation::serving::{Door, Doors};
+use madako_simulation::store_process::StoreProcess;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep};
+
+use super::stage::{APPLICATIONS_AT, NAME};
+
+/// Clients of placement's API that read.
+pub async fn reads(doors: Doors, pause: Duration, end: Instant) {
+    while Instant::now() < end {
+        let door = doors.lock().unwrap().get(NAME).cloned();
+        if let Some(door) = door {
+            let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
+            // What fails is what is looked for.
+            let _ = ask(&door, &request).await;
+        }
+        sleep(pause).await;
+    }
+}
+
+/// A client that watches, and does not read what it is told for a while.
+pub async fn watches(door: Door, pause: Duration) {
+    let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
+    let mut stream = door.connect().await.unwrap();
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    sleep(pause).await;
+    let mut told = Vec::new();
+    // However it ends.
+    let _ = stream.read_to_end(&mut told).await;
+}
+
+/// Somebody who writes what stands under a key again and again.
+pub async fn rewrites(store: StoreProcess, key: String, pause: Duration, end: Instant) {
+    let mut client = store.client().await.unwrap();
+    while Instant::now() < end {
+        let answer = client.get(key.clone(), None).await.unwrap();
+        if let Some(kv) = answer.kvs().first() {
+            client.put(key.clone(), kv.value(), None).await.unwrap();
+        }
+        sleep(pause).await;
+    }
+}
