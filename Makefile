@@ -7,15 +7,13 @@ TOOLS := $(BUILT)/tools/current/bin
 LOCKED := --locked
 # Always the whole workspace: one choice of features, so that nothing is compiled twice.
 NEXTEST := $(TOOLS)/cargo-nextest nextest run $(LOCKED) --workspace
-# The one build with bugs that can be planted: what looks for them, and nothing else.
-CANARIES := --features madako-chaos/canary --test canaries
 
 # What cargo-deny judges: the crates of the systems that Madako runs on, so that no others have to be fetched.
 PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch64-unknown-linux-gnu
 # An exception in deny.toml that is not needed any more is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor test check test-long canaries bench fmt
+.PHONY: help run monitor test check test-long bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists these commands
@@ -23,18 +21,18 @@ help: ## Lists these commands
 
 run: ## Builds and shows the whole service on a simulated data center (ARGS="--for 60s --seed 7 -o json")
 	@scripts/set-up build
-	$(CARGO) run $(LOCKED) --release --package madako -- demo $(ARGS)
+	$(CARGO) build $(LOCKED) --workspace --bin madako
+	@$(BUILT)/debug/madako demo $(ARGS)
 
 monitor: ## The same with a Prometheus beside it, and the alert rules of grafana/ (PROMETHEUS=127.0.0.1:9090)
 	@scripts/set-up build monitor
-	$(CARGO) build $(LOCKED) --release --package madako
-	@scripts/monitor $(BUILT)/release/madako $(ARGS)
+	$(CARGO) build $(LOCKED) --workspace --bin madako
+	@scripts/monitor $(BUILT)/debug/madako $(ARGS)
 
 test: ## Every test, those against a real etcd included, and that planted bugs are found (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST)
-	$(NEXTEST) $(CANARIES)
 
 check: ## What a machine can judge without running the service; CI does the same
 	@scripts/set-up build check
@@ -54,10 +52,6 @@ test-long: ## Longer forms of the tests: many cases, long simulations, chaos
 	$(BUILT)/debug/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-debug
 	$(BUILT)/release/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-release
 	cmp $(BUILT)/tmp/trace-debug $(BUILT)/tmp/trace-release
-
-canaries: ## That bugs which are planted are found (docs/canaries.md), as the tests do, with optimization
-	@scripts/set-up build test
-	$(NEXTEST) --release $(CANARIES)
 
 bench: ## The measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test

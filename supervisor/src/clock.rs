@@ -1,6 +1,6 @@
 //! The system's wall clock: the one place that reads it.
 
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
 /// The system's wall clock.

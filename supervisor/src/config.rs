@@ -31,9 +31,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madako_json::duration;
+use madako_json::input::{InputError, Problems};
 use madako_kubernetes::Access;
-use madako_messages::duration;
-use madako_messages::input::{InputError, Problems};
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};

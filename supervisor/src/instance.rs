@@ -22,21 +22,23 @@ use std::time::Duration;
 
 use madako_app_scheduler::{Scheduler, SchedulerArguments, SchedulerConfig};
 use madako_cluster_planner::{Planner, PlannerArguments};
+use madako_domain::placement::ownership::Ownership;
+use madako_domain::repair::hold::HoldSettings;
+use madako_domain::settings::Settings;
+use madako_domain::state::ClusterState;
+use madako_domain::store::Epoch;
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
-use madako_messages::actors::LeaderMessage;
-use madako_messages::event::{Event, EventSink};
-use madako_messages::host::Host;
-use madako_messages::kubernetes::Kubernetes;
-use madako_messages::latest::{self, Subscriber};
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::objects::Objects;
-use madako_messages::placement::ownership::Ownership;
-use madako_messages::placement::providers::MetricsProviders;
-use madako_messages::ports::{Clock, Registry};
-use madako_messages::repair::hold::HoldSettings;
-use madako_messages::state::ClusterState;
-use madako_messages::store::{CampaignOptions, Epoch, Store};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
+use madako_protocol::actors::LeaderMessage;
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::host::Host;
+use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::latest::{self, Subscriber};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::placement::providers::MetricsProviders;
+use madako_protocol::ports::{Clock, Registry};
+use madako_protocol::store::{CampaignOptions, Store};
 use madako_repair_queue::{Repair, RepairArguments};
 use madako_sabakan_poller::{Poller, PollerArguments};
 use ractor::{Actor, ActorRef, registry};
@@ -164,7 +166,7 @@ pub struct Instance {
     tree: Tree,
     view: InstanceView,
     closing: watch::Sender<bool>,
-    director: madako_messages::feed::Task,
+    director: madako_protocol::feed::Task,
 }
 
 impl Instance {
@@ -188,6 +190,11 @@ impl Instance {
         let leader = LeaderArguments {
             store: Arc::clone(&ports.store),
             campaign: CampaignOptions { host: options.host.clone(), ttl: options.session_ttl },
+            settings: Settings {
+                interval: options.interval,
+                session_ttl: options.session_ttl,
+                retire_wait: options.retire_wait,
+            },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),
             state: state_sender,
@@ -229,7 +236,7 @@ impl Instance {
             sink,
             owner: view.placement.clone(),
         };
-        let director = madako_messages::feed::Task::start(director.run(gave_up));
+        let director = madako_protocol::feed::Task::start(director.run(gave_up));
         Ok(Self { tree, view, closing, director })
     }
 
@@ -404,7 +411,6 @@ impl Director {
         let scheduler = SchedulerArguments {
             epoch: epoch.number,
             leader: actor_name(&self.options.id, LEADER),
-            prefix: placement.prefix.clone(),
             objects: Arc::clone(&placement.objects),
             store: Arc::clone(&self.ports.store),
             metrics,

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use madako_messages::event::{Blocked, Event, EventSink};
-use madako_messages::repair::refusal::{Reason, Refusal, ReportNews};
+use madako_domain::repair::refusal::{Reason, Refusal, ReportNews};
+use madako_protocol::event::{Blocked, Event, EventSink};
 use tokio::sync::broadcast;
 
 /// Events that a slow listener may be behind. A live view reads many times a second.
@@ -142,7 +142,10 @@ fn log(instance: &str, event: &Event) {
                 error!(instance, %violation, "refused: it breaks an invariant");
             }
         }
-        Event::Repaired { index, address, operation, what } => {
+        Event::Repaired { index, address, operation, what, failed: true } => {
+            warn!(instance, entry = index, address, operation, what, "a step of a repair failed");
+        }
+        Event::Repaired { index, address, operation, what, failed: false } => {
             info!(instance, entry = index, address, operation, what, "a repair went on");
         }
         Event::RepairWaits { index, address, reason: "", why } => {

@@ -18,7 +18,7 @@ pub fn describe_metrics() {
     madako_http::describe_metrics();
     madako_kubernetes::describe_metrics();
     madako_leader::describe_metrics();
-    madako_messages::mailbox::describe_metrics();
+    madako_protocol::mailbox::describe_metrics();
     madako_metrics_fetcher::describe_metrics();
     madako_repair_queue::describe_metrics();
     madako_metrics_providers::describe_metrics();

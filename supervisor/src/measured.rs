@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics::{gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};

@@ -6,23 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use madako_domain::keys;
+use madako_domain::placement::decision::{Decision, Explanation, WhatIf};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::ownership;
+use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_http::placement::{
     Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
 };
 use madako_http::tls::{Tls, TlsError};
 use madako_http::{BindError, Limits, Router};
-use madako_messages::actors::SchedulerMessage;
-use madako_messages::feed::Task;
-use madako_messages::keys;
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::decision::{Decision, Explanation, WhatIf};
-use madako_messages::placement::explainer::{Explainer, NoExplanation};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::Objects;
-use madako_messages::placement::ownership;
-use madako_messages::ports::{Clock, HttpTransport};
-use madako_messages::store::{Store, StoreError, StoreErrorKind};
 use madako_metrics_providers::Providers;
+use madako_protocol::actors::SchedulerMessage;
+use madako_protocol::feed::Task;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::placement::explainer::{Explainer, NoExplanation};
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::ports::{Clock, HttpTransport};
+use madako_protocol::store::Store;
 use madako_store::{EtcdStore, Sealing};
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
 use madako_http::{BindError, Limits};
+use madako_http_client::{ReqwestTransport, TransportError};
 use madako_kubernetes::{Access, ApiServer, ConnectError};
-use madako_messages::event::EventSink;
-use madako_messages::feed::Task;
-use madako_messages::host::Host;
-use madako_messages::kubernetes::Kubernetes;
-use madako_messages::placement::explainer::Explainer;
-use madako_messages::placement::objects::Objects;
-use madako_messages::ports::{Clock, HttpTransport};
-use madako_messages::store::Store;
-use madako_sabakan::{ReqwestTransport, SabakanRegistry, TransportError};
+use madako_protocol::event::EventSink;
+use madako_protocol::feed::Task;
+use madako_protocol::host::Host;
+use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::placement::explainer::Explainer;
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::ports::{Clock, HttpTransport};
+use madako_protocol::store::Store;
+use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, ConfigError, EtcdStore, StoreConfig};
 
 use crate::clock::SystemClock;
@@ -111,6 +112,7 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     let mut options = Options::new(Backend::File(embedded.data_dir.clone()), Commit::Thread, seed);
     options.advertise_client_urls = vec![embedded.client_endpoint()];
     options.max_request_bytes = MAX_REQUEST_BYTES;
+    options.cache_bytes = embedded.cache_bytes;
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
         certificate: tls.certificate.clone().into_bytes(),
@@ -292,6 +294,23 @@ impl Service {
     #[must_use]
     pub fn placement_http(&self) -> Option<SocketAddr> {
         self.placement_http
+    }
+
+    /// Waits until the service ends by itself: its tree melted down, or its embedded store failed for good. Says why.
+    pub async fn ended(&self) -> Option<String> {
+        let store = async {
+            match &self.embedded {
+                Some(store) => store.etcd.failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = store => Some(format!(
+                "the embedded store failed for good: {reason}. Start the service again: it checks the whole file first"
+            )),
+            why = self.instance.ended() => why,
+        }
     }
 
     /// Stops the instance, which gives leadership back, and then the embedded store.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use madako_app_scheduler::{Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Stored};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 use time::OffsetDateTime;

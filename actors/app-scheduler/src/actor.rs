@@ -13,24 +13,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::{BindingEvidence, CommitError, Committed, SchedulerMessage};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward, later};
-use madako_messages::gate::commit;
-use madako_messages::keys;
-use madako_messages::latest::Subscriber;
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::decision::{Decision, ExplainError, Explanation, WhatIf};
-use madako_messages::placement::follow::{Followed, follow};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::kubernetes::Cluster;
-use madako_messages::placement::metadata::ResourceRef;
-use madako_messages::placement::metrics::MetricsObserved;
-use madako_messages::placement::objects::{Gap, Objects};
-use madako_messages::placement::ownership;
-use madako_messages::placement::ownership::Ownership;
-use madako_messages::ports::Clock;
-use madako_messages::store::{Snapshot as Kept, Store};
+use madako_domain::invariants::BindingEvidence;
+use madako_domain::keys;
+use madako_domain::placement::decision::{Decision, ExplainError, Explanation, WhatIf};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::Cluster;
+use madako_domain::placement::metadata::ResourceRef;
+use madako_domain::placement::metrics::MetricsObserved;
+use madako_domain::placement::ownership;
+use madako_domain::placement::ownership::Ownership;
+use madako_domain::store::Snapshot as Kept;
+use madako_protocol::actors::{CommitError, Committed, Failure, SchedulerMessage};
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::gate::commit;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::placement::follow::{Followed, follow};
+use madako_protocol::placement::objects::{Gap, Objects};
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -64,8 +66,6 @@ pub struct SchedulerArguments {
     pub epoch: i64,
     /// Registered name of the leader.
     pub leader: String,
-    /// What the keys of everything that is kept begin with, such as `/cke/`.
-    pub prefix: String,
     /// Placement's resources.
     pub objects: Arc<dyn Objects>,
     /// What is kept below the prefix.
@@ -378,7 +378,7 @@ impl SchedulerState {
         if let Some(memory) = &self.memory {
             count_moves(&mut batch, memory, self.moves_revision, &self.given.config, now)?;
         }
-        let mutation = batch.mutation(&self.given.prefix, self.evidence(&batch, metrics.as_ref()));
+        let mutation = batch.mutation(self.evidence(&batch, metrics.as_ref()));
         let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, myself.clone());
         let outdated = self.outdated(&batch);
         let task = Task::start(async move {
@@ -399,7 +399,7 @@ impl SchedulerState {
     fn outdated(&self, batch: &Batch) -> Vec<String> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let now = |key: &ObjectKey| snapshot.get(key).map_or(0, |stored| stored.mod_revision);
-        let outdated = batch.conditions.iter().filter(|(key, revision)| now(key) != **revision);
+        let outdated = batch.change.unchanged.iter().filter(|(key, revision)| now(key) != **revision);
         outdated.map(|(key, _)| key.etcd_key()).collect()
     }
 
@@ -450,15 +450,15 @@ impl SchedulerState {
                     CommitError::Conflict { keys } if keys.iter().any(|key| key == ownership::KEY) => {
                         rest.clear()
                     }
-                    // What else was decided still holds; what changed is on its way.
-                    CommitError::Conflict { .. }
-                    | CommitError::Invariant { .. }
-                    | CommitError::Encoding { .. } => {}
-                    // Nobody knows what was written: everything is read again before the next decision.
-                    CommitError::Unanswered { .. } | CommitError::Store(_) => {
-                        rest.clear();
-                        self.read(myself);
-                    }
+                    error => match error.failure() {
+                        // What else was decided still holds; what changed is on its way.
+                        Failure::Outdated | Failure::Rejected => {}
+                        // Nobody knows what was written: everything is read again before the next decision.
+                        Failure::Unknown => {
+                            rest.clear();
+                            self.read(myself);
+                        }
+                    },
                 }
             }
         }
@@ -475,7 +475,7 @@ impl SchedulerState {
     }
 
     fn committed(&mut self, batch: Batch, committed: Committed, now: OffsetDateTime) {
-        if !batch.objects.is_empty() {
+        if !batch.change.objects.is_empty() {
             self.written = self.written.max(committed.revision);
         }
         if batch.moves > 0 {

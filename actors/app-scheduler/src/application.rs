@@ -10,10 +10,10 @@ mod case;
 
 use std::rc::Rc;
 
-use madako_messages::placement::decision::{Decision, LeftAlone, Move, Outcome};
-use madako_messages::placement::fit::Wants;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::kubernetes::{Application, ApplicationState};
+use madako_domain::placement::decision::{Decision, LeftAlone, Move, Outcome};
+use madako_domain::placement::fit::Wants;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Application, ApplicationState};
 use time::OffsetDateTime;
 
 use self::case::Case;

@@ -5,12 +5,12 @@
 
 use std::rc::Rc;
 
-use madako_messages::placement::binding::{bind_cluster, bind_magnum_cluster};
-use madako_messages::placement::fit::Wants;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::kubernetes::{Cluster, ClusterState};
-use madako_messages::placement::metadata::{Reason, ReasonCode, ResourceRef};
-use madako_messages::placement::openstack::{MagnumCluster, MagnumClusterState, Project};
+use madako_domain::placement::binding::{bind_cluster, bind_magnum_cluster};
+use madako_domain::placement::fit::Wants;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Cluster, ClusterState};
+use madako_domain::placement::metadata::{Reason, ReasonCode, ResourceRef};
+use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterState, Project};
 use time::OffsetDateTime;
 
 use crate::draft::{Draft, What};

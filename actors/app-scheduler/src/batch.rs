@@ -8,18 +8,18 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_messages::actors::{BindingEvidence, Mutation};
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::keys;
-use madako_messages::placement::decision::Decision;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::limits::{MOST_BYTES, MOST_CONDITIONS, MOST_OPERATIONS};
-use madako_messages::store::{Condition, Write};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::invariants::BindingEvidence;
+use madako_domain::placement::change::{Kept, PlacementMutation, StoredObject};
+use madako_domain::placement::decision::Decision;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::limits::{MOST_BYTES, MOST_CONDITIONS, MOST_OPERATIONS};
+use madako_protocol::actors::Mutation;
 use time::OffsetDateTime;
 
 use crate::config::SchedulerConfig;
-use crate::draft::{Unit, What};
-use crate::memory::{Kept, Memory};
+use crate::draft::{Deletion, Unit, What};
+use crate::memory::{self, Memory};
 
 /// Bytes of keys and values in one transaction. One unit alone may be greater: an application has at most 1 MiB when
 /// the API takes it, and its decision little.
@@ -28,26 +28,20 @@ const PREFERRED_BYTES: usize = 1 << 20;
 const _: () = assert!(PREFERRED_BYTES < MOST_BYTES, "a full transaction has room for the count of moves");
 
 /// One transaction.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Resources that must still have these revisions; 0: that must not exist.
-    pub(crate) conditions: BTreeMap<ObjectKey, i64>,
-    /// Resources that are written; `None`: deleted.
-    pub(crate) objects: BTreeMap<ObjectKey, Option<Bytes>>,
-    /// No application may have been written after this revision.
-    pub(crate) applications: Option<i64>,
-    /// What is kept of moves must still have this revision; 0: nothing may be kept.
-    pub(crate) moves_revision: Option<i64>,
-    /// What is kept below the prefix, by relative keys; `None`: deleted.
-    pub(crate) kept: BTreeMap<String, Option<Bytes>>,
+    /// Conditions and writes of the commit, without evidence.
+    pub(crate) change: PlacementMutation,
     /// Applications, and the clusters that they are bound to by this.
     pub(crate) bindings: Vec<(ObjectKey, ObjectKey)>,
     /// How many moves count: bindings that are moves, and clusters that are created for one.
     pub(crate) moves: u64,
     /// Decisions that become true by this.
     pub(crate) decisions: Vec<(ObjectKey, Decision)>,
+    /// Resources whose deletion begins or ends with this, and by which rule.
+    pub(crate) deletions: Vec<(ObjectKey, Deletion)>,
     /// What is remembered of clusters from then on.
-    pub(crate) clusters: Vec<Kept>,
+    pub(crate) clusters: Vec<memory::Kept>,
     /// What it is for, and how many of each.
     pub(crate) what: BTreeMap<What, u64>,
     /// How many of the bindings are moves.
@@ -59,55 +53,35 @@ impl Batch {
     /// Whether there is room for so much more. Room for the count of moves is left.
     fn takes(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
-            || (self.applications.is_none()
-                && self.conditions.len() + conditions < MOST_CONDITIONS
-                && self.objects.len() + self.kept.len() + writes < MOST_OPERATIONS
+            || (self.change.applications.is_none()
+                && self.change.unchanged.len() + conditions < MOST_CONDITIONS
+                && self.change.objects.len() + self.change.kept.len() + writes < MOST_OPERATIONS
                 && self.bytes + bytes <= PREFERRED_BYTES)
     }
 
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.kept.is_empty()
+        self.change.objects.is_empty() && self.change.kept.is_empty()
     }
 
-    /// What the leader is asked to commit, with the prefix of what is kept.
-    pub(crate) fn mutation(&self, prefix: &str, evidence: Vec<BindingEvidence>) -> Mutation {
-        let conditions = self
-            .conditions
-            .iter()
-            .filter(|_| !is_planted(Canary::UnconditionalWrite))
-            .map(|(key, revision)| Condition::Unchanged { key: key.etcd_key(), revision: *revision });
-        let moves = self.moves_revision.map(|revision| {
-            let key = format!("{prefix}{}", keys::PLACEMENT_MOVES);
-            Condition::Unchanged { key, revision }
-        });
-        let applications = self.applications.map(|revision| {
-            let prefix = Kind::Application.prefix().to_owned();
-            Condition::NoneSince { prefix, revision }
-        });
-        let objects = self.objects.iter().map(|(key, value)| (key.etcd_key(), value));
-        let kept = self.kept.iter().map(|(key, value)| (format!("{prefix}{key}"), value));
-        let writes = objects.chain(kept).map(|(key, value)| match value {
-            Some(value) => Write::Put { key, value: value.clone(), lease: 0 },
-            None => Write::Delete { key },
-        });
-        Mutation::Placement {
-            what: "placement",
-            conditions: conditions.chain(moves).chain(applications).collect(),
-            writes: writes.collect(),
-            evidence,
+    /// The mutation that the leader is asked to commit.
+    pub(crate) fn mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
+        let mut change = PlacementMutation { evidence, ..self.change.clone() };
+        if is_planted(Canary::UnconditionalWrite) {
+            change.unchanged.clear();
         }
+        Mutation::Placement(Box::new(change))
     }
 
-    fn keep(&mut self, key: String, value: Option<Bytes>) {
-        self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-        self.kept.insert(key, value);
+    fn keep(&mut self, kept: Kept, value: Option<Bytes>) {
+        self.bytes += size(&kept, value.as_ref());
+        self.change.kept.insert(kept, value);
     }
 }
 
-/// The relative key below a prefix for what is kept of a resource.
-pub(crate) fn kept_key(prefix: &str, of: &ObjectKey) -> String {
-    format!("{prefix}{}/{}", of.namespace.as_deref().unwrap_or_default(), of.name)
+/// Bytes that a transaction has of what is kept.
+fn size(kept: &Kept, value: Option<&Bytes>) -> usize {
+    kept.key().len() + value.map_or(0, Bytes::len)
 }
 
 /// The transactions of a pass, in the order in which they are to be sent. `gone`: applications that do not exist any
@@ -117,7 +91,7 @@ pub(crate) fn kept_key(prefix: &str, of: &ObjectKey) -> String {
 /// Something that is to be kept cannot be written as JSON.
 pub(crate) fn batches(
     units: &[Unit],
-    kept: &[Kept],
+    kept: &[memory::Kept],
     gone: &[ObjectKey],
 ) -> Result<Vec<Batch>, serde_json::Error> {
     let mut all: Vec<Batch> = Vec::new();
@@ -132,15 +106,15 @@ pub(crate) fn batches(
         add(&mut all, unit)?;
     }
     for kept in kept {
-        let key = kept_key(keys::PLACEMENT_CLUSTERS, &kept.cluster);
+        let cluster = Kept::Cluster(kept.cluster.clone());
         let value = kept.memory.as_ref().map(serde_json::to_vec).transpose()?.map(Bytes::from);
-        let batch = room(&mut all, 0, 1, key.len() + value.as_ref().map_or(0, Bytes::len));
-        batch.keep(key, value);
+        let batch = room(&mut all, 0, 1, size(&cluster, value.as_ref()));
+        batch.keep(cluster, value);
         batch.clusters.push(kept.clone());
     }
     for application in gone {
-        let key = kept_key(keys::PLACEMENT_DECISIONS, application);
-        room(&mut all, 0, 1, key.len()).keep(key, None);
+        let decision = Kept::Decision(application.clone());
+        room(&mut all, 0, 1, size(&decision, None)).keep(decision, None);
     }
     Ok(all)
 }
@@ -155,32 +129,31 @@ fn room(all: &mut Vec<Batch>, conditions: usize, writes: usize, bytes: usize) ->
 }
 
 fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
-    let objects: Vec<(&ObjectKey, Option<Bytes>)> = unit
-        .writes
-        .iter()
-        .map(|write| (&write.key, write.object.as_ref().map(|object| Bytes::from(object.to_json()))))
-        .collect();
+    let objects: Vec<(&ObjectKey, Option<StoredObject>)> =
+        unit.writes.iter().map(|write| (&write.key, write.object.as_ref().map(StoredObject::of))).collect();
     let decision = match &unit.decision {
         None => None,
         Some((application, decision)) => {
-            let key = kept_key(keys::PLACEMENT_DECISIONS, application);
-            Some((key, Bytes::from(serde_json::to_vec(decision)?)))
+            Some((Kept::Decision(application.clone()), Bytes::from(serde_json::to_vec(decision)?)))
         }
     };
-    let size =
-        |key: &ObjectKey, value: &Option<Bytes>| key.etcd_key().len() + value.as_ref().map_or(0, Bytes::len);
-    let bytes = objects.iter().map(|(key, value)| size(key, value)).sum::<usize>()
-        + decision.as_ref().map_or(0, |(key, value)| key.len() + value.len());
+    let object_size = |(key, object): &(&ObjectKey, Option<StoredObject>)| {
+        key.etcd_key().len() + object.as_ref().map_or(0, StoredObject::size)
+    };
+    let bytes = objects.iter().map(object_size).sum::<usize>()
+        + decision.as_ref().map_or(0, |(kept, value)| size(kept, Some(value)));
     let conditions = unit.writes.len() + unit.basis.len();
     let batch = room(all, conditions, objects.len() + usize::from(decision.is_some()), bytes);
     batch.bytes += bytes;
-    batch.conditions.extend(unit.writes.iter().map(|write| (write.key.clone(), write.revision)));
-    batch.conditions.extend(unit.basis.iter().cloned());
-    batch.applications = unit.applications;
-    batch.objects.extend(objects.into_iter().map(|(key, value)| (key.clone(), value)));
-    batch.kept.extend(decision.map(|(key, value)| (key, Some(value))));
+    let change = &mut batch.change;
+    change.unchanged.extend(unit.writes.iter().map(|write| (write.key.clone(), write.revision)));
+    change.unchanged.extend(unit.basis.iter().cloned());
+    change.applications = unit.applications;
+    change.objects.extend(objects.into_iter().map(|(key, object)| (key.clone(), object)));
+    change.kept.extend(decision.map(|(kept, value)| (kept, Some(value))));
     batch.decisions.extend(unit.decision.clone());
     batch.bindings.extend(unit.binding.clone());
+    batch.deletions.extend(unit.deletion.clone());
     batch.moves += u64::from(unit.moves);
     batch.moved += u64::from(unit.moves && unit.binding.is_some());
     *batch.what.entry(unit.what).or_default() += 1;
@@ -202,8 +175,8 @@ pub(crate) fn count_moves(
     if batch.moves > 0 {
         let mut after = memory.clone();
         after.note_moves(batch.moves, config.reschedule_after, now);
-        batch.moves_revision = Some(revision);
-        batch.keep(keys::PLACEMENT_MOVES.to_owned(), Some(serde_json::to_vec(&after.moves)?.into()));
+        batch.change.moves_revision = Some(revision);
+        batch.keep(Kept::Moves, Some(serde_json::to_vec(&after.moves)?.into()));
     }
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::core::{GlobalMetric, Metric, MetricSpec};
-use madako_messages::placement::fit::OfferedMetric;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::metadata::Reason;
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Value};
-use madako_messages::placement::objects::Stored;
+use madako_domain::placement::core::{GlobalMetric, Metric, MetricSpec};
+use madako_domain::placement::fit::OfferedMetric;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::metadata::Reason;
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved, Value};
+use madako_domain::placement::objects::Stored;
 use time::OffsetDateTime;
 
 use crate::config::{SchedulerConfig, later};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::fit::Compared;
-use madako_messages::placement::free::JsonObject;
+use madako_domain::placement::fit::Compared;
+use madako_json::krake::free::JsonObject;
 use time::OffsetDateTime;
 
 /// Settings of the scheduler.

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use madako_messages::placement::binding::bind_cluster;
-use madako_messages::placement::free::JsonObject;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{
+use madako_domain::placement::binding::bind_cluster;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{
     Application, CloudConstraints, Cluster, ClusterCloudConstraints, ClusterSpec, ClusterState, ClusterStatus,
 };
-use madako_messages::placement::metadata::{Metadata, ResourceRef};
-use madako_messages::placement::reader::Rest;
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::metadata::{Metadata, ResourceRef};
+use madako_json::krake::free::JsonObject;
+use madako_json::krake::reader::Rest;
+use madako_json::krake::timestamp::Timestamp;
 use time::OffsetDateTime;
 
 use crate::draw::Draw;

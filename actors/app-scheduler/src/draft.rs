@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::decision::Decision;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::Application;
-use madako_messages::placement::object_value::{Object, Resource};
-use madako_messages::placement::objects::Stored;
+use madako_domain::placement::decision::Decision;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::Application;
+use madako_domain::placement::object_value::{Object, Resource};
+use madako_domain::placement::objects::Stored;
+use time::OffsetDateTime;
 
 use crate::snapshot::{Seen, Snapshot};
 
@@ -41,6 +42,25 @@ pub struct Unit {
     pub binding: Option<(ObjectKey, ObjectKey)>,
     /// Whether that binding is a move, or a cluster is created for one.
     pub moves: bool,
+    /// A resource whose deletion begins or ends with this, and by which rule.
+    pub deletion: Option<(ObjectKey, Deletion)>,
+}
+
+/// The rule by which a resource is deleted, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deletion {
+    /// Its deletion begins: this owner of it is being deleted.
+    WithOwner {
+        /// The owner.
+        owner: ObjectKey,
+    },
+    /// Its deletion begins: it was created for applications, and none has used it for long enough.
+    Unused {
+        /// Since when.
+        since: OffsetDateTime,
+    },
+    /// It is gone: nothing depends on it any more, and no finalizer is left.
+    Done,
 }
 
 /// What a write is for.
@@ -82,6 +102,7 @@ struct Entry {
     decision: Option<Decision>,
     bound_to: Option<ObjectKey>,
     moves: bool,
+    deletion: Option<Deletion>,
 }
 
 /// What a pass changes.
@@ -100,6 +121,7 @@ impl Draft {
             decision: None,
             bound_to: None,
             moves: false,
+            deletion: None,
         })
     }
 
@@ -153,6 +175,13 @@ impl Draft {
         }
     }
 
+    /// Says by which rule a change deletes the resource.
+    pub(crate) fn deletes(&mut self, key: &ObjectKey, by: Deletion) {
+        if let Some(entry) = self.0.get_mut(key) {
+            entry.deletion = Some(by);
+        }
+    }
+
     /// Says that a change is a binding.
     pub(crate) fn binds(&mut self, key: &ObjectKey, to: ObjectKey, moves: bool) {
         if let Some(entry) = self.0.get_mut(key) {
@@ -182,6 +211,7 @@ impl Draft {
                 basis: entry.basis.into_iter().collect(),
                 applications: entry.stands_on_all.then_some(newest),
                 binding: entry.bound_to.map(|to| (key.clone(), to)),
+                deletion: entry.deletion.map(|by| (key.clone(), by)),
                 decision: entry.decision.map(|decision| (key, decision)),
                 moves: entry.moves,
             })

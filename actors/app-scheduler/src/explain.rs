@@ -6,19 +6,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::placement::core::{GlobalMetric, Metric, MetricSpec};
-use madako_messages::placement::decision::{
+use madako_domain::placement::core::{GlobalMetric, Metric, MetricSpec};
+use madako_domain::placement::decision::{
     Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
 };
-use madako_messages::placement::entries::Entries;
-use madako_messages::placement::fit::{Unmet, Wants, unavailable};
-use madako_messages::placement::infrastructure::CloudState;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_messages::placement::metadata::Reason;
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::Stored;
+use madako_domain::placement::fit::{Unmet, Wants, unavailable};
+use madako_domain::placement::infrastructure::CloudState;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::placement::metadata::Reason;
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::Stored;
+use madako_json::krake::entries::Entries;
 use time::OffsetDateTime;
 
 use crate::book::{Book, Definition, Known};

@@ -5,10 +5,10 @@
 //! cleared, since what follows comes with whatever changes. So a thousand applications that fit nowhere do not write a
 //! thousand times a second, and none shows a retry of the past.
 
-use madako_messages::placement::decision::Outcome;
-use madako_messages::placement::kubernetes::{Application, ApplicationState};
-use madako_messages::placement::metadata::{Reason, ReasonCode};
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::decision::Outcome;
+use madako_domain::placement::kubernetes::{Application, ApplicationState};
+use madako_domain::placement::metadata::{Reason, ReasonCode};
+use madako_json::krake::timestamp::Timestamp;
 use time::OffsetDateTime;
 
 use crate::config::later_by_seconds;

@@ -44,7 +44,7 @@ pub use crate::actor::telemetry::describe_metrics;
 pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::Placed;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
-pub use crate::draft::{ObjectWrite, Unit, What};
+pub use crate::draft::{Deletion, ObjectWrite, Unit, What};
 pub use crate::explain::explain;
 pub use crate::memory::{ClusterMemory, Kept, Memory, Moves};
 pub use crate::pass::{Pass, PassInput, pass};

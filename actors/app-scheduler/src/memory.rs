@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::metrics::MetricKey;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::metrics::MetricKey;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 

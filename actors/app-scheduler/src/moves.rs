@@ -7,8 +7,8 @@
 
 use std::cmp::Reverse;
 
-use madako_messages::placement::decision::{Gain, Hold, Move, Outcome};
-use madako_messages::placement::kind::ObjectKey;
+use madako_domain::placement::decision::{Gain, Hold, Move, Outcome};
+use madako_domain::placement::kind::ObjectKey;
 use time::OffsetDateTime;
 
 use crate::application::{Act, Verdict};

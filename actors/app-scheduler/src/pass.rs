@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::placement::binding::{bind, trigger};
-use madako_messages::placement::decision::{Decision, Outcome};
-use madako_messages::placement::infrastructure::{Cloud, GlobalCloud};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster};
-use madako_messages::placement::metadata::ResourceRef;
-use madako_messages::placement::metrics::MetricsObserved;
-use madako_messages::placement::object_value::Resource as _;
-use madako_messages::placement::objects::Stored;
-use madako_messages::placement::openstack::{MagnumCluster, Project};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::placement::binding::{bind, trigger};
+use madako_domain::placement::decision::{Decision, Outcome};
+use madako_domain::placement::infrastructure::{Cloud, GlobalCloud};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Application, ApplicationState, Cluster};
+use madako_domain::placement::metadata::ResourceRef;
+use madako_domain::placement::metrics::MetricsObserved;
+use madako_domain::placement::object_value::Resource as _;
+use madako_domain::placement::objects::Stored;
+use madako_domain::placement::openstack::{MagnumCluster, Project};
 use time::OffsetDateTime;
 
 use crate::application::{Act, Court, Verdict};
 use crate::backends::{Placed, place_cluster, place_magnum_cluster};
 use crate::book::Book;
 use crate::config::{Candidates, SchedulerConfig, later};
-use crate::draft::{Draft, ObjectWrite, Unit, What};
+use crate::draft::{Deletion, Draft, ObjectWrite, Unit, What};
 use crate::draw::Draw;
 use crate::failure::{is_ours, note, settle};
 use crate::memory::{ClusterMemory, Kept, Memory};
@@ -82,7 +82,11 @@ type Targets<'a> = BTreeMap<Option<&'a str>, Vec<Rc<Target<'a>>>>;
 
 impl<'a> Scopes<'a> {
     /// `going`: what this pass marks as deleted, which takes nothing new.
-    pub(crate) fn new(input: &PassInput<'a>, going: &BTreeSet<&ObjectKey>, book: &mut Book<'a>) -> Self {
+    pub(crate) fn new(
+        input: &PassInput<'a>,
+        going: &BTreeMap<&ObjectKey, &ObjectKey>,
+        book: &mut Book<'a>,
+    ) -> Self {
         let compared = input.config.metric_constraints;
         let candidates = input.config.candidates;
         let target = |target: Target<'a>| Rc::new(target.unless(going));
@@ -153,13 +157,13 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     memory.note_moves(0, config.reschedule_after, now);
 
     let mut placed = BTreeMap::new();
-    for seen in snapshot.of::<Cluster>().filter(|seen| !garbage.mark.contains(&seen.stored.key)) {
+    for seen in snapshot.of::<Cluster>().filter(|seen| !garbage.mark.contains_key(&seen.stored.key)) {
         let (_, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
         if let Some(outcome) = place_cluster(seen, clouds, seed, now, &mut draft) {
             placed.insert(seen.stored.key.clone(), outcome);
         }
     }
-    for seen in snapshot.of::<MagnumCluster>().filter(|seen| !garbage.mark.contains(&seen.stored.key)) {
+    for seen in snapshot.of::<MagnumCluster>().filter(|seen| !garbage.mark.contains_key(&seen.stored.key)) {
         let outcome = place_magnum_cluster(seen, &mut scopes.projects, snapshot, seed, &mut draft);
         if let Some(outcome) = outcome {
             placed.insert(seen.stored.key.clone(), outcome);
@@ -176,7 +180,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
         .map(|seen| {
             let (clusters, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
             let creates = seen.value.spec.auto_cluster_create && config.cluster_creation.tosca.is_some();
-            let with_owner = garbage.mark.contains(&seen.stored.key);
+            let with_owner = garbage.mark.contains_key(&seen.stored.key);
             court.judge(*seen, with_owner, clusters, creates.then_some(clouds))
         })
         .collect();
@@ -281,6 +285,7 @@ fn unused(
             {
                 gc::mark_deleted(object, input.now);
                 draft.stand_on_all(key);
+                draft.deletes(key, Deletion::Unused { since });
             }
         }
     }
@@ -299,11 +304,13 @@ fn kept(
 
 /// Writes down what garbage collection decided.
 fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
-    for stored in garbage.mark.iter().filter_map(|key| snapshot.get(key)) {
+    for (key, owner) in &garbage.mark {
+        let Some(stored) = snapshot.get(key) else { continue };
         if let Some(object) = draft.object(stored, What::Garbage)
             && object.metadata().deleted.is_none()
         {
             gc::mark_deleted(object, now);
+            draft.deletes(key, Deletion::WithOwner { owner: (*owner).clone() });
         }
     }
     for (application, cluster) in &garbage.release {
@@ -314,6 +321,7 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
     for stored in &garbage.finish {
         if draft.object(stored, What::Garbage).is_some_and(gc::finished) {
             draft.delete(stored, What::Garbage);
+            draft.deletes(&stored.key, Deletion::Done);
         }
     }
 }

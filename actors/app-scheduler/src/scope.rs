@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::placement::constraint::has_custom_resource;
-use madako_messages::placement::decision::Counts;
-use madako_messages::placement::fit::Wants;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::{LabelConstraint, MetricConstraint};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::placement::constraint::has_custom_resource;
+use madako_domain::placement::decision::Counts;
+use madako_domain::placement::fit::Wants;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::{LabelConstraint, MetricConstraint};
 
 use crate::bits::Bits;
 use crate::target::{Takes, Target};

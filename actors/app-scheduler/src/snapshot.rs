@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::Cluster;
-use madako_messages::placement::object_value::Resource;
-use madako_messages::placement::objects::{Change, Stored};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::Cluster;
+use madako_domain::placement::object_value::Resource;
+use madako_domain::placement::objects::{Change, Stored};
 
 use crate::creation::is_up;
 

@@ -1,16 +1,16 @@
 //! Places where something can go: clusters, clouds and projects, as decisions see them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::placement::entries::Entries;
-use madako_messages::placement::fit::{AnyCloud, Compared, Offer};
-use madako_messages::placement::infrastructure::CloudState;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Cluster, ClusterState};
-use madako_messages::placement::metadata::{Reason, ReasonCode, ResourceRef};
-use madako_messages::placement::objects::Stored;
-use madako_messages::placement::openstack::{Project, ProjectState};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::placement::fit::{AnyCloud, Compared, Offer};
+use madako_domain::placement::infrastructure::CloudState;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Cluster, ClusterState};
+use madako_domain::placement::metadata::{Reason, ReasonCode, ResourceRef};
+use madako_domain::placement::objects::Stored;
+use madako_domain::placement::openstack::{Project, ProjectState};
+use madako_json::krake::entries::Entries;
 use time::OffsetDateTime;
 
 use crate::book::{Book, Known};
@@ -160,8 +160,8 @@ impl<'a> Target<'a> {
     }
 
     /// The same, unless it is among those that are about to go.
-    pub(crate) fn unless(self, going: &BTreeSet<&ObjectKey>) -> Self {
-        if going.contains(self.key()) { Self { takes: Takes::Deleted, ..self } } else { self }
+    pub(crate) fn unless(self, going: &BTreeMap<&ObjectKey, &ObjectKey>) -> Self {
+        if going.contains_key(self.key()) { Self { takes: Takes::Deleted, ..self } } else { self }
     }
 
     /// Which resource it is.

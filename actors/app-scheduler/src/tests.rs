@@ -8,8 +8,8 @@ mod metrics;
 mod properties;
 mod staying;
 
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::Application;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::Application;
 
 use crate::testing::{NAMESPACE, World};
 

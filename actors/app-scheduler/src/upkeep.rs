@@ -4,12 +4,12 @@
 //! Guarantees: only ONLINE becomes FAILING_METRICS, and only that goes back, its reasons cleared. Metrics that were
 //! never fetched change nothing.
 
-use madako_messages::placement::entries::Entries;
-use madako_messages::placement::infrastructure::CloudState;
-use madako_messages::placement::kubernetes::ClusterState;
-use madako_messages::placement::metadata::Reason;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::openstack::ProjectState;
+use madako_domain::placement::infrastructure::CloudState;
+use madako_domain::placement::kubernetes::ClusterState;
+use madako_domain::placement::metadata::Reason;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::openstack::ProjectState;
+use madako_json::krake::entries::Entries;
 
 use crate::draft::{Draft, What};
 use crate::target::{MetricsTurn, Target};

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, Moment, PlanInput, plan};
-use madako_messages::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
-use madako_messages::constraints::Constraints;
-use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
-use madako_messages::plan::Action;
-use madako_messages::template::Template;
+use madako_domain::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use madako_domain::plan::Action;
+use madako_domain::template::Template;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,30 +1,32 @@
 //! The planner's shell: it waits for state and observations, plans when both allow it, and asks the
 //! leader to commit.
 
+mod noting;
 mod taints;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::{CommitError, Evidence, Mutation, PlannerMessage};
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::event::{Blocked, Event, EventSink};
-use madako_messages::feed::{Task, forward, later};
-use madako_messages::gate::commit;
-use madako_messages::keys;
-use madako_messages::kubernetes::Kubernetes;
-use madako_messages::latest::Subscriber;
-use madako_messages::mailbox::Letter;
-use madako_messages::observation::{Observation, TaintsLook};
-use madako_messages::plan::{Plan, PlanError};
-use madako_messages::ports::Clock;
-use madako_messages::state::ClusterState;
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::keys;
+use madako_domain::observation::{Observation, TaintsLook};
+use madako_domain::plan::{Plan, PlanError};
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
+use madako_protocol::event::{Blocked, Event, EventSink};
+use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::gate::commit;
+use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::ports::Clock;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
+use self::noting::asked;
 use self::taints::NodeTaints;
 use crate::{Moment, PlanInput, plan};
 
@@ -81,6 +83,8 @@ pub struct PlannerState {
     told: Option<Told>,
     /// Name of the reason why nothing is planned, and the Unix time since which that is so.
     blocked: Option<(&'static str, i64)>,
+    /// Start of the current question to the registry: its URL, its variables, and that it is asked at all.
+    asked_since: Instant,
     /// Looks again when the observation gets too old.
     aging: Option<Task>,
     _feeds: [Task; 2],
@@ -166,6 +170,7 @@ impl Actor for Planner {
             retry: None,
             told: None,
             blocked: None,
+            asked_since: Instant::now(),
             aging: None,
             _feeds: feeds,
         })
@@ -180,11 +185,15 @@ impl Actor for Planner {
         // The mark is dropped when this handler ends: the feed brings the next value after that.
         let _handled = match letter.open() {
             PlannerMessage::State(new, handled) => {
+                if state.state.as_deref().map(asked) != Some(asked(&new)) {
+                    state.asked_since = Instant::now();
+                    state.look_when_stale(&myself, state.asked_since);
+                }
                 state.state = Some(new);
                 Some(handled)
             }
             PlannerMessage::Observed(new, handled) => {
-                state.look_when_stale(&myself, &new);
+                state.look_when_stale(&myself, new.seen);
                 state.observation = Some(new);
                 Some(handled)
             }
@@ -203,7 +212,17 @@ impl Actor for Planner {
 
 impl PlannerState {
     async fn plan(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
-        match self.consider() {
+        let considered = self.consider();
+        let obstacles = self.new_obstacles(&considered);
+        self.act(myself, considered).await;
+        if let Some(mutation) = obstacles {
+            self.note(myself, mutation).await;
+        }
+    }
+
+    /// Carries out the result of a look at the inputs.
+    async fn act(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, considered: Considered) {
+        match considered {
             Considered::Behind => {}
             Considered::Blocked(why) => {
                 self.show_blocked(Some(&why));
@@ -311,14 +330,15 @@ impl PlannerState {
             return Some(Blocked::Held(guard.clone()));
         }
         let age = observation.seen.elapsed();
-        (age > self.given.interval * STALE_AFTER_POLLS).then_some(Blocked::Stale { age })
+        let stale = age > self.given.interval * STALE_AFTER_POLLS;
+        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(Blocked::Stale { age })
     }
 
     async fn commit(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, inputs: &Inputs, plan: Arc<Plan>) {
         let (Some(template), Some(constraints)) = (&inputs.state.template, &inputs.state.constraints) else {
             return;
         };
-        let mutation = Mutation::Cluster {
+        let mutation = Mutation::Cluster(ClusterMutation {
             plan,
             template_revision: template.revision - i64::from(is_planted(Canary::TemplateNotedEarly)),
             basis: inputs.state.plan_basis(),
@@ -328,7 +348,7 @@ impl PlannerState {
                 observed: Arc::clone(&inputs.observation.addresses),
                 template_changed: inputs.state.template_changed(),
             },
-        };
+        });
         match commit(&self.given.leader, self.given.epoch, mutation).await {
             Ok(committed) => {
                 self.committed = committed.revision;
@@ -337,12 +357,12 @@ impl PlannerState {
             }
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: "cluster", why: error.to_string() });
-                match error {
+                match error.failure() {
                     // The state that the watch brings leads to the next plan; or this reign is over.
-                    CommitError::Conflict { .. } | CommitError::NotLeader { .. } => {}
-                    // The same inputs would break it again: wait for others.
-                    CommitError::Invariant { .. } | CommitError::Encoding { .. } => {}
-                    CommitError::Unanswered { .. } | CommitError::Store(_) => self.retry_later(myself),
+                    Failure::Outdated => {}
+                    // The same inputs would be refused again: wait for others.
+                    Failure::Rejected => {}
+                    Failure::Unknown => self.retry_later(myself),
                 }
             }
         }
@@ -354,8 +374,8 @@ impl PlannerState {
     }
 
     /// That nothing is planned any more is to be told when it begins, not when something else happens.
-    fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, observation: &Observation) {
-        let stale = observation.seen + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
+    fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, heard: Instant) {
+        let stale = heard + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
         let rest = stale.saturating_duration_since(Instant::now());
         self.aging = Some(later(myself.clone(), rest, PlannerMessage::LookAgain));
     }
@@ -417,7 +437,7 @@ impl Told {
 
 /// What keeps a state from being planned on, whatever the registry says.
 fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
-    if state.disabled {
+    if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(Blocked::Disabled);
     }
     // Values that cannot be read must never be taken for absent ones: those mean something else.

@@ -1,7 +1,7 @@
 //! What a plan changes, node by node: the difference of the current and the new configuration.
 
-use madako_messages::cluster::{Node, TAINT_STATE};
-use madako_messages::plan::{Change, ChangeKind, Part};
+use madako_domain::cluster::{Node, TAINT_STATE};
+use madako_domain::plan::{Change, ChangeKind, Part};
 
 use crate::draft::Draft;
 use crate::inventory::{Id, Inventory};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::cluster::{Cluster, Node};
-use madako_messages::plan::Part;
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::plan::Part;
 
 use crate::inventory::{Id, Inventory};
 use crate::templates::{TemplateId, Templates};

@@ -3,11 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::cluster::{TAINT_MASTER, TAINT_STATE};
-use madako_messages::plan::{
-    Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Unpromotable, Why,
-};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::cluster::{TAINT_MASTER, TAINT_STATE};
+use madako_domain::plan::{Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Unpromotable, Why};
 
 use crate::inventory::{Id, Inventory};
 use crate::picker::{Candidate, Pick, Picker};
@@ -140,7 +138,7 @@ impl Planner<'_> {
     }
 
     /// What the score of a pick is made of.
-    pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_messages::plan::Score {
+    pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_domain::plan::Score {
         score::parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::cluster::{Cluster, Taint};
-use madako_messages::constraints::Constraints;
-use madako_messages::machine::Machine;
-use madako_messages::template::Template;
+use madako_domain::cluster::{Cluster, Taint};
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::Machine;
+use madako_domain::template::Template;
 use time::OffsetDateTime;
 
 /// How long a machine must have been retired before its worker is removed: *more* than this.

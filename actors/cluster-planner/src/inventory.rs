@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use madako_messages::cluster::Cluster;
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::plan::DuplicateAddress;
+use madako_domain::cluster::Cluster;
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::plan::DuplicateAddress;
 use time::OffsetDateTime;
 
 use crate::node::ANNOTATION_SERIAL;

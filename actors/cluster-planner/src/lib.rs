@@ -15,7 +15,7 @@
 //! - Its time grows no faster than `n log n` with machines and nodes.
 //!
 //! # Assumes
-//! The template was checked ([`madako_messages::template::Template`]), and the machines are one complete
+//! The template was checked ([`madako_domain::template::Template`]), and the machines are one complete
 //! observation: what is not in it does not exist. Holding back a large removal is the poller's part.
 //!
 //! # Does not
@@ -28,6 +28,7 @@ mod fill;
 mod input;
 mod inventory;
 mod node;
+mod obstacles;
 mod picker;
 mod planner;
 pub mod render;
@@ -40,7 +41,7 @@ mod testing;
 mod tests;
 mod what_if;
 
-use madako_messages::plan::{Plan, PlanError};
+use madako_domain::plan::{Plan, PlanError};
 
 pub use crate::actor::{Planner, PlannerArguments, describe_metrics};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
@@ -49,7 +50,7 @@ pub use crate::what_if::{End, Selector, SelectorError, Unmatched, WhatIf, most_p
 /// Plans the next configuration of the cluster.
 ///
 /// # Errors
-/// The constraints cannot be met, or people must act first: see [`madako_messages::plan::PlanErrorKind`].
+/// The constraints cannot be met, or people must act first: see [`madako_domain::plan::PlanErrorKind`].
 /// The last configuration stays then.
 pub fn plan(input: &PlanInput<'_>) -> Result<Plan, PlanError> {
     let inventory = inventory::Inventory::new(input.machines, input.current);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::cluster::{LABEL_ROLE, Node, TAINT_STATE, Taint};
-use madako_messages::machine::{BadLabel, Machine, MachineState};
+use madako_domain::cluster::{LABEL_ROLE, Node, TAINT_STATE, Taint};
+use madako_domain::machine::{BadLabel, Machine, MachineState};
 use time::OffsetDateTime;
 
 /// Annotation that names the machine that a node was made from.

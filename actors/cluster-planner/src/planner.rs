@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::cluster::{Cluster, Node};
-use madako_messages::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
 
 use crate::changes::changes;
 use crate::draft::Draft;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use madako_messages::plan::{Outcome, Part, Plan, PlanError, Reason};
+use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
 use crate::what_if::{End, never_at_rest};
 

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::machine::MachineState;
-use madako_messages::plan::{Action, Deselection, Leaving, Part, PlanErrorKind, Source, Why};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::machine::MachineState;
+use madako_domain::plan::{Action, Deselection, Leaving, Part, PlanErrorKind, Source, Why};
 
 use crate::inventory::Id;
 use crate::node::{has_state_taint, state_taint_value};

@@ -3,8 +3,8 @@
 //! A score has a part that a machine keeps while a plan is made, and one that its rack has: each node
 //! of the same kind in a rack makes the rack less welcome by [`POINTS_PER_NODE`].
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::Score;
+use madako_domain::machine::MachineState;
+use madako_domain::plan::Score;
 use time::OffsetDateTime;
 
 use crate::inventory::Entry;

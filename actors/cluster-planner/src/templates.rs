@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::cluster::Node;
-use madako_messages::template::Template;
+use madako_domain::cluster::Node;
+use madako_domain::template::Template;
 
 use crate::inventory::{Inventory, RoleId};
 

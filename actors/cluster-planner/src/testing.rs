@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
-use madako_messages::constraints::Constraints;
-use madako_messages::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
-use madako_messages::plan::{Action, Outcome, Plan, PlanError, Reason, Why};
-use madako_messages::template::Template;
+use madako_domain::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
+use madako_domain::plan::{Action, Outcome, Plan, PlanError, Reason, Why};
+use madako_domain::template::Template;
 use time::OffsetDateTime;
 
 use crate::node::NodeMaker;

@@ -8,8 +8,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use madako_messages::machine::{Machine, MachineState, MachineStatus};
-use madako_messages::plan::{Plan, PlanError};
+use madako_domain::machine::{Machine, MachineState, MachineStatus};
+use madako_domain::plan::{Plan, PlanError};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, handled};
-use madako_messages::invariants::Id;
-use madako_messages::keys;
-use madako_messages::latest::Publisher;
-use madako_messages::mailbox::Letter;
-use madako_messages::permit::{PERMIT_MARGIN, Permit};
-use madako_messages::placement::ownership::{self, Ownership};
-use madako_messages::plan::Action;
-use madako_messages::ports::Clock;
-use madako_messages::state::{ClusterState, Fault};
-use madako_messages::status::OperationPhase;
-use madako_messages::store::{
-    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, Outcome, Store,
-    StoreError, Transaction, WatchEvent, Write,
-};
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_domain::placement::ownership;
+use madako_domain::placement::ownership::Ownership;
+use madako_domain::plan::Action;
+use madako_domain::settings::Settings;
+use madako_domain::state::{ClusterState, Fault};
+use madako_domain::status::OperationPhase;
+use madako_domain::store::{Condition, Entry, Epoch, Outcome, StoreError, Transaction, Write};
+use madako_protocol::actors::{CommitError, Committed, Failure, LeaderMessage, Mutation};
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::feed::{Task, handled};
+use madako_protocol::latest::Publisher;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::permit::{PERMIT_MARGIN, Permit};
+use madako_protocol::ports::Clock;
+use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Store, WatchEvent};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
@@ -31,10 +31,10 @@ use tokio::time::Instant;
 use tracing::info_span;
 
 use self::owner::{claimed, show_ownership};
-use self::placement::{PlacementGate, Proposed};
+use self::placement::PlacementGate;
 use crate::prepare::{Prepared, prepare};
 use crate::repair;
-use crate::transaction::transaction;
+use crate::transaction::{cluster_transaction, kept_transaction};
 
 /// How long giving the lease back may take when the actor stops. The lease ends by itself anyway, and the service ends
 /// within 2 s of its signal, whether the store answers or not.
@@ -58,6 +58,8 @@ pub struct LeaderArguments {
     pub store: Arc<dyn Store>,
     /// How to campaign.
     pub campaign: CampaignOptions,
+    /// Settings of a reign's actors.
+    pub settings: Settings,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Where events go.
@@ -371,8 +373,11 @@ impl LeaderState {
             }
         };
         let action = match mutation {
-            Mutation::Cluster { plan, .. } => plan.action,
-            Mutation::Guard { .. } | Mutation::Repair(_) | Mutation::Placement { .. } => None,
+            Mutation::Cluster(planned) => planned.plan.action,
+            Mutation::Guard { .. }
+            | Mutation::Obstacles { .. }
+            | Mutation::Repair(_)
+            | Mutation::Placement(_) => None,
         };
         let writes_status = transaction
             .writes
@@ -411,29 +416,31 @@ impl LeaderState {
 
     /// The transaction of a mutation, and where it goes.
     fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
-        let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
-            let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
-            let state = self
-                .given
-                .state
-                .newest()
-                .ok_or_else(|| CommitError::Encoding { why: "the store was not read yet".to_owned() })?;
-            let transaction = match mutation {
-                Mutation::Repair(change) => repair::transaction(epoch, change, &state)?,
-                _ => transaction(epoch, mutation, &state.repair, lease, self.given.clock.now())?,
-            };
-            return Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction });
+        let what = mutation.what();
+        let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
+        let transaction = match mutation {
+            Mutation::Cluster(planned) => {
+                let lease = self.entries.get(keys::STATUS).map(|entry| entry.lease);
+                cluster_transaction(epoch, planned, &state()?.repair, lease, self.given.clock.now())?
+            }
+            Mutation::Guard { state, revision } => {
+                kept_transaction(epoch, keys::REMOVAL_GUARD, state.as_ref(), *revision)?
+            }
+            Mutation::Obstacles { noted, revision } => {
+                let noted = Some(noted).filter(|noted| !noted.is_empty());
+                kept_transaction(epoch, keys::OBSTACLES, noted, *revision)?
+            }
+            Mutation::Repair(change) => repair::transaction(epoch, change, &*state()?)?,
+            Mutation::Placement(change) => {
+                let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;
+                let stored = |key: &_| gate.objects.get(key);
+                let transaction =
+                    placement::transaction(epoch, &gate.prefix, &self.ownership, change, &stored)?;
+                let fence = ownership::fence(&gate.prefix, epoch);
+                return Ok(Sent { store: Arc::clone(&gate.root), fence, transaction });
+            }
         };
-        let Some(gate) = &self.given.placement else {
-            return Err(CommitError::Encoding {
-                why: "this instance decides nothing about placement".to_owned(),
-            });
-        };
-        let proposed = Proposed { conditions, writes, evidence };
-        let stored = |key: &_| gate.objects.get(key);
-        let transaction = placement::transaction(epoch, &gate.prefix, &self.ownership, proposed, &stored)?;
-        let fence = ownership::fence(&gate.prefix, epoch);
-        Ok(Sent { store: Arc::clone(&gate.root), fence, transaction })
+        Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction })
     }
 
     fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
@@ -488,8 +495,10 @@ fn answer(
         Err(CommitError::NotLeader { .. }) => "not-leader",
         Err(CommitError::Conflict { .. }) => "conflict",
         Err(CommitError::Invariant { .. }) => "invariant",
-        Err(CommitError::Encoding { .. }) => "encoding",
-        Err(CommitError::Unanswered { .. } | CommitError::Store(_)) => "store",
+        Err(error) => match error.failure() {
+            Failure::Outdated | Failure::Rejected => "encoding",
+            Failure::Unknown => "store",
+        },
     };
     counter!("madako_commits_total", "subject" => what, "outcome" => outcome).increment(1);
     // The caller stopped waiting, or was restarted: the state that the watch brings tells it.
@@ -522,7 +531,7 @@ fn show_phase(now: i64) {
 fn pump<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
     leader: ActorRef<Letter<LeaderMessage>>,
-    wrap: impl Fn(E, madako_messages::feed::Handled) -> LeaderMessage + Send + 'static,
+    wrap: impl Fn(E, madako_protocol::feed::Handled) -> LeaderMessage + Send + 'static,
 ) -> Task {
     Task::start(async move {
         while let Some(event) = events.recv().await {

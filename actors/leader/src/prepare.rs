@@ -1,13 +1,14 @@
 //! What a new leader does before its reign begins (design, section 4): nobody goes on with what another left behind.
 
-use madako_messages::actors::CommitError;
-use madako_messages::event::Event;
-use madako_messages::keys;
-use madako_messages::state::Fault;
-use madako_messages::store::{Epoch, Outcome, Transaction};
+use madako_domain::keys;
+use madako_domain::settings::Settings;
+use madako_domain::state::Fault;
+use madako_domain::store::{Epoch, Outcome, Transaction};
+use madako_protocol::actors::CommitError;
+use madako_protocol::event::Event;
 
 use crate::actor::LeaderArguments;
-use crate::transaction::{Orphan, orphan, status_transaction};
+use crate::transaction::{Orphan, orphan, settings_transaction, status_transaction};
 
 /// How the preparation of a reign ended.
 pub(crate) enum Prepared {
@@ -20,7 +21,8 @@ pub(crate) enum Prepared {
     Deposed,
 }
 
-/// Marks an orphaned record cancelled, and writes the status when there is a cluster.
+/// Marks an orphaned record cancelled, notes the leader's settings if others are stored, and writes the status
+/// when there is a cluster.
 pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
     loop {
         let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
@@ -41,6 +43,12 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
             Fenced::Conflict => {}
         }
     }
+    if noted(given).await? != Some(given.settings) {
+        let transaction = settings_transaction(epoch, &given.settings)?;
+        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
+            return Ok(Prepared::Deposed);
+        }
+    }
     let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
     let with_status = clusters.entries.contains_key(keys::CLUSTER);
     if with_status {
@@ -50,6 +58,13 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
         }
     }
     Ok(Prepared::Ready { with_status })
+}
+
+/// The settings that are stored; `None`: there are none, or they cannot be read.
+async fn noted(given: &LeaderArguments) -> Result<Option<Settings>, CommitError> {
+    let stored = given.store.list(keys::SETTINGS).await.map_err(CommitError::Store)?;
+    let entry = stored.entries.get(keys::SETTINGS);
+    Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
 }
 
 /// How a fenced transaction ended.

@@ -1,11 +1,11 @@
 //! Changes of the repair queue as transactions: judged by the invariants, fenced, and whole. Pure.
 
-use madako_messages::actors::CommitError;
-use madako_messages::invariants::repair::{begins, check_repair_change};
-use madako_messages::keys;
-use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::state::ClusterState;
-use madako_messages::store::{Condition, Epoch, Transaction};
+use madako_domain::invariants::repair::{begins, check_repair_change};
+use madako_domain::keys;
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::state::ClusterState;
+use madako_domain::store::{Condition, Epoch, Transaction};
+use madako_protocol::actors::CommitError;
 
 /// The transaction of a change, judged on the newest state that was seen.
 ///
@@ -21,11 +21,14 @@ pub(crate) fn transaction(
         _ => false,
     });
     if registers && !compares(change, keys::RECORD_ID) {
-        return Err(refused("it registers a record and does not compare their counter"));
+        return Err(CommitError::CounterNotCompared { what: change.what, counter: keys::RECORD_ID });
     }
     let adds = change.writes.iter().any(|write| matches!(write, RepairWrite::Added(_)));
     if adds && !compares(change, keys::REPAIRS_WRITE_INDEX) {
-        return Err(refused("it adds an entry and does not compare their counter"));
+        return Err(CommitError::CounterNotCompared {
+            what: change.what,
+            counter: keys::REPAIRS_WRITE_INDEX,
+        });
     }
     let maximum = state.constraints.as_ref().map_or(0, |it| it.value.maximum_repair_queue_entries);
     let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
@@ -67,20 +70,16 @@ fn compares(change: &RepairChange, wanted: &str) -> bool {
         .any(|condition| matches!(condition, Condition::Unchanged { key, .. } if key == wanted))
 }
 
-fn refused(why: &str) -> CommitError {
-    CommitError::Encoding { why: why.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use madako_messages::cluster::{Cluster, Node};
-    use madako_messages::invariants::Id;
-    use madako_messages::record::Record;
-    use madako_messages::repair::queue::{Item, RepairQueue};
-    use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-    use madako_messages::state::Revised;
+    use madako_domain::cluster::{Cluster, Node};
+    use madako_domain::invariants::Id;
+    use madako_domain::record::Record;
+    use madako_domain::repair::queue::{Item, RepairQueue};
+    use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+    use madako_domain::state::Revised;
     use time::OffsetDateTime;
 
     use super::*;
@@ -222,9 +221,9 @@ mod tests {
         let registers = RepairChange { conditions: Vec::new(), ..change(&state, ends) };
         let added = RepairWrite::Added(RepairQueueEntry { index: 2, ..RepairQueueEntry::new("o", "t", "w") });
         let adds = RepairChange { what: "test", conditions: Vec::new(), writes: vec![added] };
-        for change in [registers, adds] {
+        for (change, counter) in [(registers, keys::RECORD_ID), (adds, keys::REPAIRS_WRITE_INDEX)] {
             let refused = transaction(&epoch(), &change, &state).unwrap_err();
-            assert!(refused.to_string().contains("does not compare"), "{refused}");
+            assert_eq!(refused, CommitError::CounterNotCompared { what: "test", counter });
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use madako_messages::actors::{CommitError, Evidence, Mutation};
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::cluster::Cluster;
-use madako_messages::go::stored_json;
-use madako_messages::invariants::{ClusterChange, Violation, check_cluster_change};
-use madako_messages::keys;
-use madako_messages::plan::{Action, Change, Plan, Reason};
-use madako_messages::record::Record;
-use madako_messages::repair::queue::RepairQueue;
-use madako_messages::status::{OperationPhase, ServerStatus};
-use madako_messages::store::{Condition, Entry, Epoch, Snapshot, Transaction, Write};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::{ClusterChange, Violation, check_cluster_change};
+use madako_domain::keys;
+use madako_domain::plan::{Action, Change, Plan, Reason};
+use madako_domain::record::Record;
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::settings::Settings;
+use madako_domain::status::{OperationPhase, ServerStatus};
+use madako_domain::store::{Condition, Entry, Epoch, Snapshot, Transaction, Write};
+use madako_json::go::stored_json;
+use madako_protocol::actors::{ClusterMutation, CommitError, Evidence};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -43,59 +43,65 @@ pub struct LastPlan<'a> {
     pub reasons: &'a [Reason],
 }
 
-/// The transaction of a mutation, after the invariants were checked; `repairs` is the newest queue that was seen.
+/// The transaction of a planned cluster, after the invariants were checked; `repairs` is the newest queue that was seen.
 ///
 /// `status_lease` is the lease that the status hangs on now; a status on another lease than the
 /// epoch's is written together with a cluster.
-pub(crate) fn transaction(
+pub(crate) fn cluster_transaction(
     epoch: &Epoch,
-    mutation: &Mutation,
+    mutation: &ClusterMutation,
     repairs: &RepairQueue,
     status_lease: Option<i64>,
     now: OffsetDateTime,
 ) -> Result<Transaction, CommitError> {
+    let ClusterMutation { plan, template_revision, basis, evidence } = mutation;
+    let cluster = plan.cluster.as_ref().ok_or(CommitError::NoCluster)?;
+    let violations = check(cluster, evidence, repairs);
+    if !violations.is_empty() {
+        return Err(CommitError::Invariant { violations });
+    }
     let mut conditions = vec![epoch.fence()];
-    let mut writes = Vec::new();
-    match mutation {
-        Mutation::Cluster { plan, template_revision, basis, evidence } => {
-            let cluster = plan
-                .cluster
-                .as_ref()
-                .ok_or_else(|| CommitError::Encoding { why: "the plan has no cluster".to_owned() })?;
-            let violations = check(cluster, evidence, repairs);
-            if !violations.is_empty() {
-                return Err(CommitError::Invariant { violations });
-            }
-            conditions.extend(basis.iter().cloned());
-            // Whoever begins a repair registers a record: none began since the queue was judged by.
-            if grows_control_plane(evidence.before.as_deref(), cluster) {
-                conditions.extend(repairs.records_unchanged());
-            }
-            // What CKE would have stored. A part that its types cannot hold (somebody put the same field twice) stays
-            // as it was found.
-            let stored = stored_json(cluster).map_or_else(|_| encode(cluster), |json| Ok(json.into()))?;
-            writes.push(put(keys::CLUSTER, stored, 0));
-            writes.push(put(keys::CLUSTER_REVISION, template_revision.to_string().into(), 0));
-            writes.push(put(keys::LAST_PLAN, encode(&last_plan(plan, epoch, now)?)?, 0));
-            if status_lease != Some(epoch.lease) {
-                writes.push(status(epoch, now)?);
-            }
-        }
-        Mutation::Guard { state, revision } => {
-            conditions
-                .push(Condition::Unchanged { key: keys::REMOVAL_GUARD.to_owned(), revision: *revision });
-            writes.push(match state {
-                Some(state) => put(keys::REMOVAL_GUARD, encode(state)?, 0),
-                None => Write::Delete { key: keys::REMOVAL_GUARD.to_owned() },
-            });
-        }
-        // These have transactions of their own.
-        Mutation::Repair(_) | Mutation::Placement { .. } => {
-            let why = format!("{} has a transaction of its own", mutation.what());
-            return Err(CommitError::Encoding { why });
-        }
+    conditions.extend(basis.iter().filter(|_| !is_planted(Canary::BasisNotCompared)).cloned());
+    // A repair that begins registers a record: none began since the queue was judged by.
+    if grows_control_plane(evidence.before.as_deref(), cluster) {
+        conditions.extend(repairs.records_unchanged());
+    }
+    // What CKE would have stored. A part that its types cannot hold (somebody put the same field twice) stays
+    // as it was found.
+    let stored = match stored_json(cluster) {
+        Ok(json) => Write::Put { key: keys::CLUSTER.to_owned(), value: json.into(), lease: 0 },
+        Err(_) => put(keys::CLUSTER, cluster, 0)?,
+    };
+    let revision = template_revision.to_string().into();
+    let mut writes = vec![
+        stored,
+        Write::Put { key: keys::CLUSTER_REVISION.to_owned(), value: revision, lease: 0 },
+        put(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
+    ];
+    if status_lease != Some(epoch.lease) {
+        writes.push(status(epoch, now)?);
     }
     Ok(Transaction { conditions, writes })
+}
+
+/// The transaction of a key of our own, which was read at a revision (0: it was not there): its value, or its deletion.
+pub(crate) fn kept_transaction<T: Serialize>(
+    epoch: &Epoch,
+    key: &str,
+    value: Option<&T>,
+    revision: i64,
+) -> Result<Transaction, CommitError> {
+    let unchanged = Condition::Unchanged { key: key.to_owned(), revision };
+    let write = match value {
+        Some(value) => put(key, value, 0)?,
+        None => Write::Delete { key: key.to_owned() },
+    };
+    Ok(Transaction { conditions: vec![epoch.fence(), unchanged], writes: vec![write] })
+}
+
+/// The transaction that writes the settings of an epoch's leader.
+pub(crate) fn settings_transaction(epoch: &Epoch, settings: &Settings) -> Result<Transaction, CommitError> {
+    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put(keys::SETTINGS, settings, 0)?] })
 }
 
 /// The transaction that writes the status of an epoch that finds a cluster.
@@ -152,7 +158,7 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
     record.cancel(now, OUTCOME_UNKNOWN);
     let transaction = Transaction {
         conditions: vec![epoch.fence(), Condition::Unchanged { key: key.clone(), revision: *mod_revision }],
-        writes: vec![put(key, encode(&record)?, 0)],
+        writes: vec![put(key, &record, 0)?],
     };
     Ok(Orphan::Cancel { id, transaction })
 }
@@ -178,7 +184,10 @@ fn check(cluster: &Cluster, evidence: &Evidence, repairs: &RepairQueue) -> Vec<V
 
 fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<LastPlan<'a>, CommitError> {
     Ok(LastPlan {
-        at: now.format(&Rfc3339).map_err(|error| CommitError::Encoding { why: error.to_string() })?,
+        at: now.format(&Rfc3339).map_err(|error| CommitError::Encoding {
+            key: keys::LAST_PLAN.to_owned(),
+            why: format!("its time {now} has no form in RFC 3339: {error}"),
+        })?,
         epoch: epoch.number,
         action: plan.action,
         changes_total: plan.changes.len(),
@@ -191,17 +200,15 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
 fn status(epoch: &Epoch, now: OffsetDateTime) -> Result<Write, CommitError> {
     // While there are no operations, a committed cluster has nothing left to operate.
     let status = ServerStatus::new(OperationPhase::Completed, now);
-    Ok(put(keys::STATUS, encode(&status)?, epoch.lease))
+    put(keys::STATUS, &status, epoch.lease)
 }
 
-fn put(key: &str, value: Bytes, lease: i64) -> Write {
-    Write::Put { key: key.to_owned(), value, lease }
-}
-
-fn encode<T: Serialize>(value: &T) -> Result<Bytes, CommitError> {
-    serde_json::to_vec(value)
-        .map(Bytes::from)
-        .map_err(|error| CommitError::Encoding { why: error.to_string() })
+fn put<T: Serialize>(key: &str, value: &T, lease: i64) -> Result<Write, CommitError> {
+    let key = key.to_owned();
+    match serde_json::to_vec(value) {
+        Ok(value) => Ok(Write::Put { key, value: value.into(), lease }),
+        Err(error) => Err(CommitError::Encoding { key, why: error.to_string() }),
+    }
 }
 
 #[cfg(test)]
@@ -209,11 +216,12 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
-    use madako_messages::cluster::{Cluster, Node};
-    use madako_messages::constraints::Constraints;
-    use madako_messages::guard::GuardState;
-    use madako_messages::repair::queue::Item;
-    use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+    use bytes::Bytes;
+    use madako_domain::cluster::{Cluster, Node};
+    use madako_domain::constraints::Constraints;
+    use madako_domain::guard::GuardState;
+    use madako_domain::repair::queue::Item;
+    use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
     use time::macros::datetime;
 
     use super::*;
@@ -224,11 +232,11 @@ mod tests {
         Epoch { number: 7, key: "leader//1f".to_owned(), lease: 0x1f }
     }
 
-    fn judged(mutation: &Mutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
-        transaction(&epoch(), mutation, &RepairQueue::default(), status_lease, NOW)
+    fn judged(mutation: &ClusterMutation, status_lease: Option<i64>) -> Result<Transaction, CommitError> {
+        cluster_transaction(&epoch(), mutation, &RepairQueue::default(), status_lease, NOW)
     }
 
-    fn planned(observed: &[&str]) -> Mutation {
+    fn planned(observed: &[&str]) -> ClusterMutation {
         let node = |address: &str, control_plane| Node {
             address: address.to_owned(),
             control_plane,
@@ -236,7 +244,7 @@ mod tests {
         };
         let cluster = Cluster { nodes: vec![node("a", true), node("b", false)], ..Cluster::default() };
         let plan = Plan { action: Some(Action::Initialize), cluster: Some(cluster), ..Plan::default() };
-        Mutation::Cluster {
+        ClusterMutation {
             plan: Arc::new(plan),
             template_revision: 5,
             basis: vec![Condition::Unchanged { key: keys::CLUSTER.to_owned(), revision: 0 }],
@@ -262,9 +270,9 @@ mod tests {
 
     #[test]
     fn every_transaction_is_fenced_by_the_leader_key() {
-        let guard = Mutation::Guard { state: None, revision: 3 };
-        for mutation in [planned(&["a", "b"]), guard] {
-            let transaction = judged(&mutation, None).unwrap();
+        let guard = kept_transaction(&epoch(), keys::REMOVAL_GUARD, None::<&GuardState>, 3);
+        for transaction in [judged(&planned(&["a", "b"]), None), guard] {
+            let transaction = transaction.unwrap();
             assert_eq!(
                 transaction.conditions[0],
                 Condition::Created { key: "leader//1f".to_owned(), revision: 7 }
@@ -303,6 +311,13 @@ mod tests {
         assert!(violations[0].to_string().starts_with("I6: the node b"), "{}", violations[0]);
     }
 
+    #[test]
+    fn a_plan_without_a_cluster_becomes_no_transaction() {
+        let plan = Arc::new(Plan::default());
+        let error = judged(&ClusterMutation { plan, ..planned(&["a", "b"]) }, None).unwrap_err();
+        assert_eq!(error, CommitError::NoCluster);
+    }
+
     /// The repair queue while the machines of these addresses are watched after the commands of their repairs.
     fn repairs(addresses: &[&str]) -> RepairQueue {
         let entry = |(index, address): (i64, &&str)| {
@@ -321,22 +336,20 @@ mod tests {
     }
 
     /// The same plan for a cluster that exists, where `b` becomes part of the control plane.
-    fn promoting() -> Mutation {
-        let Mutation::Cluster { plan, template_revision, basis, evidence } = planned(&["a", "b"]) else {
-            panic!()
-        };
+    fn promoting() -> ClusterMutation {
+        let ClusterMutation { plan, template_revision, basis, evidence } = planned(&["a", "b"]);
         let mut plan = (*plan).clone();
         let before = plan.cluster.clone().map(Arc::new);
         plan.cluster.as_mut().unwrap().nodes[1].control_plane = true;
         let constraints =
             Constraints { control_plane_count: 2, minimum_workers: 0, ..Constraints::default() };
         let evidence = Evidence { before, constraints: Arc::new(constraints), ..evidence };
-        Mutation::Cluster { plan: Arc::new(plan), template_revision, basis, evidence }
+        ClusterMutation { plan: Arc::new(plan), template_revision, basis, evidence }
     }
 
     #[test]
     fn no_machine_joins_the_control_plane_as_its_second_node_under_repair() {
-        let gate = |repairs: &RepairQueue| transaction(&epoch(), &promoting(), repairs, None, NOW);
+        let gate = |repairs: &RepairQueue| cluster_transaction(&epoch(), &promoting(), repairs, None, NOW);
         let CommitError::Invariant { violations } = gate(&repairs(&["b", "a"])).unwrap_err() else {
             panic!()
         };
@@ -353,23 +366,23 @@ mod tests {
     fn a_larger_control_plane_is_committed_only_while_no_repair_begins() {
         let began = Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision: 40 };
         let conditions =
-            |mutation| transaction(&epoch(), &mutation, &repairs(&[]), None, NOW).unwrap().conditions;
+            |mutation| cluster_transaction(&epoch(), &mutation, &repairs(&[]), None, NOW).unwrap().conditions;
         assert!(conditions(promoting()).contains(&began));
         assert!(conditions(planned(&["a", "b"])).contains(&began), "a first cluster is all new");
-        let Mutation::Cluster { plan, template_revision, basis, evidence } = promoting() else { panic!() };
-        let evidence =
-            Evidence { before: plan.cluster.clone().map(Arc::new), template_changed: true, ..evidence };
-        let same = Mutation::Cluster { plan, template_revision, basis, evidence };
+        let mut same = promoting();
+        same.evidence.before = same.plan.cluster.clone().map(Arc::new);
+        same.evidence.template_changed = true;
         assert!(!conditions(same).contains(&began), "the control plane stays as it is");
     }
 
     #[test]
-    fn the_guard_is_put_or_deleted() {
+    fn what_is_kept_is_put_or_deleted_as_it_was_read() {
         let state = GuardState { agreed: 1, ..GuardState::default() };
-        let put = Mutation::Guard { state: Some(state), revision: 0 };
-        let put = judged(&put, None).unwrap();
+        let put = kept_transaction(&epoch(), keys::REMOVAL_GUARD, Some(&state), 4).unwrap();
+        let read = Condition::Unchanged { key: keys::REMOVAL_GUARD.to_owned(), revision: 4 };
+        assert_eq!(put.conditions, [epoch().fence(), read]);
         assert_eq!(written(&put)[keys::REMOVAL_GUARD].0, br#"{"vanished":[],"agreed":1,"confirmed":false}"#);
-        let delete = judged(&Mutation::Guard { state: None, revision: 2 }, None).unwrap();
+        let delete = kept_transaction(&epoch(), keys::REMOVAL_GUARD, None::<&GuardState>, 2).unwrap();
         assert_eq!(delete.writes, [Write::Delete { key: keys::REMOVAL_GUARD.to_owned() }]);
     }
 

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::metrics::{MetricKey, MetricsObserved};
-use madako_messages::placement::objects::{Change, Stored};
-use madako_messages::placement::providers::{FetchError, Samples};
-use madako_messages::placement::tagged::Variants;
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_domain::placement::metrics::{MetricKey, MetricsObserved};
+use madako_domain::placement::objects::{Change, Stored};
+use madako_json::krake::tagged::Variants;
+use madako_protocol::placement::providers::{FetchError, Samples};
 use time::OffsetDateTime;
 
 use self::providers::{Ended, Providers};

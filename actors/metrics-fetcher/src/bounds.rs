@@ -1,6 +1,6 @@
 //! Whether a value is one that its metric allows, and where it lies between the bounds.
 
-use madako_messages::placement::core::MetricSpec;
+use madako_domain::placement::core::MetricSpec;
 
 /// Allowed values that a message lists.
 const LISTED: usize = 10;

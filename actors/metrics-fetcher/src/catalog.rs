@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use madako_messages::placement::MetricConstraint;
-use madako_messages::placement::core::{MetricSpec, MetricsProviderKind};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode};
-use madako_messages::placement::metrics::MetricKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Stored};
+use madako_domain::placement::MetricConstraint;
+use madako_domain::placement::core::{MetricSpec, MetricsProviderKind};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::metadata::{MetricRef, Reason, ReasonCode};
+use madako_domain::placement::metrics::MetricKey;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored};
 
 use crate::bounds;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use madako_messages::placement::metrics::Trust;
+use madako_domain::placement::metrics::Trust;
 use time::OffsetDateTime;
 
 /// How long values are remembered (the hour).

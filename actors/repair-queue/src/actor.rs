@@ -1,13 +1,14 @@
-//! The repair queue's shell: rounds of health checks, one command at a time, drains, and one transaction after another.
+//! The repair queue's shell: rounds of health checks, drains, and what is decided in each look at the newest state.
 //!
-//! Each wake looks at the newest state once and sends at most one transaction; what that led to comes back with the watch
-//! before the next. Everything that takes time is a task of its own, which ends with this actor.
+//! A look sends at most one change; what that led to comes back with the watch before the next. How a change is brought to the
+//! leader, and how the command that it announces is permitted, begun and recorded, is the workflow of `madako-effects`
+//! (`actor/effects.rs`). Everything that takes time is a task of its own, which ends with this actor.
 
 mod checks;
 mod command;
 mod drain;
+mod effects;
 mod nodes;
-mod permits;
 mod requests;
 mod telemetry;
 mod traces;
@@ -17,23 +18,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::{CommitError, Committed, Mutation, RepairMessage};
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::feed::{Task, forward, later};
-use madako_messages::gate::commit;
-use madako_messages::host::Host;
-use madako_messages::kubernetes::Kubernetes;
-use madako_messages::latest::Subscriber;
-use madako_messages::mailbox::Letter;
-use madako_messages::observation::Observation;
-use madako_messages::ports::Clock;
-use madako_messages::repair::RepairStatus;
-use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::command::CommandEnd;
-use madako_messages::repair::hold::HoldSettings;
-use madako_messages::repair::report::Reports;
-use madako_messages::state::ClusterState;
+use madako_domain::observation::Observation;
+use madako_domain::repair::RepairStatus;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::command::CommandEnd;
+use madako_domain::repair::hold::HoldSettings;
+use madako_domain::repair::report::Reports;
+use madako_domain::state::ClusterState;
+use madako_effects::{EffectEvent, Hands, Permits, Workflow};
+use madako_protocol::actors::RepairMessage;
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::host::Host;
+use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -43,24 +43,19 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use self::checks::Checks;
+use self::command::Announced;
+use self::effects::{Decided, Subject, Then, Writing};
 use self::nodes::Cordons;
-use self::permits::Permits;
 use self::requests::Requests;
 use self::telemetry::Shown;
 pub use self::telemetry::describe_metrics;
 use self::traces::Traces;
-use self::work::{Announced, Draining, Running};
+use self::work::Draining;
 use crate::ahead::Ahead;
 use crate::outlook::{Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
-
-/// Pause before a transaction that failed is tried again; doubled up to [`RETRY_MOST`].
-const RETRY_FIRST: Duration = Duration::from_millis(500);
-
-/// Longest pause between tries.
-const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// A time that is this much past is past on every clock's granularity.
 const JUST_AFTER: Duration = Duration::from_millis(1);
@@ -71,18 +66,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(60);
 
 /// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
 const FIRST_REPORTS_POLLS: u32 = 3;
-
-/// What a repair command is called in metrics.
-const REPAIR: &str = "repair";
-
-/// What a success command is called in metrics.
-const SUCCESS: &str = "success";
-
-/// Stands for an entry where a change is of none.
-const NOBODY: i64 = -1;
-
-/// Stands for an entry where a change is of what the registry reports.
-const REQUESTS: i64 = -2;
 
 /// What the repair queue is given.
 #[derive(Clone)]
@@ -126,20 +109,13 @@ pub struct RepairState {
     requests: Requests,
     /// What holds entries back because a rack is held.
     held: HeldBack,
-    /// Revision of the last commit: an older state is not decided on.
-    committed: i64,
-    /// Revision of the state that a refused transaction was decided on: it is not decided on again.
-    refused: Option<i64>,
-    /// Entries whose change breaks an invariant: they are left alone until the next round, so that others go on.
-    shunned: BTreeSet<i64>,
-    writing: Option<(Writing, Task)>,
-    /// A command that was announced by a transaction whose end is not known.
-    unsure: Option<(Announced, Span)>,
-    /// The next try of a transaction that failed.
-    retry: Option<Retry>,
-    running: Option<Running>,
-    /// A command that ended, and whose end is to be written: entry and record.
-    ended: Option<(i64, i64, CommandEnd)>,
+    /// The change in flight, and the command that is announced.
+    effects: Workflow<RepairChange, Announced>,
+    hands: Hands<RepairMessage, CommandEnd>,
+    /// Kind of the change in flight.
+    writing: Option<Writing>,
+    /// Subject of a refused change. It waits for the next round, so that other entries go on.
+    shunned: BTreeSet<Subject>,
     checks: Checks,
     drains: BTreeMap<i64, Draining>,
     /// Drains that were begun by this actor, each with its decision; others were by an earlier leader.
@@ -157,40 +133,6 @@ pub struct RepairState {
     _feeds: [Task; 2],
 }
 
-/// What a transaction in flight is for.
-struct Writing {
-    what: &'static str,
-    index: i64,
-    address: String,
-    /// What is told of it when it is committed.
-    told: String,
-    then: Then,
-    /// Revision of the state that it was decided on.
-    decided_on: i64,
-    /// Entries that it adds.
-    added: Vec<i64>,
-    /// What the decision is told in.
-    span: Span,
-}
-
-/// A try that is to come.
-struct Retry {
-    pause: Duration,
-    at: Instant,
-    _timer: Task,
-}
-
-/// What follows a commit.
-enum Then {
-    Nothing,
-    /// The end of a command is written.
-    Ended,
-    /// A drain was begun here.
-    Drain,
-    /// A command is started.
-    Run(Announced),
-}
-
 impl Actor for Repair {
     type Msg = Letter<RepairMessage>;
     type State = RepairState;
@@ -206,6 +148,8 @@ impl Actor for Repair {
             forward(given.reports.clone(), myself.clone(), RepairMessage::Reported),
         ];
         myself.cast(RepairMessage::Tick.into())?;
+        let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };
+        let hands = Hands::new(myself.clone(), permits, RepairMessage::Effect);
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
             began: (given.clock.now(), Instant::now()),
@@ -214,14 +158,10 @@ impl Actor for Repair {
             state: None,
             requests: Requests::default(),
             held: HeldBack::default(),
-            committed: 0,
-            refused: None,
-            shunned: BTreeSet::new(),
+            effects: Workflow::default(),
+            hands,
             writing: None,
-            unsure: None,
-            retry: None,
-            running: None,
-            ended: None,
+            shunned: BTreeSet::new(),
             checks: Checks::default(),
             drains: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -259,22 +199,18 @@ impl Actor for Repair {
                 None
             }
             RepairMessage::Look => {
-                // A look for another reason does not try sooner what failed.
-                if state.retry.as_ref().is_none_or(|retry| retry.at <= Instant::now()) {
-                    state.refused = None;
-                }
+                state.effects.look_again(Instant::now());
                 None
             }
-            RepairMessage::Written(result) => {
-                state.written(result);
+            RepairMessage::Effect(event) => {
+                let actions = state.effects.on(event, Instant::now());
+                if !state.perform(actions) {
+                    return Ok(());
+                }
                 None
             }
             RepairMessage::Checked { index, check, health } => {
                 state.checked(index, check, health.as_ref());
-                None
-            }
-            RepairMessage::Ran { record, end } => {
-                state.ran(record, end);
                 None
             }
             RepairMessage::Drained { index, drain, news } => {
@@ -293,18 +229,26 @@ impl Actor for Repair {
         state.look();
         Ok(())
     }
+
+    async fn post_stop(
+        &self,
+        _: ActorRef<Letter<RepairMessage>>,
+        state: &mut RepairState,
+    ) -> Result<(), ActorProcessingErr> {
+        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        state.perform(actions);
+        Ok(())
+    }
 }
 
 impl RepairState {
     fn tick(&mut self) {
         self.timer = Some(later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
-        self.refused = None;
+        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        self.perform(actions);
+        self.effects.forgive();
         self.shunned.clear();
         self.look_at_nodes();
-    }
-
-    fn permits(&self) -> Permits {
-        Permits { leader: self.given.leader.clone(), epoch: self.given.epoch }
     }
 
     fn take_number(&mut self) -> u64 {
@@ -314,9 +258,7 @@ impl RepairState {
 
     /// The state to decide on: the newest, unless it is older than what this actor wrote or was refused.
     fn newest(&self) -> Option<Arc<ClusterState>> {
-        let state = self.state.as_ref()?;
-        let fresh = state.revision >= self.committed && self.refused.is_none_or(|old| state.revision > old);
-        (fresh && self.writing.is_none()).then(|| Arc::clone(state))
+        self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))
     }
 
     /// Looks at everything once, sends at most one transaction, and starts what is to be started.
@@ -337,7 +279,7 @@ impl RepairState {
         if !outlooks.iter().any(|outlook| self.act(&state, outlook))
             && let Some(change) = transition::forget(&state.repair)
         {
-            self.write(&state, change, NOBODY, String::new(), String::new(), Then::Nothing);
+            self.write(&state, Decided::upkeep(change));
         }
         self.start_checks(&state, &outlooks);
         self.start_drains(&state);
@@ -374,32 +316,29 @@ impl RepairState {
     fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
-        if let Some((index, record, end)) = &self.ended {
-            match transition::ended(state, *index, *record, end, now) {
+        if let Some((Announced { command, .. }, conclusion)) = self.effects.conclusion() {
+            let (index, end) = (command.index, command::end(conclusion));
+            match transition::ended(state, index, command.record, &end, now) {
                 Some(change) => {
-                    let (index, told) = (*index, end.text.clone());
-                    self.write(state, change, index, self.address(state, index), told, Then::Ended);
+                    let subject = Subject::Entry(index);
+                    self.write(state, Decided { change, subject, told: end.text, then: Then::Record });
                     return true;
                 }
-                None => self.ended = None,
+                None => self.effects.is_recorded(),
             }
         }
-        let runs = self.running.as_ref().map(|running| running.announced.record);
+        let runs = self.effects.under_way().map(|announced| announced.command.record);
         if let Some(change) = transition::disown(&state.repair, runs, now) {
-            let told = "outcome unknown".to_owned();
-            self.write(state, change, NOBODY, String::new(), told, Then::Nothing);
+            self.write(state, Decided::upkeep(change));
             return true;
         }
         false
     }
 
-    fn address(&self, state: &ClusterState, index: i64) -> String {
-        state.repair.entries.get(&index).map_or_else(String::new, |item| item.value.address.clone())
-    }
-
     /// Does what is due for an entry. Whether there was something.
     fn act(&mut self, state: &Arc<ClusterState>, outlook: &Outlook) -> bool {
-        let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&outlook.index)) else {
+        let subject = Subject::Entry(outlook.index);
+        let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&subject)) else {
             return false;
         };
         let (index, now) = (outlook.index, self.given.clock.now());
@@ -420,8 +359,8 @@ impl RepairState {
             }
             Next::Succeed { command: true } => {
                 let (change, record) = transition.finish_with_command();
-                let Some(announced) = self.success_command(state, index, record) else { return false };
-                (change, Then::Run(announced))
+                let Some(command) = self.success_command(state, index, record) else { return false };
+                (change, Then::Run(command))
             }
             Next::Fail(why) => {
                 let step = match why {
@@ -442,103 +381,12 @@ impl RepairState {
             }
             Next::Execute { step } => {
                 let (change, record) = transition.execute(*step);
-                let Some(announced) = self.repair_command(state, index, *step, record) else { return false };
-                (change, Then::Run(announced))
+                let Some(command) = self.repair_command(state, index, *step, record) else { return false };
+                (change, Then::Run(command))
             }
         };
-        self.write(state, change, index, outlook.address.clone(), next.to_string(), then);
+        self.write(state, Decided { change, subject, told: next.to_string(), then });
         true
-    }
-
-    fn write(
-        &mut self,
-        state: &ClusterState,
-        change: RepairChange,
-        index: i64,
-        address: String,
-        told: String,
-        then: Then,
-    ) {
-        let (leader, epoch, actor) = (self.given.leader.clone(), self.given.epoch, self.myself.clone());
-        let decided_on = state.revision;
-        let added = |write: &RepairWrite| match write {
-            RepairWrite::Added(entry) => Some(entry.index),
-            _ => None,
-        };
-        let added = change.writes.iter().filter_map(added).collect();
-        let span = self.traces.decision(index, change.what);
-        let _decision = span.clone().entered();
-        let writing = Writing { what: change.what, index, address, told, then, decided_on, added, span };
-        let mutation = Mutation::Repair(Box::new(change));
-        let task = Task::start(async move {
-            let result = commit(&leader, epoch, mutation).await;
-            // The actor is gone: its successor looks at the store.
-            let _ = actor.cast(RepairMessage::Written(result).into());
-        });
-        self.writing = Some((writing, task));
-    }
-
-    fn written(&mut self, result: Result<Committed, CommitError>) {
-        let Some((writing, _)) = self.writing.take() else { return };
-        match result {
-            Ok(committed) => {
-                self.committed = committed.revision;
-                self.retry = None;
-                self.committed_as(writing);
-            }
-            Err(error) => {
-                self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
-                match error {
-                    // A newer state leads to another decision, or this reign is over.
-                    CommitError::Conflict { .. } | CommitError::NotLeader { .. } => {
-                        self.refused = Some(writing.decided_on);
-                    }
-                    CommitError::Invariant { .. } | CommitError::Encoding { .. } => {
-                        if writing.index == NOBODY || matches!(writing.then, Then::Ended) {
-                            self.refused = Some(writing.decided_on);
-                        } else {
-                            self.shunned.insert(writing.index);
-                        }
-                    }
-                    CommitError::Unanswered { .. } | CommitError::Store(_) => {
-                        match writing.then {
-                            Then::Run(announced) if is_planted(Canary::UnannouncedCommand) => {
-                                self.run(announced, &writing.span);
-                            }
-                            Then::Run(announced) => self.unsure = Some((announced, writing.span)),
-                            _ => {}
-                        }
-                        self.refused = Some(writing.decided_on);
-                        self.retry_later();
-                    }
-                }
-            }
-        }
-    }
-
-    fn committed_as(&mut self, writing: Writing) {
-        let Writing { what, index, address, told, then, added, span, .. } = writing;
-        telemetry::done(what);
-        self.traces.committed(added.into_iter().chain((index >= 0).then_some(index)), &span);
-        if !address.is_empty() {
-            self.given.events.emit(Event::Repaired { index, address, operation: what, what: told });
-        }
-        match then {
-            Then::Nothing => {}
-            Then::Ended => self.ended = None,
-            Then::Drain => {
-                self.begun.insert(index, span);
-            }
-            Then::Run(announced) => self.run(announced, &span),
-        }
-    }
-
-    /// The state may not change any more, so that the same is tried again after a pause.
-    fn retry_later(&mut self) {
-        let pause = self.retry.take().map_or(RETRY_FIRST, |retry| (retry.pause * 2).min(RETRY_MOST));
-        let at = Instant::now() + pause;
-        self.retry =
-            Some(Retry { pause, at, _timer: later(self.myself.clone(), pause, RepairMessage::Look) });
     }
 
     /// Tells what stands in the way of each entry, once.

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::queue::RepairQueue;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::queue::RepairQueue;
 use time::OffsetDateTime;
 
 use crate::round::{later, since};
@@ -62,7 +62,7 @@ impl Ahead {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::repair::RepairStepStatus::Watching;
+    use madako_domain::repair::RepairStepStatus::Watching;
 
     use super::*;
     use crate::testing::{NOW, Store, processing};

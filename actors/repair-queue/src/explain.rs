@@ -2,7 +2,7 @@
 
 pub mod reports;
 
-use madako_messages::state::ClusterState;
+use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};

@@ -27,9 +27,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::machine::Machine;
-use madako_messages::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
-use madako_messages::state::Revised;
+use madako_domain::machine::Machine;
+use madako_domain::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
+use madako_domain::state::Revised;
 use time::OffsetDateTime;
 
 use self::times::{Times, is_same};

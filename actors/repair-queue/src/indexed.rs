@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::machine::Machine;
-use madako_messages::repair::hold::Label;
+use madako_domain::machine::Machine;
+use madako_domain::repair::hold::Label;
 use time::OffsetDateTime;
 
 use crate::racks::{Groups, ipv4};

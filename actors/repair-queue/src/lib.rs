@@ -6,7 +6,8 @@
 //!
 //! [`round`] looks at the queue and says what comes next for every entry, and what stands in its way ([`outlook`]);
 //! [`transition`] makes of that what is written; [`explain`] tells another process the same from the store alone. `actor` is
-//! the shell: it asks for permits, runs commands one after another, drains nodes, and asks for the health of machines.
+//! the shell: it drains nodes, asks for the health of machines, and brings what is decided to the leader; a command goes its way from
+//! announcement to record by the workflow of `madako-effects`.
 //!
 //! # Guarantees
 //! - Limiters only ever refuse: without a constraint that allows entries nothing is repaired automatically. Each report is

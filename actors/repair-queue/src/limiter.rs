@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::constraints::Constraints;
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
-use madako_messages::repair::refusal::{Reason, Refusal, Stop};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
+use madako_domain::repair::refusal::{Reason, Refusal, Stop};
 use time::OffsetDateTime;
 
 use crate::hold::times::{Times, changed_at};

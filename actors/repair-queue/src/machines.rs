@@ -1,9 +1,9 @@
 //! Machines, reports and times for the tests.
 
-use madako_messages::machine::{
+use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
 };
-use madako_messages::repair::hold::{HoldSettings, Holds};
+use madako_domain::repair::hold::{HoldSettings, Holds};
 use time::OffsetDateTime;
 
 use crate::hold::holds_after;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_messages::machine::Machine;
-use madako_messages::repair::refusal::{Reason, ReportNews};
+use madako_domain::machine::Machine;
+use madako_domain::repair::refusal::{Reason, ReportNews};
 
 use crate::limiter::{Decision, Refused, machine};
 
@@ -78,7 +78,7 @@ pub fn counts(decision: &Decision) -> [(&'static str, usize); Reason::NAMES.len(
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::repair::hold::HoldSettings;
+    use madako_domain::repair::hold::HoldSettings;
 
     use super::*;
     use crate::machines::{holds_at, machine, now};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use madako_messages::keys;
-use madako_messages::repair::config::Missing;
+use madako_domain::keys;
+use madako_domain::repair::config::Missing;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

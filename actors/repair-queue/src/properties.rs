@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
-use madako_messages::keys;
-use madako_messages::reboot::RebootStatus;
-use madako_messages::repair::command::{CommandEnd, HowEnded};
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_messages::state::ClusterState;
+use madako_domain::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_domain::keys;
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};

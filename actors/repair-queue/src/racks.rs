@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use madako_messages::cluster::Node;
-use madako_messages::machine::Machine;
-use madako_messages::repair::hold::{Hold, HoldSettings, Label};
+use madako_domain::cluster::Node;
+use madako_domain::machine::Machine;
+use madako_domain::repair::hold::{Hold, HoldSettings, Label};
 
 /// Label of a node that has the number of its rack (CKE).
 const NODE_RACK: &str = "cke.cybozu.com/rack";
@@ -262,12 +262,12 @@ impl<'a> Asked<'a> {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::repair::hold::Holds;
+    use madako_domain::repair::hold::Holds;
 
     use super::*;
     use crate::machines::{holds_at, machine, now};
 
-    fn named_spec(address: &str) -> madako_messages::machine::MachineSpec {
+    fn named_spec(address: &str) -> madako_domain::machine::MachineSpec {
         let mut spec = machine(9, 3, 9.0).spec;
         spec.ipv4 = vec![address.to_owned()];
         spec

@@ -14,16 +14,16 @@ pub mod removals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::cluster::Node;
-use madako_messages::constraints::Constraints;
-use madako_messages::keys;
-use madako_messages::machine::Machine;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::hold::{Hold, HoldSettings, Holds};
-use madako_messages::repair::refusal::Stop;
-use madako_messages::repair::report::{Reports, Seen};
-use madako_messages::state::{ClusterState, Revised};
+use madako_domain::cluster::Node;
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_domain::machine::Machine;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
+use madako_domain::repair::refusal::Stop;
+use madako_domain::repair::report::{Reports, Seen};
+use madako_domain::state::{ClusterState, Revised};
 use time::OffsetDateTime;
 
 use crate::hold::holds_followed;

@@ -16,12 +16,12 @@ mod places;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::keys;
-use madako_messages::repair::config::{RepairConfig, RepairOperation};
-use madako_messages::repair::queue::RepairQueue;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_messages::state::ClusterState;
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::keys;
+use madako_domain::repair::config::{RepairConfig, RepairOperation};
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 pub use self::places::{Place, Places, places, places_of};
@@ -249,7 +249,8 @@ impl<'a> View<'a> {
         let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
         let until = later(self.since(entry), watch);
         // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
-        (!watch.is_zero() && until >= self.now).then_some(until)
+        let skipped = is_planted(Canary::WatchSkipped);
+        (!watch.is_zero() && until >= self.now && !skipped).then_some(until)
     }
 
     fn turn(
@@ -439,7 +440,7 @@ impl<'a> View<'a> {
             return (next, Some(rival));
         }
         let maximum = self.config.map_or(0, |config| config.max_concurrent);
-        if taken.slots >= maximum {
+        if taken.slots >= maximum + u32::from(is_planted(Canary::OneRepairMore)) {
             return (next, Some(Obstacle::Slots { maximum }));
         }
         taken.take(case);
@@ -448,7 +449,8 @@ impl<'a> View<'a> {
 
     /// The beginning of a step, and what of the entry itself stands in its way.
     fn begin(&self, case: &Case<'a>, operation: &RepairOperation, number: u32) -> (Next, Option<Obstacle>) {
-        let Some(step) = operation.step(number) else {
+        let skipped = number > 0 && is_planted(Canary::SecondStepSkipped);
+        let Some(step) = operation.step(number).filter(|_| !skipped) else {
             return (Next::Fail(Failure::NoStepLeft { step: number }), self.unfailed(case, operation));
         };
         if step.need_drain && case.place.is_some() {

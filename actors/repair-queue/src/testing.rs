@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_messages::cluster::{Cluster, Node};
-use madako_messages::go::RawJson;
-use madako_messages::keys;
-use madako_messages::reboot::{RebootQueueEntry, RebootStatus};
-use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_messages::state::ClusterState;
-use madako_messages::store::{Condition, Entry, Write};
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::keys;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
+use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
+use madako_domain::store::{Condition, Entry, Write};
+use madako_json::go::RawJson;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -142,12 +142,8 @@ impl Store {
         }
         let state = self.state();
         let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
-        let violations = madako_messages::invariants::repair::check_repair_change(
-            change,
-            &state.repair,
-            cluster,
-            i64::MAX,
-        );
+        let violations =
+            madako_domain::invariants::repair::check_repair_change(change, &state.repair, cluster, i64::MAX);
         assert_eq!(violations, [], "{change:?}");
         self.write(&change.stored(&state.repair).unwrap());
         true

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use madako_messages::keys;
-use madako_messages::record::{Command, Record};
-use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::command::{CommandEnd, HowEnded};
-use madako_messages::repair::kept::{Behind, Ended, Kept, Started};
-use madako_messages::repair::queue::RepairQueue;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_messages::state::ClusterState;
-use madako_messages::store::Condition;
+use madako_domain::keys;
+use madako_domain::record::{Command, Record};
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::repair::command::{CommandEnd, HowEnded};
+use madako_domain::repair::kept::{Behind, Ended, Kept, Started};
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
+use madako_domain::store::Condition;
 use time::{OffsetDateTime, UtcOffset};
 
 use crate::round::later;
@@ -122,7 +122,7 @@ impl<'a> Transition<'a> {
     #[must_use]
     pub fn finish(mut self, status: RepairStatus, step: u32, why: &str) -> RepairChange {
         self.end(status, step, why);
-        let record = self.done(FINISH, why.to_owned());
+        let record = self.done(FINISH, format!("{}{why}", outcome_prefix(&self.entry.status)));
         let conditions = self.conditions();
         self.written(FINISH, conditions, record)
     }
@@ -206,6 +206,24 @@ impl<'a> Transition<'a> {
         conditions.push(self.state.unchanged(keys::CLUSTER));
         conditions
     }
+}
+
+/// Beginning of the info of a record that ends a repair without a command: how the repair ended.
+fn outcome_prefix(status: &RepairStatus) -> String {
+    format!("{status}: ")
+}
+
+/// Whether the record says that a repair failed; CKE's status of such a record is `completed`, as it took no command.
+#[must_use]
+pub fn ends_in_failure(record: &Record) -> bool {
+    record.operation == FINISH && record.info.starts_with(&outcome_prefix(&RepairStatus::Failed))
+}
+
+/// Whether a change says that a step or the whole repair failed.
+#[must_use]
+pub fn is_failure(change: &RepairChange) -> bool {
+    let fails = |write: &RepairWrite| matches!(write, RepairWrite::Entry(entry) if entry.status == RepairStatus::Failed);
+    change.what == DRAIN_TIMEOUT || change.writes.iter().any(fails)
 }
 
 /// A command ended: its record does, and with it what it decides about the entry. `None`: the record has ended already.

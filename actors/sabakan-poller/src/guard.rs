@@ -9,7 +9,8 @@
 
 use std::collections::BTreeSet;
 
-use madako_messages::guard::{GuardState, POLLS_TO_AGREE};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 
 /// More than one node in this many must vanish for the guard to hold (design: 10 %).
 const SHARE: usize = 10;
@@ -66,7 +67,8 @@ pub fn judge(
         .filter(|node| !given_up.contains(*node))
         .cloned()
         .collect();
-    let large = vanished.len() > 1 && vanished.len() * SHARE > nodes.len();
+    let turned = is_planted(Canary::RemovalGuardTurned);
+    let large = vanished.len() > 1 && (vanished.len() * SHARE > nodes.len()) != turned;
     if !large {
         return Verdict::Accept { released: kept.map(|_| Released::Returned) };
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::machine::Machine;
+use madako_domain::machine::Machine;
 
 /// The serials that claim each address which more than one claims.
 #[must_use]

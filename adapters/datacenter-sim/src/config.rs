@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_messages::input::{InputError, Problems};
+use madako_json::input::{InputError, Problems};
 use time::OffsetDateTime;
 
 use crate::addressing::AddressPlan;

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use madako_messages::machine::{MachineLabel, MachineState};
+use madako_domain::machine::{MachineLabel, MachineState};
 use time::OffsetDateTime;
 
 use crate::config::{MAX_MACHINES, is_role};

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use madako_messages::machine::Machine;
+use madako_domain::machine::Machine;
 use time::OffsetDateTime;
 
 use crate::chance::Chance;
@@ -101,7 +101,7 @@ impl Datacenter {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::machine::MachineState;
+    use madako_domain::machine::MachineState;
     use time::macros::datetime;
 
     use super::*;

@@ -11,8 +11,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use madako_messages::input::InputError;
-use madako_messages::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use madako_domain::machine::{Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus};
+use madako_json::input::InputError;
 use time::OffsetDateTime;
 
 use crate::addressing::{AddressPlan, BOOT_INDEX, Nic};

@@ -4,7 +4,7 @@
 //! machine meets a list of racks, roles or states if it is one of them. For labels the two differ: `having`
 //! wants all of them, `notHaving` is met by any one. A missing or empty field of either means nothing.
 
-use madako_messages::machine::{Machine, MachineLabel, MachineParams};
+use madako_domain::machine::{Machine, MachineLabel, MachineParams};
 use time::OffsetDateTime;
 
 /// Whether a search at the time `now` chooses the machine.
@@ -47,7 +47,7 @@ fn is_one_of<T: PartialEq>(list: Option<&[T]>, value: &T) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::machine::{Bmc, MachineSpec, MachineState, MachineStatus};
+    use madako_domain::machine::{Bmc, MachineSpec, MachineState, MachineStatus};
     use time::macros::datetime;
 
     use super::*;

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
-use madako_messages::machine::MachineState;
-use madako_messages::permit::Permit;
+use madako_domain::machine::MachineState;
+use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_protocol::permit::Permit;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 

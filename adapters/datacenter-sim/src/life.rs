@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use madako_messages::machine::MachineState;
+use madako_domain::machine::MachineState;
 
 use crate::chance::Kind;
 use crate::datacenter::{Datacenter, Entry, Line, Step, What, later};

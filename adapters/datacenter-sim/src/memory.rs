@@ -12,7 +12,7 @@ use hyper::header::HOST;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use tokio::io::DuplexStream;
 
 use crate::faults::FaultSwitch;

@@ -18,7 +18,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

@@ -1,10 +1,15 @@
-//! The GraphQL schema: sabakan's (its `gql/graph/schema.graphqls`), resolved over the simulated data center.
+//! The part of sabakan's GraphQL schema (its `gql/graph/schema.graphqls`) that clients use, run over the simulated data center:
+//! `machine`, `searchMachines` and `setMachineState`, with aliases, fragments and variables.
+//!
+//! Does not: introspection and directives; both are refused as invalid.
 
-use async_graphql::{
-    Context, EmptySubscription, Enum, Error, ErrorExtensions, ID, InputObject, InputValueError,
-    InputValueResult, Object, Scalar, ScalarType, Schema, SimpleObject, Value,
+use async_graphql_parser::types::{
+    ExecutableDocument, Field, OperationDefinition, OperationType, Selection, SelectionSet, Type,
 };
-use madako_messages::machine::{self as domain, MachineLabel};
+use async_graphql_parser::{Pos, Positioned};
+use async_graphql_value::{ConstValue, Name};
+use madako_domain::machine::{self as domain, MachineState};
+use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -12,255 +17,450 @@ use crate::addressing::Nic;
 use crate::datacenter::Record;
 use crate::filter::chooses;
 use crate::service::SimulatedRegistry;
+use crate::variables::{Mistake, coerce_value};
 
-pub(crate) type RegistrySchema = Schema<Query, Mutation, EmptySubscription>;
+/// Deepest nesting of selections and fragments. sabakan's machines have five levels; a cycle of fragments has no end.
+const MAX_DEPTH: u32 = 16;
 
-pub(crate) fn schema(registry: SimulatedRegistry) -> RegistrySchema {
-    Schema::build(Query, Mutation, EmptySubscription).data(registry).finish()
+/// An object type: its fields, and the type of those that are objects or lists of objects.
+struct ObjectType {
+    name: &'static str,
+    fields: &'static [(&'static str, Option<&'static ObjectType>)],
 }
 
-/// A date and time, in RFC 3339 with the fraction that it has.
-struct DateTime(OffsetDateTime);
+static MACHINE: ObjectType = ObjectType {
+    name: "Machine",
+    fields: &[("spec", Some(&SPEC)), ("status", Some(&STATUS)), ("info", Some(&INFO))],
+};
+static SPEC: ObjectType = ObjectType {
+    name: "MachineSpec",
+    fields: &[
+        ("serial", None),
+        ("labels", Some(&LABEL)),
+        ("rack", None),
+        ("indexInRack", None),
+        ("role", None),
+        ("ipv4", None),
+        ("registerDate", None),
+        ("retireDate", None),
+        ("bmc", Some(&BMC)),
+    ],
+};
+static LABEL: ObjectType = ObjectType { name: "Label", fields: &[("name", None), ("value", None)] };
+static BMC: ObjectType = ObjectType { name: "BMC", fields: &[("bmcType", None), ("ipv4", None)] };
+static STATUS: ObjectType =
+    ObjectType { name: "MachineStatus", fields: &[("state", None), ("timestamp", None), ("duration", None)] };
+static INFO: ObjectType =
+    ObjectType { name: "MachineInfo", fields: &[("network", Some(&NETWORK)), ("bmc", Some(&BMC_INFO))] };
+static NETWORK: ObjectType = ObjectType { name: "NetworkInfo", fields: &[("ipv4", Some(&NIC))] };
+static BMC_INFO: ObjectType = ObjectType { name: "BMCInfo", fields: &[("ipv4", Some(&NIC))] };
+static NIC: ObjectType = ObjectType {
+    name: "NICConfig",
+    fields: &[("address", None), ("netmask", None), ("maskbits", None), ("gateway", None)],
+};
 
-#[Scalar]
-impl ScalarType for DateTime {
-    fn parse(value: Value) -> InputValueResult<Self> {
-        match &value {
-            Value::String(text) => Ok(Self(OffsetDateTime::parse(text, &Rfc3339)?)),
-            _ => Err(InputValueError::expected_type(value)),
+/// A field of an operation's root.
+struct Entry {
+    name: &'static str,
+    arguments: &'static [(&'static str, &'static str)],
+    answer: &'static ObjectType,
+}
+
+static QUERY: [Entry; 2] = [
+    Entry { name: "machine", arguments: &[("serial", "ID!")], answer: &MACHINE },
+    Entry {
+        name: "searchMachines",
+        arguments: &[("having", "MachineParams"), ("notHaving", "MachineParams")],
+        answer: &MACHINE,
+    },
+];
+static MUTATION: [Entry; 1] = [Entry {
+    name: "setMachineState",
+    arguments: &[("serial", "ID!"), ("state", "MachineState!")],
+    answer: &STATUS,
+}];
+
+/// An operation that failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It is not valid, so nothing of it ran.
+    Invalid { message: String, at: Option<Pos>, path: Vec<Value> },
+    /// One of its fields failed.
+    Field {
+        message: String,
+        at: Pos,
+        /// The field's key in the answer.
+        key: String,
+        extensions: Option<Value>,
+    },
+}
+
+impl Failure {
+    fn invalid(message: String, at: Pos) -> Self {
+        Self::Invalid { message, at: Some(at), path: Vec::new() }
+    }
+}
+
+impl From<Mistake> for Failure {
+    fn from(mistake: Mistake) -> Self {
+        Self::Invalid { message: mistake.message, at: None, path: mistake.path }
+    }
+}
+
+/// Runs one operation of a document, with variables that [`crate::variables::coerce`] has taken. The members of the answer have
+/// the order of the selection.
+pub(crate) fn execute(
+    registry: &SimulatedRegistry,
+    document: &ExecutableDocument,
+    operation: &OperationDefinition,
+    variables: &Map<String, Value>,
+) -> Result<ConstValue, Failure> {
+    let run = Run { registry, document, operation, variables };
+    let (root, entries) = match operation.ty {
+        OperationType::Mutation => ("Mutation", &MUTATION[..]),
+        _ => ("Query", &QUERY[..]),
+    };
+    // The whole operation is valid before any of it runs.
+    let mut calls = Vec::new();
+    run.fields(&operation.selection_set, root, 0, &mut |field| {
+        if field.node.name.node == "__typename" {
+            calls.push((field, None));
+            return Ok(());
         }
-    }
-
-    fn to_value(&self) -> Value {
-        // sabakan's Go code shows a date beyond its format's range in its own way; ours never leave it.
-        self.0.format(&Rfc3339).map_or(Value::Null, Value::String)
-    }
-}
-
-/// An IPv4 or IPv6 address.
-struct IpAddress(String);
-
-#[Scalar(name = "IPAddress")]
-impl ScalarType for IpAddress {
-    fn parse(value: Value) -> InputValueResult<Self> {
-        match &value {
-            Value::String(text) if text.parse::<std::net::IpAddr>().is_ok() => Ok(Self(text.clone())),
-            _ => Err(InputValueError::expected_type(value)),
-        }
-    }
-
-    fn to_value(&self) -> Value {
-        Value::String(self.0.clone())
-    }
-}
-
-#[derive(Enum, Clone, Copy, PartialEq, Eq)]
-#[graphql(remote = "domain::MachineState")]
-enum MachineState {
-    Uninitialized,
-    Healthy,
-    Unhealthy,
-    Unreachable,
-    Updating,
-    Retiring,
-    Retired,
-}
-
-#[derive(InputObject)]
-struct LabelInput {
-    name: String,
-    value: String,
-}
-
-#[derive(InputObject)]
-struct MachineParams {
-    labels: Option<Vec<LabelInput>>,
-    racks: Option<Vec<i64>>,
-    roles: Option<Vec<String>>,
-    states: Option<Vec<MachineState>>,
-    min_days_before_retire: Option<i64>,
-}
-
-impl From<MachineParams> for domain::MachineParams {
-    fn from(params: MachineParams) -> Self {
-        let label = |label: LabelInput| MachineLabel { name: label.name, value: label.value };
-        Self {
-            labels: params.labels.map(|labels| labels.into_iter().map(label).collect()),
-            racks: params.racks,
-            roles: params.roles,
-            states: params.states.map(|states| states.into_iter().map(Into::into).collect()),
-            min_days_before_retire: params.min_days_before_retire,
-        }
-    }
-}
-
-#[derive(SimpleObject)]
-struct Machine {
-    spec: MachineSpec,
-    status: MachineStatus,
-    info: MachineInfo,
-}
-
-#[derive(SimpleObject)]
-struct MachineSpec {
-    serial: ID,
-    /// `null` where there is none.
-    labels: Option<Vec<Label>>,
-    rack: i64,
-    index_in_rack: i64,
-    role: String,
-    ipv4: Vec<IpAddress>,
-    register_date: DateTime,
-    retire_date: DateTime,
-    bmc: Bmc,
-}
-
-#[derive(SimpleObject)]
-struct Label {
-    name: String,
-    value: String,
-}
-
-#[derive(SimpleObject)]
-#[graphql(name = "BMC")]
-struct Bmc {
-    bmc_type: String,
-    ipv4: IpAddress,
-}
-
-#[derive(SimpleObject)]
-pub(crate) struct MachineStatus {
-    state: MachineState,
-    timestamp: DateTime,
-    duration: f64,
-}
-
-#[derive(SimpleObject)]
-struct MachineInfo {
-    network: NetworkInfo,
-    bmc: BmcInfo,
-}
-
-#[derive(SimpleObject)]
-struct NetworkInfo {
-    ipv4: Vec<NicConfig>,
-}
-
-#[derive(SimpleObject)]
-#[graphql(name = "BMCInfo")]
-struct BmcInfo {
-    ipv4: NicConfig,
-}
-
-#[derive(SimpleObject)]
-#[graphql(name = "NICConfig")]
-struct NicConfig {
-    address: IpAddress,
-    netmask: IpAddress,
-    maskbits: u32,
-    gateway: IpAddress,
-}
-
-impl From<Nic> for NicConfig {
-    fn from(nic: Nic) -> Self {
-        Self {
-            address: IpAddress(nic.address.to_string()),
-            netmask: IpAddress(nic.netmask().to_string()),
-            maskbits: nic.mask_bits,
-            gateway: IpAddress(nic.gateway.to_string()),
-        }
-    }
-}
-
-impl From<Record> for Machine {
-    fn from(record: Record) -> Self {
-        let status = MachineStatus::from(&record);
-        let spec = record.machine.spec;
-        let labels: Vec<Label> =
-            spec.labels.into_iter().map(|label| Label { name: label.name, value: label.value }).collect();
-        Self {
-            spec: MachineSpec {
-                serial: ID(spec.serial),
-                labels: (!labels.is_empty()).then_some(labels),
-                rack: spec.rack,
-                index_in_rack: spec.index_in_rack,
-                role: spec.role,
-                ipv4: spec.ipv4.into_iter().map(IpAddress).collect(),
-                register_date: DateTime(spec.register_date),
-                retire_date: DateTime(spec.retire_date),
-                bmc: Bmc { bmc_type: spec.bmc.bmc_type, ipv4: IpAddress(record.bmc.address.to_string()) },
-            },
-            status,
-            info: MachineInfo {
-                network: NetworkInfo { ipv4: record.nics.into_iter().map(Into::into).collect() },
-                bmc: BmcInfo { ipv4: record.bmc.into() },
-            },
-        }
-    }
-}
-
-impl From<&Record> for MachineStatus {
-    fn from(record: &Record) -> Self {
-        Self {
-            state: record.machine.status.state.into(),
-            timestamp: DateTime(record.since),
-            duration: record.machine.status.duration,
-        }
-    }
-}
-
-pub(crate) struct Query;
-
-#[Object]
-impl Query {
-    /// One machine by its serial.
-    async fn machine(&self, context: &Context<'_>, serial: ID) -> Result<Machine, Error> {
-        let registry = context.data::<SimulatedRegistry>()?;
-        registry.record(&serial).map(Machine::from).ok_or_else(|| Error::new("not found"))
-    }
-
-    /// The machines that meet `having` and do not meet `notHaving`.
-    async fn search_machines(
-        &self,
-        context: &Context<'_>,
-        having: Option<MachineParams>,
-        not_having: Option<MachineParams>,
-    ) -> Result<Vec<Machine>, Error> {
-        let registry = context.data::<SimulatedRegistry>()?;
-        let variables = domain::QueryVariables {
-            having: having.map(domain::MachineParams::from),
-            not_having: not_having.map(domain::MachineParams::from),
+        let entry = entries.iter().find(|entry| entry.name == field.node.name.node.as_str());
+        let entry = entry.ok_or_else(|| unknown_field(field, root))?;
+        let arguments = run.arguments(field, entry)?;
+        run.check(field, Some(entry.answer), 1)?;
+        calls.push((field, Some((entry, arguments))));
+        Ok(())
+    })?;
+    let mut answer = ConstValue::Object(Default::default());
+    for (field, call) in calls {
+        let value = match call {
+            None => ConstValue::String(root.to_owned()),
+            Some((entry, arguments)) => {
+                let selected = |value| run.select(&field.node.selection_set, entry.answer, value);
+                run.call(entry, field, arguments)?.map_each(selected)?
+            }
         };
-        registry.searched(&variables);
-        let (having, not_having) = (variables.having.as_ref(), variables.not_having.as_ref());
-        let (records, now) = registry.records();
-        Ok(records
-            .into_iter()
-            .filter(|record| chooses(&record.machine, having, not_having, now))
-            .map(Machine::from)
-            .collect())
+        insert(&mut answer, &field.node, value);
+    }
+    Ok(answer)
+}
+
+/// What a root field gave.
+enum Called {
+    One(ConstValue),
+    Many(Vec<ConstValue>),
+}
+
+impl Called {
+    fn map_each(
+        self,
+        mut map: impl FnMut(ConstValue) -> Result<ConstValue, Failure>,
+    ) -> Result<ConstValue, Failure> {
+        match self {
+            Self::One(value) => map(value),
+            Self::Many(values) => values.into_iter().map(map).collect::<Result<_, _>>().map(ConstValue::List),
+        }
     }
 }
 
-pub(crate) struct Mutation;
+struct Run<'a> {
+    registry: &'a SimulatedRegistry,
+    document: &'a ExecutableDocument,
+    operation: &'a OperationDefinition,
+    variables: &'a Map<String, Value>,
+}
 
-#[Object]
-impl Mutation {
-    /// Sets a machine's state, by the rules of its life.
-    async fn set_machine_state(
+impl<'a> Run<'a> {
+    /// Gives every field of a selection on `name`, fragments included, in their order.
+    fn fields(
         &self,
-        context: &Context<'_>,
-        serial: ID,
-        state: MachineState,
-    ) -> Result<MachineStatus, Error> {
-        let registry = context.data::<SimulatedRegistry>()?;
-        registry.set_state(&serial, state.into()).map_err(|error| {
-            Error::new(error.to_string()).extend_with(|_, extensions| {
-                extensions.set("serial", serial.as_str());
-                extensions.set("type", error.code());
-            })
-        })?;
-        let record = registry.record(&serial).ok_or_else(|| Error::new("not found"))?;
-        Ok(MachineStatus::from(&record))
+        selection: &'a Positioned<SelectionSet>,
+        name: &str,
+        depth: u32,
+        each: &mut dyn FnMut(&'a Positioned<Field>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if depth > MAX_DEPTH {
+            return Err(Failure::invalid(format!("more than {MAX_DEPTH} levels"), selection.pos));
+        }
+        for item in &selection.node.items {
+            if let Some(directive) = item.node.directives().first() {
+                let message = format!("Unknown directive \"@{}\".", directive.node.name.node);
+                return Err(Failure::invalid(message, directive.pos));
+            }
+            let (condition, fragment) = match &item.node {
+                Selection::Field(field) => {
+                    each(field)?;
+                    continue;
+                }
+                Selection::InlineFragment(fragment) => {
+                    (fragment.node.type_condition.as_ref(), &fragment.node.selection_set)
+                }
+                Selection::FragmentSpread(spread) => {
+                    let called = &spread.node.fragment_name.node;
+                    let found = self.document.fragments.get(called).ok_or_else(|| {
+                        Failure::invalid(format!("Unknown fragment \"{called}\"."), item.pos)
+                    })?;
+                    (Some(&found.node.type_condition), &found.node.selection_set)
+                }
+            };
+            if let Some(condition) = condition.filter(|condition| condition.node.on.node != name) {
+                let message = format!(
+                    "Fragment cannot be spread here as objects of type \"{name}\" can never be of type \"{}\".",
+                    condition.node.on.node
+                );
+                return Err(Failure::invalid(message, condition.pos));
+            }
+            self.fields(fragment, name, depth + 1, each)?;
+        }
+        Ok(())
     }
+
+    /// Checks the selection of a field whose type is known.
+    fn check(
+        &self,
+        field: &'a Positioned<Field>,
+        answer: Option<&'static ObjectType>,
+        depth: u32,
+    ) -> Result<(), Failure> {
+        let selection = &field.node.selection_set;
+        let name = &field.node.name.node;
+        let Some(object) = answer else {
+            return if selection.node.items.is_empty() {
+                Ok(())
+            } else {
+                Err(Failure::invalid(format!("Field \"{name}\" must not have a selection."), field.pos))
+            };
+        };
+        if selection.node.items.is_empty() {
+            let message =
+                format!("Field \"{name}\" of type \"{}\" must have a selection of subfields.", object.name);
+            return Err(Failure::invalid(message, field.pos));
+        }
+        self.fields(selection, object.name, depth, &mut |field| {
+            if field.node.name.node == "__typename" {
+                return self.check(field, None, depth + 1);
+            }
+            if let Some((argument, _)) = field.node.arguments.first() {
+                let message = format!("Unknown argument \"{}\".", argument.node);
+                return Err(Failure::invalid(message, argument.pos));
+            }
+            let known = object.fields.iter().find(|(known, _)| *known == field.node.name.node.as_str());
+            let (_, kind) = known.ok_or_else(|| unknown_field(field, object.name))?;
+            self.check(field, *kind, depth + 1)
+        })
+    }
+
+    /// The arguments of a root field as JSON, each of its type.
+    fn arguments(&self, field: &Positioned<Field>, entry: &Entry) -> Result<Map<String, Value>, Failure> {
+        let mut given = Map::new();
+        for (name, value) in &field.node.arguments {
+            let Some((_, kind)) = entry.arguments.iter().find(|(known, _)| *known == name.node.as_str())
+            else {
+                return Err(Failure::invalid(format!("Unknown argument \"{}\".", name.node), name.pos));
+            };
+            if let async_graphql_value::Value::Variable(variable) = &value.node
+                && !self.variables.contains_key(variable.as_str())
+                && self.defined(variable)
+            {
+                continue;
+            }
+            let value = value.node.clone().into_const_with(|variable| {
+                if !self.defined(&variable) {
+                    let message = format!("Variable \"${variable}\" is not defined.");
+                    return Err(Failure::invalid(message, name.pos));
+                }
+                let value = self.variables.get(variable.as_str()).cloned().unwrap_or_default();
+                ConstValue::from_json(value).map_err(|error| Failure::invalid(error.to_string(), name.pos))
+            })?;
+            let mut value =
+                value.into_json().map_err(|error| Failure::invalid(error.to_string(), name.pos))?;
+            let kind = Type::new(kind).expect("the table above holds well-formed types");
+            coerce_value(&kind, &mut value, &mut vec![json!("argument"), json!(name.node.as_str())])?;
+            given.insert(name.node.to_string(), value);
+        }
+        let missing =
+            entry.arguments.iter().find(|(name, kind)| kind.ends_with('!') && !given.contains_key(*name));
+        match missing {
+            Some((name, kind)) => Err(Failure::invalid(
+                format!("Field \"{}\" argument \"{name}\" of type \"{kind}\" is required.", entry.name),
+                field.pos,
+            )),
+            None => Ok(given),
+        }
+    }
+
+    fn defined(&self, variable: &Name) -> bool {
+        self.operation.variable_definitions.iter().any(|definition| definition.node.name.node == *variable)
+    }
+
+    /// Runs a root field.
+    fn call(
+        &self,
+        entry: &Entry,
+        field: &Positioned<Field>,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Called, Failure> {
+        let failed = |message: String, extensions| Failure::Field {
+            message,
+            at: field.pos,
+            key: field.node.response_key().node.to_string(),
+            extensions,
+        };
+        let not_found = || failed("not found".to_owned(), None);
+        let text = |arguments: &Map<String, Value>, name: &str| {
+            arguments.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        if entry.name == "searchMachines" {
+            let mut params = |name: &str| {
+                let value = arguments.remove(name).unwrap_or_default();
+                serde_json::from_value::<Option<domain::MachineParams>>(value)
+                    .map_err(|error| failed(error.to_string(), None))
+            };
+            let variables =
+                domain::QueryVariables { having: params("having")?, not_having: params("notHaving")? };
+            self.registry.searched(&variables);
+            let (records, now) = self.registry.records();
+            let chosen = records.into_iter().filter(|record| {
+                chooses(&record.machine, variables.having.as_ref(), variables.not_having.as_ref(), now)
+            });
+            return Ok(Called::Many(chosen.map(machine).collect()));
+        }
+        let serial = text(&arguments, "serial");
+        if entry.name == "setMachineState" {
+            let name = text(&arguments, "state");
+            let state = MachineState::ALL.into_iter().find(|state| state.name() == name);
+            let state = state.ok_or_else(|| failed(format!("{name} is not a valid MachineState"), None))?;
+            self.registry.set_state(&serial, state).map_err(|error| {
+                let extensions = json!({"serial": serial, "type": error.code()});
+                failed(error.to_string(), Some(extensions))
+            })?;
+            let record = self.registry.record(&serial).ok_or_else(not_found)?;
+            return Ok(Called::One(status(&record)));
+        }
+        self.registry.record(&serial).map(|record| Called::One(machine(record))).ok_or_else(not_found)
+    }
+
+    /// The selected fields of a value, which [`Self::check`] has found valid.
+    fn select(
+        &self,
+        selection: &'a Positioned<SelectionSet>,
+        object: &'static ObjectType,
+        value: ConstValue,
+    ) -> Result<ConstValue, Failure> {
+        let members = match value {
+            ConstValue::List(items) => {
+                let selected = items.into_iter().map(|item| self.select(selection, object, item));
+                return selected.collect::<Result<_, _>>().map(ConstValue::List);
+            }
+            ConstValue::Object(members) => members,
+            other => return Ok(other),
+        };
+        let mut selected = ConstValue::Object(Default::default());
+        self.fields(selection, object.name, 0, &mut |field| {
+            let name = field.node.name.node.as_str();
+            let kind = object.fields.iter().find(|(known, _)| *known == name).and_then(|(_, kind)| *kind);
+            let value = match members.get(name) {
+                None => ConstValue::String(object.name.to_owned()),
+                Some(value) => match kind {
+                    Some(kind) => self.select(&field.node.selection_set, kind, value.clone())?,
+                    None => value.clone(),
+                },
+            };
+            insert(&mut selected, &field.node, value);
+            Ok(())
+        })?;
+        Ok(selected)
+    }
+}
+
+fn unknown_field(field: &Positioned<Field>, object: &str) -> Failure {
+    let message = format!("Cannot query field \"{}\" on type \"{object}\".", field.node.name.node);
+    Failure::invalid(message, field.pos)
+}
+
+/// Puts a field into an answer. A key that is selected twice has the members of both selections.
+fn insert(answer: &mut ConstValue, field: &Field, value: ConstValue) {
+    let ConstValue::Object(members) = answer else { return };
+    merge(members.entry(field.response_key().node.clone()).or_insert(ConstValue::Null), value);
+}
+
+fn merge(into: &mut ConstValue, value: ConstValue) {
+    match (into, value) {
+        (ConstValue::Object(members), ConstValue::Object(more)) => {
+            for (name, value) in more {
+                merge(members.entry(name).or_insert(ConstValue::Null), value);
+            }
+        }
+        (ConstValue::List(items), ConstValue::List(more)) if items.len() == more.len() => {
+            items.iter_mut().zip(more).for_each(|(item, value)| merge(item, value));
+        }
+        (into, value) => *into = value,
+    }
+}
+
+fn object<const N: usize>(members: [(&'static str, ConstValue); N]) -> ConstValue {
+    ConstValue::Object(members.into_iter().map(|(name, value)| (Name::new(name), value)).collect())
+}
+
+fn text(value: impl Into<String>) -> ConstValue {
+    ConstValue::String(value.into())
+}
+
+/// RFC 3339 with the fraction that the date has. sabakan shows a date beyond that format's range in its own way; ours never
+/// leave it.
+fn date(date: OffsetDateTime) -> ConstValue {
+    date.format(&Rfc3339).map_or(ConstValue::Null, ConstValue::String)
+}
+
+fn machine(record: Record) -> ConstValue {
+    let status = status(&record);
+    let spec = record.machine.spec;
+    let labels: Vec<_> = spec
+        .labels
+        .into_iter()
+        .map(|label| object([("name", text(label.name)), ("value", text(label.value))]))
+        .collect();
+    let bmc = object([("bmcType", text(spec.bmc.bmc_type)), ("ipv4", text(record.bmc.address.to_string()))]);
+    object([
+        (
+            "spec",
+            object([
+                ("serial", text(spec.serial)),
+                ("labels", if labels.is_empty() { ConstValue::Null } else { ConstValue::List(labels) }),
+                ("rack", ConstValue::Number(spec.rack.into())),
+                ("indexInRack", ConstValue::Number(spec.index_in_rack.into())),
+                ("role", text(spec.role)),
+                ("ipv4", ConstValue::List(spec.ipv4.into_iter().map(text).collect())),
+                ("registerDate", date(spec.register_date)),
+                ("retireDate", date(spec.retire_date)),
+                ("bmc", bmc),
+            ]),
+        ),
+        ("status", status),
+        (
+            "info",
+            object([
+                ("network", object([("ipv4", ConstValue::List(record.nics.iter().map(nic).collect()))])),
+                ("bmc", object([("ipv4", nic(&record.bmc))])),
+            ]),
+        ),
+    ])
+}
+
+fn status(record: &Record) -> ConstValue {
+    let status = &record.machine.status;
+    let duration = serde_json::Number::from_f64(status.duration).map_or(ConstValue::Null, ConstValue::Number);
+    object([("state", text(status.state.name())), ("timestamp", date(record.since)), ("duration", duration)])
+}
+
+fn nic(nic: &Nic) -> ConstValue {
+    object([
+        ("address", text(nic.address.to_string())),
+        ("netmask", text(nic.netmask().to_string())),
+        ("maskbits", ConstValue::Number(nic.mask_bits.into())),
+        ("gateway", text(nic.gateway.to_string())),
+    ])
 }

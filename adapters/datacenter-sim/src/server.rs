@@ -1,10 +1,8 @@
 //! The registry over HTTP: paths, methods, status codes and errors as sabakan's server has them.
 
-use std::sync::Arc;
-
-use async_graphql::parser::parse_query;
-use async_graphql::parser::types::OperationType;
-use async_graphql::{Request, Response as GraphQlResponse, ServerError, Variables};
+use async_graphql_parser::types::OperationType;
+use async_graphql_parser::{Pos, parse_query};
+use async_graphql_value::ConstValue;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
@@ -14,7 +12,7 @@ use axum::routing::any;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::schema::{RegistrySchema, schema};
+use crate::schema::{self, Failure};
 use crate::service::SimulatedRegistry;
 use crate::spoiled;
 use crate::variables::coerce;
@@ -52,15 +50,9 @@ struct UrlCall {
     variables: Option<String>,
 }
 
-struct Served {
-    schema: RegistrySchema,
-    registry: SimulatedRegistry,
-}
-
 impl SimulatedRegistry {
     /// The HTTP service: `/graphql`, `/health`, `/version`, and 404 for the rest.
     pub fn router(&self) -> Router {
-        let served = Arc::new(Served { schema: schema(self.clone()), registry: self.clone() });
         Router::new()
             .route(GRAPHQL_PATH, any(graphql))
             .route("/health", any(async || line(&json!({"health": "healthy"}))))
@@ -69,26 +61,26 @@ impl SimulatedRegistry {
                 let body = json!({"error": "requested resource is not found", "status": 404});
                 (StatusCode::NOT_FOUND, line(&body))
             })
-            .with_state(served)
+            .with_state(self.clone())
     }
 }
 
 async fn graphql(
-    State(served): State<Arc<Served>>,
+    State(registry): State<SimulatedRegistry>,
     method: Method,
     url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let faults = served.registry.faults();
+    let faults = registry.faults();
     faults.delay().await;
     let present = faults.present();
     if let Some(response) = spoiled::instead(&present) {
         return response;
     }
     let (status, answer) = match method {
-        Method::POST if is_json(&headers) => post(&served.schema, &body).await,
-        Method::GET => get(&served.schema, url).await,
+        Method::POST if is_json(&headers) => post(&registry, &body),
+        Method::GET => get(&registry, url),
         Method::HEAD => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
         Method::OPTIONS => return ([(header::ALLOW, "OPTIONS, GET, POST")], ()).into_response(),
         _ => {
@@ -121,18 +113,18 @@ fn answer_type(headers: &HeaderMap) -> &'static str {
     if accepted.contains(NEWER) { NEWER } else { "application/json" }
 }
 
-async fn post(schema: &RegistrySchema, body: &[u8]) -> (StatusCode, Answer) {
+fn post(registry: &SimulatedRegistry, body: &[u8]) -> (StatusCode, Answer) {
     // Through a map, since a sequence would pass for a struct.
     let call = serde_json::from_slice::<serde_json::Map<String, Value>>(body)
         .and_then(|members| serde_json::from_value::<Call>(Value::Object(members)));
     match call {
-        Ok(call) => execute(schema, call, true).await,
+        Ok(call) => execute(registry, call, true),
         Err(error) => refuse(format!("json request body could not be decoded: {error}")),
     }
 }
 
-async fn get(
-    schema: &RegistrySchema,
+fn get(
+    registry: &SimulatedRegistry,
     url: Result<Query<UrlCall>, axum::extract::rejection::QueryRejection>,
 ) -> (StatusCode, Answer) {
     let Query(url) = match url {
@@ -146,11 +138,11 @@ async fn get(
             Some(Err(_)) => return refuse("variables could not be decoded".to_owned()),
         };
     let call = Call { query: url.query, operation_name: url.operation_name, variables };
-    execute(schema, call, false).await
+    execute(registry, call, false)
 }
 
 /// Runs an operation. What fails before it is run has the status 422, what fails within has 200.
-async fn execute(schema: &RegistrySchema, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
+fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
     if call.query.trim().is_empty() {
         return unprocessable("no operation provided".to_owned(), INVALID);
     }
@@ -181,21 +173,20 @@ async fn execute(schema: &RegistrySchema, call: Call, may_mutate: bool) -> (Stat
         OperationType::Mutation | OperationType::Query => {}
     }
     let mut variables = call.variables.unwrap_or_default();
-    let definitions = operation.node.variable_definitions.iter().map(|definition| &definition.node);
-    if let Err(mistake) = coerce(definitions, &mut variables) {
-        let mut answer = Answer::error(mistake.message, Some(json!({ "code": INVALID })));
-        answer.errors[0].path = mistake.path;
-        return (StatusCode::UNPROCESSABLE_ENTITY, answer);
+    let ran = coerce(&operation.node.variable_definitions, &mut variables)
+        .map_err(Failure::from)
+        .and_then(|()| schema::execute(registry, &document, &operation.node, &variables));
+    match ran {
+        Ok(data) => (StatusCode::OK, Answer { errors: Vec::new(), data: Some(data) }),
+        Err(failure) => {
+            let status = match failure {
+                Failure::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+                Failure::Field { .. } => StatusCode::OK,
+            };
+            // No field at the top can be null, so an error leaves no data.
+            (status, Answer { errors: vec![failure.into()], data: None })
+        }
     }
-    let mut request = Request::new(call.query).variables(Variables::from_json(Value::Object(variables)));
-    if let Some(name) = chosen {
-        request = request.operation_name(name);
-    }
-    request.set_parsed_query(document);
-    let response = schema.execute(request).await;
-    let before_execution = response.errors.iter().any(|error| error.path.is_empty());
-    let status = if before_execution { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    (status, Answer::from_response(response, before_execution))
 }
 
 fn refuse(message: String) -> (StatusCode, Answer) {
@@ -211,7 +202,7 @@ fn unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
 struct Answer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<AnswerError>,
-    data: Option<async_graphql::Value>,
+    data: Option<ConstValue>,
 }
 
 #[derive(Debug, Serialize)]
@@ -236,36 +227,24 @@ impl Answer {
         let error = AnswerError { message, path: Vec::new(), locations: Vec::new(), extensions };
         Self { errors: vec![error], data: None }
     }
-
-    fn from_response(response: GraphQlResponse, before_execution: bool) -> Self {
-        let errors: Vec<_> = response
-            .errors
-            .into_iter()
-            .map(|error| AnswerError::from_server(error, before_execution))
-            .collect();
-        // Every field at the top cannot be null, so an error leaves no data.
-        let data = errors.is_empty().then_some(response.data);
-        Self { errors, data }
-    }
 }
 
-impl AnswerError {
-    fn from_server(error: ServerError, before_execution: bool) -> Self {
-        let extensions = if before_execution {
-            Some(json!({ "code": INVALID }))
-        } else {
-            error.extensions.as_ref().and_then(|extensions| serde_json::to_value(extensions).ok())
-        };
-        let json = |value: Result<Value, _>| value.unwrap_or(Value::Null);
-        Self {
-            message: error.message,
-            path: error.path.iter().map(|segment| json(serde_json::to_value(segment))).collect(),
-            locations: error
-                .locations
-                .iter()
-                .map(|at| Location { line: at.line, column: at.column })
-                .collect(),
-            extensions,
+impl From<Failure> for AnswerError {
+    fn from(failure: Failure) -> Self {
+        let located = |at: Option<Pos>| at.map(|at| Location { line: at.line, column: at.column });
+        match failure {
+            Failure::Invalid { message, at, path } => Self {
+                message,
+                path,
+                locations: located(at).into_iter().collect(),
+                extensions: Some(json!({ "code": INVALID })),
+            },
+            Failure::Field { message, at, key, extensions } => Self {
+                message,
+                path: vec![json!(key)],
+                locations: located(Some(at)).into_iter().collect(),
+                extensions,
+            },
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use madako_messages::machine::{Machine, MachineLabel, MachineState, QueryVariables};
-use madako_messages::ports::Clock;
+use madako_domain::machine::{Machine, MachineLabel, MachineState, QueryVariables};
+use madako_protocol::ports::Clock;
 use std::net::Ipv4Addr;
 use time::OffsetDateTime;
 

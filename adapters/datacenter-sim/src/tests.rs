@@ -6,7 +6,7 @@ mod http;
 
 use std::sync::{Arc, Mutex};
 
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use time::macros::datetime;
 

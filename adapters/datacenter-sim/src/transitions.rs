@@ -1,6 +1,6 @@
 //! Which state may follow which: sabakan's rules (its `docs/lifecycle.md`).
 
-use madako_messages::machine::MachineState;
+use madako_domain::machine::MachineState;
 
 /// The states that a machine may go to from `from`. Staying is always allowed and changes nothing.
 #[must_use]

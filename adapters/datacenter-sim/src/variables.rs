@@ -1,8 +1,8 @@
 //! Variables as sabakan's server takes them: checked before anything runs, each mistake with its path, and
 //! with its liberties (one value for a list, any case for states, numbers for texts and the reverse).
 
-use async_graphql::Name;
-use async_graphql::parser::types::{BaseType, Type, VariableDefinition};
+use async_graphql_parser::Positioned;
+use async_graphql_parser::types::{BaseType, Type, VariableDefinition};
 use serde_json::{Map, Value, json};
 
 /// What is wrong with a variable, and where.
@@ -12,13 +12,13 @@ pub(crate) struct Mistake {
     pub(crate) path: Vec<Value>,
 }
 
-/// Checks the variables of an operation and gives them the form that the schema reads.
-pub(crate) fn coerce<'a>(
-    definitions: impl Iterator<Item = &'a VariableDefinition>,
+/// Checks the variables of an operation, gives them the form that the schema reads, and adds the defaults.
+pub(crate) fn coerce(
+    definitions: &[Positioned<VariableDefinition>],
     variables: &mut Map<String, Value>,
 ) -> Result<(), Mistake> {
-    for definition in definitions {
-        let name: &Name = &definition.name.node;
+    for definition in definitions.iter().map(|definition| &definition.node) {
+        let name = &definition.name.node;
         let kind = &definition.var_type.node;
         let mut path = vec![json!("variable"), json!(name.as_str())];
         match variables.get_mut(name.as_str()) {
@@ -26,13 +26,20 @@ pub(crate) fn coerce<'a>(
             None if !kind.nullable && definition.default_value.is_none() => {
                 return Err(Mistake { message: "must be defined".to_owned(), path });
             }
-            None => {}
+            None => {
+                let default = definition.default_value.as_ref().map(|default| default.node.clone());
+                if let Some(mut default) = default.and_then(|default| default.into_json().ok()) {
+                    coerce_value(kind, &mut default, &mut path)?;
+                    variables.insert(name.to_string(), default);
+                }
+            }
         }
     }
     Ok(())
 }
 
-fn coerce_value(kind: &Type, value: &mut Value, path: &mut Vec<Value>) -> Result<(), Mistake> {
+/// Checks one value of a type and gives it the form that the schema reads.
+pub(crate) fn coerce_value(kind: &Type, value: &mut Value, path: &mut Vec<Value>) -> Result<(), Mistake> {
     let mistake = |message: String, path: &[Value]| Err(Mistake { message, path: path.to_vec() });
     if value.is_null() {
         return if kind.nullable { Ok(()) } else { mistake("cannot be null".to_owned(), path) };
@@ -125,7 +132,7 @@ fn input_fields(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
 }
 
 fn domain_name(text: &str) -> Option<&'static str> {
-    use madako_messages::machine::MachineState;
+    use madako_domain::machine::MachineState;
     MachineState::ALL.map(MachineState::name).into_iter().find(|name| name.eq_ignore_ascii_case(text))
 }
 

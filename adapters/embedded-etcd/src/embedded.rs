@@ -112,6 +112,12 @@ impl EmbeddedEtcd {
         Ok(Self { store, router, leases, writer: task, thread })
     }
 
+    /// How long a lease lasts from now on unless it is renewed; `None`: there is none of that id.
+    #[must_use]
+    pub fn lease_remaining(&self, id: i64) -> Option<std::time::Duration> {
+        self.store.state().leases.remaining(id, Instant::now())
+    }
+
     /// Listens on `address` and serves; with `tls`, only over it.
     pub async fn serve(
         &self,
@@ -153,9 +159,15 @@ impl EmbeddedEtcd {
         direct_client(self.router.clone()).await
     }
 
-    /// Why nothing is written any more, if the file failed. The process must be started again then.
+    /// Why nothing is read or written any more, if the store failed. The process must be started again then.
     pub fn failure(&self) -> Option<String> {
-        self.store.failure()
+        self.store.failure.reason()
+    }
+
+    /// Waits until the store fails. The future holds no part of the store open.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        let failure = self.store.failure.clone();
+        async move { failure.wait().await }
     }
 
     /// Ends streams, commits what waits, closes the file, and returns when all that is done.

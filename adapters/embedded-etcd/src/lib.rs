@@ -12,7 +12,7 @@
 //! Assumes: a storage that keeps what it has synced; requests come from people and programs that may see all keys
 //! (there are no users: TLS client certificates are the only guard).
 //!
-//! Does not: replicate, authenticate users, change its membership, or write etcd's own file format but in snapshots.
+//! Does not: replicate, authenticate users, change its membership, or read and write etcd's own file format but in snapshots.
 
 mod auto_compaction;
 mod batch;
@@ -20,6 +20,7 @@ mod bell;
 mod check;
 mod crc32c;
 mod embedded;
+mod failure;
 mod file;
 mod hash;
 mod index;
@@ -40,9 +41,11 @@ mod watch;
 mod writer;
 
 pub use embedded::{EmbeddedEtcd, ServeError};
+pub use file::{Verified, restore, verify};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{
     AutoCompaction, Backend, Commit, Contents, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES,
     DEFAULT_QUOTA_BYTES, OpenError, Options, Pair,
 };
 pub use redb::{BackendError, StorageBackend};
+pub use snapshot::{Snapshot, SnapshotError};

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::StorageBackend;
 
+use crate::snapshot::Snapshot;
+
 /// Default of [`Options::cache_bytes`]. The working set is the index, which is in memory anyway; this holds the tree's
 /// upper pages and what was just written, and keeps the whole service within its 60 MiB.
 pub const DEFAULT_CACHE_BYTES: usize = 8 * 1024 * 1024;
@@ -38,6 +40,8 @@ pub struct Options {
     pub advertise_client_urls: Vec<String>,
     /// What a new store begins with; one that is there already has what it has.
     pub contents: Option<Contents>,
+    /// The same with history and leases.
+    pub snapshot: Option<Arc<Snapshot>>,
 }
 
 /// What another store held at one revision. A store that begins with it goes on from that revision, as one that was compacted
@@ -75,6 +79,7 @@ impl Options {
             name: "madako".to_owned(),
             advertise_client_urls: Vec::new(),
             contents: None,
+            snapshot: None,
         }
     }
 }
@@ -133,13 +138,22 @@ pub enum OpenError {
     /// The file is not what this store wrote.
     #[error(
         "the store's file {file} is damaged ({detail}). It was left as it is. \
-         Put a copy of it in its place, or move it away to begin with an empty store"
+         Restore a snapshot in its place (madako store restore SNAPSHOT --to DIRECTORY --force), or move it away to begin \
+         with an empty store"
     )]
     Damaged {
         /// The file.
         file: String,
         /// What is wrong with it.
         detail: String,
+    },
+    /// A store that is not to be replaced.
+    #[error(
+        "{file} is there already: restore to another directory, or replace it with --force, which keeps it aside"
+    )]
+    Exists {
+        /// Its file.
+        file: String,
     },
     /// What the store was to begin with contradicts itself.
     #[error("the key {key:?} was written at revision {mod_revision} of {revision}, which cannot be")]

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::bell::{Bell, Latch, Latched, Listener};
+use crate::failure::{Failure, Snapshot};
 use crate::file::{Disk, Identity, REVISIONS, StoredValues};
 use crate::index::Index;
 use crate::leases::{Renewal, TimedLeases};
@@ -31,6 +32,8 @@ use crate::txn;
 pub(crate) const MAX_WAITING_WRITES: usize = 4096;
 /// How long a write may wait before the client is told that its outcome is unknown: etcd's request time-out.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
+/// What etcd lets a message be over the limit of a request.
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Most revisions that one read for watches takes from the file: etcd's batch for watchers that lag.
 const MAX_EVENT_REVISIONS: usize = 1000;
 /// Most bytes of keys and values that one read for watches takes, the last revision of it excepted.
@@ -111,7 +114,7 @@ pub(crate) struct Store {
     pub(crate) lease_granted: Notify,
     state: RwLock<State>,
     database: RwLock<Option<Database>>,
-    failure: Mutex<Option<String>>,
+    pub(crate) failure: Failure,
     jobs: mpsc::Sender<Job>,
     published: Arc<Bell>,
     stopping: Latch,
@@ -137,7 +140,7 @@ impl Store {
             published: Arc::new(Bell::new(state.view.current)),
             state: RwLock::new(state),
             database: RwLock::new(Some(database)),
-            failure: Mutex::new(None),
+            failure: Failure::none(),
             jobs,
             stopping: Latch::new(),
         }
@@ -184,17 +187,6 @@ impl Store {
         let _ = self.jobs.try_send(Job { operation: Operation::Close, reply });
     }
 
-    /// Gives up: what is on disk is unknown.
-    pub(crate) fn fail(&self, reason: &str) {
-        tracing::error!(reason, "the embedded store's file failed; nothing is written until the next start");
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
-    }
-
-    /// Why the store gave up, if it did.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
         PbResponseHeader {
             cluster_id: self.identity.cluster_id,
@@ -208,11 +200,14 @@ impl Store {
         self.header(self.state().view.current)
     }
 
+    /// Most bytes of a message, above which it is not read at all.
+    pub(crate) fn message_limit(&self) -> usize {
+        self.max_request_bytes + MESSAGE_OVERHEAD_BYTES
+    }
+
     /// Hands a change to the writer and waits until it is on disk.
     pub(crate) async fn write(&self, operation: Operation) -> Result<Answer, Refusal> {
-        if let Some(reason) = self.failure() {
-            return Err(Refusal::Failed(reason));
-        }
+        self.check_failure()?;
         self.submit(operation).await
     }
 
@@ -298,19 +293,33 @@ impl Store {
     }
 
     /// What the file holds now. Taken while the state is locked it agrees with the index.
-    pub(crate) fn snapshot(&self) -> Result<ReadTransaction, Refusal> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, Refusal> {
+        self.check_failure()?;
         match &*self.database() {
-            Some(database) => database.begin_read().map_err(|error| Refusal::Failed(error.to_string())),
-            None => Err(match self.failure() {
-                Some(reason) => Refusal::Failed(reason),
-                None => Refusal::Stopped,
-            }),
+            Some(database) => {
+                let begun = database.begin_read().map_err(|error| Refusal::Failed(error.to_string()))?;
+                Ok(Snapshot::new(begun, &self.failure))
+            }
+            None => Err(Refusal::Stopped),
         }
+    }
+
+    fn check_failure(&self) -> Result<(), Refusal> {
+        self.failure.reason().map_or(Ok(()), |reason| Err(Refusal::Failed(reason)))
     }
 
     pub(crate) fn add_data_bytes(&self, added: u64, removed: u64) {
         self.data_bytes.fetch_add(added, Ordering::Relaxed);
         self.data_bytes.fetch_sub(removed, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // After a panic within redb its locks are poisoned, and closing would panic again. The process ends.
+        if self.failure.reason().is_some() {
+            std::mem::forget(self.database_mut().take());
+        }
     }
 }
 

@@ -9,13 +9,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
+use madako_domain::canary::{Canary, is_planted};
 use redb::{Database, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::{Batch, Changes, Head};
+use crate::failure::FailsOnPanic;
 use crate::file::{Loaded, REVISIONS, reopen, reopen_aside};
 use crate::index::Superseded;
 use crate::leases::LeaseTable;
@@ -39,6 +40,7 @@ type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 /// See the module.
 pub(crate) struct Writer {
     store: Arc<Store>,
+    _fails: FailsOnPanic,
     jobs: mpsc::Receiver<Job>,
     head: Head,
     auto_compactor: AutoCompactor,
@@ -75,6 +77,7 @@ impl Writer {
     pub(crate) fn new(store: Arc<Store>, jobs: mpsc::Receiver<Job>, setup: WriterSetup) -> Self {
         let WriterSetup { head, auto_compactor, superseded, quota_bytes, cache_bytes } = setup;
         Self {
+            _fails: store.failure.on_panic("its writer"),
             store,
             jobs,
             head,
@@ -127,7 +130,7 @@ impl Writer {
     }
 
     fn has_work_of_its_own(&mut self) -> bool {
-        self.store.failure().is_none()
+        self.store.failure.reason().is_none()
             && self.rests.is_none_or(|until| until <= Instant::now())
             && (!self.removals.is_empty() || self.auto_compactor.target(self.head.view).is_some())
     }
@@ -207,7 +210,7 @@ impl Writer {
         outcomes: &mut Vec<(Reply, Result<Answer, Refusal>)>,
         waiting: &mut Vec<(Reply, i64)>,
     ) -> Result<(), (Vec<Job>, Refusal)> {
-        if let Some(reason) = self.store.failure() {
+        if let Some(reason) = self.store.failure.reason() {
             return Err((group, Refusal::Failed(reason)));
         }
         if let Some((until, refusal)) = &self.refuses
@@ -248,6 +251,8 @@ impl Writer {
         if self.is_aside || self.store.database().is_none() {
             self.open_again().map_err(|detail| self.down(&detail))?;
         }
+        // A read that found no room for what redb wrote beside it says nothing of this transaction.
+        self.store.disk.take_full();
         let begun = match &*self.store.database() {
             Some(database) => database.begin_write().map_err(|error| error.to_string()),
             None => Err("it is closed".to_owned()),
@@ -366,7 +371,7 @@ impl Writer {
 
     /// Why a write cannot be tried now: it may be later, the storage is asked again then.
     fn down(&mut self, detail: &str) -> Refusal {
-        if let Some(reason) = self.store.failure() {
+        if let Some(reason) = self.store.failure.reason() {
             return Refusal::Failed(reason);
         }
         let full = self.store.disk.take_full();
@@ -393,6 +398,11 @@ impl Writer {
             Ok(opened) => {
                 self.is_aside = false;
                 return self.take_over(opened);
+            }
+            Err(error) if error.is_damage() => {
+                let reason = format!("opening it again: {}", error.detail());
+                self.give_up(&reason);
+                return Err(reason);
             }
             Err(error) => error.to_string(),
         };
@@ -438,7 +448,7 @@ impl Writer {
 
     fn give_up(&mut self, reason: &str) {
         self.is_aside = false;
-        self.store.fail(reason);
+        self.store.failure.set(reason);
         *self.store.database_mut() = None;
         self.head.leases = LeaseTable::default();
     }

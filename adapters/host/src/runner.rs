@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
-use madako_messages::permit::{Permit, PermitEnded};
+use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_protocol::permit::{Permit, PermitEnded};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{self, Instant};

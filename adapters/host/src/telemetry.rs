@@ -1,6 +1,6 @@
 //! Metrics of commands on the host.
 
-use madako_messages::host::{HostEnd, HostError, HostOutcome};
+use madako_protocol::host::{HostEnd, HostError, HostOutcome};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 

@@ -18,7 +18,7 @@ use http::{HeaderValue, Uri};
 use kube::Config;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
-use madako_messages::input::{InputError, Problems};
+use madako_json::input::{InputError, Problems};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 

@@ -4,7 +4,8 @@ use std::error::Error;
 
 use http_body_util::LengthLimitError;
 use kube::core::Status;
-use madako_messages::kubernetes::{Eviction, KubernetesError};
+use madako_domain::kubernetes::Eviction;
+use madako_protocol::kubernetes::KubernetesError;
 
 /// Characters of what the API server said that an error repeats.
 const MAX_SAID: usize = 300;

@@ -13,10 +13,9 @@ use kube::Client;
 use kube::api::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request, Resource,
 };
-use madako_messages::kubernetes::{
-    ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId,
-};
-use madako_messages::permit::Permit;
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use madako_messages::cluster::Taint;
-use madako_messages::kubernetes::{KubeNode, Pod, PodId, PodPhase};
+use madako_domain::cluster::Taint;
+use madako_domain::kubernetes::{KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
 /// Annotation of a pod that mirrors a static one.

@@ -17,7 +17,7 @@
 //!
 //! Does not: retry (whoever drains knows when), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
 //!
-//! [`Eviction::Refused`]: madako_messages::kubernetes::Eviction::Refused
+//! [`Eviction::Refused`]: madako_domain::kubernetes::Eviction::Refused
 
 mod access;
 mod answer;

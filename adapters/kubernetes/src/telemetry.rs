@@ -1,6 +1,6 @@
 //! Metrics of the requests to the API server.
 
-use madako_messages::kubernetes::KubernetesError;
+use madako_protocol::kubernetes::KubernetesError;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use tokio::time::Instant;
 

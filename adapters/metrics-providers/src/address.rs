@@ -1,6 +1,6 @@
 //! The addresses of providers: judged before anything is sent, and shown without what may be secret.
 
-use madako_messages::placement::providers::FetchError;
+use madako_protocol::placement::providers::FetchError;
 use url::Url;
 
 /// The root of a provider's HTTP interface.

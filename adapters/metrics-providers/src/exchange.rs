@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::placement::providers::FetchError;
-use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
+use madako_protocol::placement::providers::FetchError;
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use tokio::time::Instant;
 
 use crate::address::Address;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::core::InfluxSpec;
-use madako_messages::placement::providers::{FetchError, Sample, Samples};
-use madako_messages::ports::{HttpMethod, HttpTransport};
+use madako_domain::placement::core::InfluxSpec;
+use madako_protocol::placement::providers::{FetchError, Sample, Samples};
+use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::json;
 
 use crate::address::Address;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
-use madako_messages::placement::core::KafkaSpec;
-use madako_messages::placement::providers::{FetchError, Sample, Samples};
-use madako_messages::ports::{HttpMethod, HttpTransport};
+use madako_domain::placement::core::KafkaSpec;
+use madako_protocol::placement::providers::{FetchError, Sample, Samples};
+use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::{Value, json};
 
 use crate::address::Address;

@@ -34,9 +34,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use madako_messages::placement::core::{MetricsProviderKind, StaticSpec};
-use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
-use madako_messages::ports::HttpTransport;
+use madako_domain::placement::core::{MetricsProviderKind, StaticSpec};
+use madako_protocol::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
+use madako_protocol::ports::HttpTransport;
 use tokio::time::Instant;
 
 use crate::exchange::Exchange;

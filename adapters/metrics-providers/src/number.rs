@@ -1,6 +1,6 @@
 //! Finite numbers out of what providers write.
 
-use madako_messages::placement::providers::FetchError;
+use madako_protocol::placement::providers::FetchError;
 use serde_json::Value;
 
 use crate::exchange::shorten;

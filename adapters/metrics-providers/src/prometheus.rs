@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use madako_messages::placement::core::PrometheusSpec;
-use madako_messages::placement::providers::{FetchError, Sample, Samples};
-use madako_messages::ports::{HttpMethod, HttpTransport};
+use madako_domain::placement::core::PrometheusSpec;
+use madako_protocol::placement::providers::{FetchError, Sample, Samples};
+use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

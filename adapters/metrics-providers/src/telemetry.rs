@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::providers::FetchError;
-use madako_messages::placement::tagged::Variants;
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_json::krake::tagged::Variants;
+use madako_protocol::placement::providers::FetchError;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 const REQUESTS: &str = "madako_metrics_provider_requests_total";

@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
-use madako_sabakan::ReqwestTransport;
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_http_client::ReqwestTransport;
+use madako_protocol::placement::providers::{FetchError, MetricsProviders, Sample, Samples};
 use serde_json::{Value, json};
 
 use crate::Providers;
@@ -37,7 +37,7 @@ fn providers() -> Providers<ReqwestTransport> {
 /// A provider's definition, as it is stored.
 fn kind(spec: &Value) -> MetricsProviderKind {
     let text = json!({ "type": spec["type"], spec["type"].as_str().unwrap(): spec["of"] }).to_string();
-    serde_json::from_str::<madako_messages::placement::core::MetricsProviderSpec>(&text).unwrap().value
+    serde_json::from_str::<madako_domain::placement::core::MetricsProviderSpec>(&text).unwrap().value
 }
 
 fn prometheus_at(url: &str) -> MetricsProviderKind {

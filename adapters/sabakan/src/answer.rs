@@ -1,9 +1,9 @@
 //! From the bytes of an answer to machines, or to the one error that says why not.
 
-use madako_messages::machine::{
+use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
 };
-use madako_messages::ports::RegistryError;
+use madako_protocol::ports::RegistryError;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::macros::datetime;

@@ -1,7 +1,7 @@
 //! The URL of the registry's GraphQL endpoint, from what an operator types.
 
-use madako_messages::input::{InputError, Problem};
-use reqwest::Url;
+use madako_json::input::{InputError, Problem};
+use url::Url;
 
 /// The path at which sabakan serves GraphQL.
 const GRAPHQL_PATH: &str = "/graphql";
@@ -34,14 +34,4 @@ fn refused(got: String) -> InputError {
             expected: "an absolute http or https URL with a host, such as http://10.0.0.1:10080".to_owned(),
         }],
     }
-}
-
-/// A URL as errors and logs may show it: without user name and password.
-pub(crate) fn without_credentials(url: &str) -> String {
-    let Ok(mut url) = Url::parse(url) else { return "(not a URL)".to_owned() };
-    if url.set_username("").is_err() || url.set_password(None).is_err() {
-        // Such a URL (`data:` and the like) has no place for credentials.
-        return format!("{}:", url.scheme());
-    }
-    url.to_string()
 }

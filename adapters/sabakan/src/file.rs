@@ -1,7 +1,7 @@
 //! Machines from a file: what an operator saved from sabakan, for plans without a running system.
 
-use madako_messages::input::{InputError, Problem};
-use madako_messages::machine::Machine;
+use madako_domain::machine::Machine;
+use madako_json::input::{InputError, Problem};
 use serde_json::Value;
 
 use crate::answer::shorten;

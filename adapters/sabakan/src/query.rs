@@ -5,7 +5,7 @@
 //! value, so the defaults of seeds/000 ("Query and variables") are put in front of the checked selection here.
 
 use graphql_client::GraphQLQuery;
-use madako_messages::machine::QueryVariables;
+use madako_domain::machine::QueryVariables;
 use serde::Serialize;
 
 /// A date as sabakan writes it: RFC 3339.

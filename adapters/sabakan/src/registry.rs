@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use madako_messages::machine::{Machine, QueryVariables};
-use madako_messages::ports::{Fetched, HttpMethod, HttpRequest, HttpTransport, Registry, RegistryError};
+use madako_domain::machine::{Machine, QueryVariables};
+use madako_protocol::ports::{Fetched, HttpMethod, HttpRequest, HttpTransport, Registry, RegistryError};
 use tokio::time::Instant;
 
 use crate::answer::{read_answer, shorten};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_messages::ports::{Fetched, HttpError, RegistryError};
+use madako_protocol::ports::{Fetched, HttpError, RegistryError};
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 const REQUESTS: &str = "madako_registry_requests_total";

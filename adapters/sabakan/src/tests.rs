@@ -3,12 +3,11 @@
 mod faults;
 mod reading;
 mod sending;
-mod wire;
 
 use std::sync::Arc;
 
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use time::macros::datetime;
 

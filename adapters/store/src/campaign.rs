@@ -19,9 +19,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::store::{
-    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Epoch, StoreError, StoreErrorKind, WatchEvent,
-};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::store::{Epoch, StoreError, StoreErrorKind};
+use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignOptions, WatchEvent};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -241,7 +241,8 @@ impl Candidate {
                 },
                 renewed = answer(&mut renewing) => match renewed {
                     Ok(sent) => {
-                        session.renewed(sent);
+                        let late = is_planted(Canary::LeaseFromAnswer);
+                        session.renewed(if late { Instant::now() } else { sent });
                         reign.extend(session.valid_until);
                         self.parts.backoff.reset();
                         self.tell_available();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
 
 use crate::lines::Lines;
 use crate::namespace::Namespace;
@@ -120,6 +120,7 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
     let compares: Vec<_> = transaction
         .conditions
         .iter()
+        .take(if is_planted(Canary::FirstConditionOnly) { 1 } else { usize::MAX })
         .filter(|condition| {
             !(is_planted(Canary::UnfencedCommit) && matches!(condition, Condition::Created { .. }))
         })

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use madako_messages::placement::objects::Stored;
-use madako_messages::store::{Entry, StoreError};
+use madako_domain::placement::objects::Stored;
+use madako_domain::store::{Entry, StoreError};
 
 use crate::config::{ConfigError, StoreConfig};
 use crate::error::revision_is_gone;

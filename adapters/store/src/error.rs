@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::fmt::Write as _;
 
 use etcd_client::Error;
-use madako_messages::store::{StoreError, StoreErrorKind};
+use madako_domain::store::{StoreError, StoreErrorKind};
 use tonic::Code;
 
 use crate::telemetry::Operation;

@@ -5,7 +5,7 @@
 //! Guarantees:
 //! - reads are linearizable, and a transaction is all or nothing and sent to the store once;
 //! - a watch tells every change in the order of the revisions, never half a revision, and says
-//!   [`WatchEvent::Listed`](madako_messages::store::WatchEvent) whenever it cannot know what it missed: after a
+//!   [`WatchEvent::Listed`](madako_protocol::store::WatchEvent) whenever it cannot know what it missed: after a
 //!   compaction, and when the store behind the address is another one or went back in time;
 //! - of all campaigns on one prefix (CKE's too) at most one leads, and each ends its term by its own
 //!   clock before the store could give leadership to another;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use etcd_client::{GetOptions, GetResponse, KeyValue};
-use madako_messages::store::{Entry, Snapshot, StoreError, StoreErrorKind};
+use madako_domain::store::{Entry, Snapshot, StoreError, StoreErrorKind};
 
 use crate::error::answer_is_too_large;
 use crate::lines::{Failed, Lines};

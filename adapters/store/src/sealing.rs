@@ -4,7 +4,7 @@
 //! the cache of resources opens what the watch brings. Nobody else knows that anything is encrypted.
 //!
 //! Guarantees:
-//! - which fields are secret is said by the types ([`madako_messages::placement::secrets`]); everything else stays as it
+//! - which fields are secret is said by the types ([`madako_domain::placement::secrets`]); everything else stays as it
 //!   is, byte for byte;
 //! - a sealed value is bound to its resource's key in etcd and to its field: put anywhere else it does not open;
 //! - what cannot be opened is an error of that resource, never something else in its place;
@@ -30,10 +30,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use madako_messages::placement::json;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::secrets::{Place, places, replaced};
-use madako_messages::store::{Transaction, Write};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::secrets::{Place, places, replaced};
+use madako_domain::store::{Transaction, Write};
+use madako_json::krake::json;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::hmac::{self, HMAC_SHA256};

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::Client;
-use madako_messages::ports::Clock;
-use madako_messages::store::{
-    Campaign, CampaignOptions, Epoch, Outcome, Snapshot, Store, StoreError, StoreErrorKind, Transaction,
-    WatchEvent,
-};
+use madako_domain::store::{Epoch, Outcome, Snapshot, StoreError, StoreErrorKind, Transaction};
+use madako_protocol::ports::Clock;
+use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -178,7 +176,7 @@ impl Store for EtcdStore {
     }
 
     fn campaign(&self, options: CampaignOptions) -> Campaign {
-        let candidates = self.watch(madako_messages::keys::LEADER);
+        let candidates = self.watch(madako_domain::keys::LEADER);
         campaign::start(campaign::Parts {
             lines: Arc::clone(&self.lines),
             namespace: self.namespace.clone(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use madako_messages::ports::Clock;
-use madako_messages::store::StoreErrorKind;
+use madako_domain::store::StoreErrorKind;
+use madako_protocol::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 /// What is asked of the store.

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Error, EventType, WatchOptions, WatchResponse, WatchStream};
-use madako_messages::store::{KeyChange, Snapshot, StoreError, StoreErrorKind, WatchEvent};
+use madako_domain::store::{KeyChange, Snapshot, StoreError, StoreErrorKind};
+use madako_protocol::store::WatchEvent;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use madako_messages::input::InputError;
+use madako_json::input::InputError;
 
 /// Tells something on standard error that is not the result.
 pub fn note(program: &str, message: impl std::fmt::Display) {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use madako_messages::go::{to_pretty_json, to_yaml};
+use madako_json::go::{to_pretty_json, to_yaml};
 use serde::Serialize;
 
 /// How a value is printed.

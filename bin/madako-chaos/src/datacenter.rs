@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use madako_chaos_harness::datacenter::{Settings, serve};
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
 use crate::cli::Failure;

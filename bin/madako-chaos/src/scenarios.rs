@@ -2,7 +2,7 @@
 
 use madako_console::{Format, Table, read_text, show, shown};
 use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, Shipped};
-use madako_messages::input::InputError;
+use madako_json::input::InputError;
 use serde::Serialize;
 
 use crate::cli::Failure;

@@ -1,6 +1,6 @@
 //! `madako-chaos simulate`: the whole service in this process, on simulated time, with the faults of a scenario.
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 mod planting;
 
 use std::collections::BTreeSet;
@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_console::{Format, Stopwatch, Table, note, show};
+#[cfg(debug_assertions)]
+use madako_domain::canary::{Canary, plant};
 use madako_faults::{Count, Scenario, Span};
-#[cfg(feature = "canary")]
-use madako_messages::canary::{Canary, plant};
+use madako_judges::Verdict;
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Progress, Report, Shrunk, shrink, simulate};
 use serde_json::{Value, json};
@@ -69,11 +70,11 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
     /// A bug that is planted in the service, to see that it is found
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAME", value_parser = canary)]
     canary: Option<Canary>,
     /// Lists the bugs that can be planted, and runs nothing
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     #[arg(long, conflicts_with_all = ["canary", "trace", "report"])]
     canaries: bool,
     /// Ends a run as soon as something violated an invariant
@@ -90,7 +91,7 @@ pub(crate) struct SimulateArgs {
     output: Format,
 }
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 fn canary(text: &str) -> Result<Canary, String> {
     let names: Vec<&str> = Canary::ALL.iter().map(|canary| canary.name()).collect();
     let found = Canary::ALL.iter().find(|canary| canary.name() == text).copied();
@@ -107,13 +108,13 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     if args.canaries {
         return planting::list(args.output);
     }
     let scenario = with_faults(&args.scenario, &args.fault)?;
     keep_quiet();
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     plant(args.canary);
     match args.seeds {
         Some((first, last)) => many(args, &scenario, first..=last),
@@ -248,7 +249,7 @@ impl Seen<'_> {
         for fault in &self.args.fault {
             command += &format!(" --fault {}", quoted(fault));
         }
-        #[cfg(feature = "canary")]
+        #[cfg(debug_assertions)]
         if let Some(canary) = self.args.canary {
             command += &format!(" --canary {}", canary.name());
         }
@@ -287,6 +288,10 @@ impl Seen<'_> {
         for (id, verdict) in &report.invariants {
             why.extend(verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
         }
+        for (promise, verdict) in &report.promises {
+            why.extend(verdict.violations.iter().map(|what| format!("{}: {what}", promise.name())));
+        }
+        why.extend(report.untested.iter().map(|promise| format!("{}: not put to the test", promise.name())));
         why.extend(report.not_exercised.iter().map(|id| format!("{}: not exercised", id.name())));
         why.extend(report.calm.found.iter().map(|found| format!("at the end: {found}")));
         why.extend(report.shortfalls.iter().map(ToString::to_string));
@@ -308,6 +313,8 @@ impl Seen<'_> {
             "wrong": report.wrong(),
             "why_not": self.why(),
             "invariants": report.invariants,
+            "promises": named(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
+            "exemptions": named(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
@@ -333,17 +340,31 @@ impl Seen<'_> {
         );
         let mut table = Table::new(["INVARIANT", "VERDICT", "JUDGED"]);
         for (id, verdict) in &report.invariants {
-            let said = match (verdict.violations.len(), verdict.judged) {
-                (0, 0) => "not exercised".to_owned(),
-                (0, _) => "held".to_owned(),
-                (count, _) => format!("violated, {count} times"),
-            };
-            table.row([id.name().to_owned(), said, verdict.judged.to_string()]);
+            table.row([id.name().to_owned(), said(verdict), verdict.judged.to_string()]);
         }
         let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
         table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
         text += &table.text();
         text += "I2 has no subject yet: operations are not there.\n\n";
+        let mut table = Table::new(["PROMISE", "VERDICT", "JUDGED"]);
+        for (promise, verdict) in &report.promises {
+            table.row([promise.name().to_owned(), said(verdict), verdict.judged.to_string()]);
+        }
+        text += &table.text();
+        text += "\n";
+        let mut table = Table::new(["EXCUSED", "USES", "AT MOST", "LONGEST", "AT MOST", "WHY"]);
+        for (exemption, used) in report.exemptions.table() {
+            table.row([
+                exemption.name().to_owned(),
+                used.uses.to_string(),
+                format!("{} an hour", exemption.most_an_hour()),
+                format!("{} s", used.longest_seconds),
+                format!("{} s", exemption.longest().as_secs()),
+                exemption.why().to_owned(),
+            ]);
+        }
+        text += &table.text();
+        text += "\n";
         let mut table = Table::new(["COUNT", "IS"]);
         for count in Count::ALL {
             table.row([count.to_string(), report.counts.of(*count).to_string()]);
@@ -409,6 +430,20 @@ impl Seen<'_> {
             Outcome::Skipped => Err(Failure::NotInjected(told())),
         }
     }
+}
+
+/// What became of an invariant or of a promise, in words.
+fn said(verdict: &Verdict) -> String {
+    match (verdict.violations.len(), verdict.judged) {
+        (0, 0) => "not exercised".to_owned(),
+        (0, _) => "held".to_owned(),
+        (count, _) => format!("violated, {count} times"),
+    }
+}
+
+/// Things by their names.
+fn named<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
+    things.map(|(name, thing)| (name.to_owned(), json!(thing))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Which beginnings of faults happen.

@@ -1,5 +1,6 @@
-//! Planted bugs: `docs/canaries.md` says which there are, which seed of the default scenario finds each first, and by what. A build
-//! with the feature `canary` shows that this is so, and that the same seeds pass without them; any other, that it has none.
+//! Planted bugs: `docs/canaries.md` lists them, with the seed of the default scenario that finds each first, and the judge that finds
+//! it. A build with debug assertions shows that this is so, and that the same seeds pass without a bug. A release build shows that
+//! it has none.
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
@@ -66,9 +67,9 @@ fn enough_of_each_part_are_found_by_one_of_fifty_seeds() {
     assert!(parts.len() == 4 && parts.values().all(|count| *count >= 3), "{parts:?}");
 }
 
-#[cfg(not(feature = "canary"))]
+#[cfg(not(debug_assertions))]
 #[test]
-fn what_is_built_without_them_has_none() {
+fn a_release_has_none() {
     let own = Path::new(PROGRAM);
     // What operates clusters is built with the workspace's tests, beside this one.
     let programs = [(own.to_owned(), "until-wrong"), (own.with_file_name("madako"), "sabakan-poller")];
@@ -87,7 +88,7 @@ fn what_is_built_without_them_has_none() {
     assert_eq!(run(&["--canaries"]).status.code(), Some(2));
 }
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 mod planted {
     use serde_json::Value;
 

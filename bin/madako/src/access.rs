@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_messages::store::{Condition, Entry, Outcome, Store, StoreErrorKind, Transaction, Write};
+use madako_domain::store::{Condition, Entry, Outcome, StoreErrorKind, Transaction, Write};
+use madako_protocol::store::Store;
 use madako_store::EtcdStore;
 use madako_supervisor::config::Config;
 use serde::de::DeserializeOwned;
@@ -101,14 +102,14 @@ async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -
     Ok(matches!(outcome, Outcome::Committed { .. }))
 }
 
-/// Replaces a key as a whole, whatever it holds, unless it changes in this very moment.
+/// Replaces a key as a whole, whatever it holds, unless it changes in this very moment. What it held is returned.
 ///
 /// # Errors
 /// See [`put_if`]; and somebody else was faster.
-pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Result<(), Failure> {
+pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Result<Option<Entry>, Failure> {
     let read = get(store, key).await?;
     if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
-        return Ok(());
+        return Ok(read);
     }
     Err(changed_meanwhile(key))
 }

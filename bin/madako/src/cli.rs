@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
-    sabakan, status,
+    sabakan, status, store,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -81,6 +81,8 @@ pub(crate) enum Command {
     History(history::Args),
     #[command(flatten)]
     Placement(placement::Command),
+    #[command(subcommand)]
+    Store(store::Command),
     Bootstrap(bootstrap::Args),
     Completion(completion::Args),
 }

@@ -12,3 +12,4 @@ pub(crate) mod repair_queue;
 pub(crate) mod sabakan;
 pub(crate) mod settings;
 pub(crate) mod status;
+pub(crate) mod store;

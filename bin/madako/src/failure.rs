@@ -3,8 +3,8 @@
 use std::io;
 
 use madako_console::{is_closed_pipe, tell};
-use madako_messages::input::InputError;
-use madako_messages::store::{StoreError, StoreErrorKind};
+use madako_domain::store::{StoreError, StoreErrorKind};
+use madako_json::input::InputError;
 use madako_supervisor::config::ConfigError;
 
 /// The exit codes of every command, as the help and the reference tell them.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 pub(crate) use madako_console::{STDIN, shown};
-use madako_messages::strict::MAX_TEXT_BYTES;
+use madako_json::strict::MAX_TEXT_BYTES;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
 }
 
 /// Levels of nesting of a document: as many as the API takes.
-const MAX_DEPTH: usize = madako_messages::placement::json::MAX_DEPTH;
+const MAX_DEPTH: usize = madako_json::krake::json::MAX_DEPTH;
 /// Parser events of a file: a hundred manifests of a thousand values each have fewer.
 const MAX_EVENTS: usize = 1_000_000;
 /// Events that aliases may bring in altogether; an alias bomb needs millions.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;

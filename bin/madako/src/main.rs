@@ -13,6 +13,7 @@ mod output;
 mod planning;
 mod recorder;
 mod rehearse;
+mod running_settings;
 mod serve;
 mod serve_args;
 mod signals;
@@ -26,7 +27,7 @@ use madako_supervisor::clock::SystemClock;
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
     auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
-    sabakan, status,
+    sabakan, status, store,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -79,6 +80,9 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let log_file = start_log(global, default, traces.as_ref())?;
     if let Command::Completion(args) = &command {
         return completion::run(args);
+    }
+    if let Command::Store(command) = command {
+        return store::run(command);
     }
     if let Command::Rehearse(args) = command {
         return rehearse::run(&args, global, &SystemClock, &runtime);
@@ -141,6 +145,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Bootstrap(args) => {
             bootstrap::run(&args, &SystemClock, || Ok(access::open(global)?.at_root())).await
         }
+        Command::Store(command) => store::run(command),
         Command::Completion(args) => completion::run(&args),
     }
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use madako_cluster_planner::render::{error_table, plan_table};
 use madako_cluster_planner::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, Selector, WhatIf, plan};
-use madako_messages::cluster::{Cluster, Taint};
-use madako_messages::constraints::Constraints;
-use madako_messages::machine::{Machine, parse_date};
-use madako_messages::ports::Clock;
-use madako_messages::template::Template;
+use madako_domain::cluster::{Cluster, Taint};
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::{Machine, parse_date};
+use madako_domain::settings::Settings;
+use madako_domain::template::Template;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
 use crate::cli::Global;
@@ -102,9 +103,9 @@ pub(crate) struct InputArgs {
     /// The time at which the plan is made, in RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     now: Option<OffsetDateTime>,
-    /// Seconds; a worker whose machine has been retired for longer is removed
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "300")]
-    retire_wait: Duration,
+    /// Seconds; a worker whose machine has been retired for longer is removed [default: as the running system has it, or 300]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    retire_wait: Option<Duration>,
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -119,13 +120,14 @@ struct Inputs {
     node_taints: BTreeMap<String, Vec<Taint>>,
     under_repair: BTreeSet<String>,
     template_changed: bool,
+    retire_wait: Duration,
 }
 
 impl InputArgs {
     async fn gather(&self, global: &Global) -> Result<Inputs, Failure> {
         match (&self.template, &self.machines) {
             (Some(template), Some(machines)) => files::gather(self, template, machines),
-            _ => running::gather(global).await,
+            _ => running::gather(self, global).await,
         }
     }
 
@@ -138,7 +140,7 @@ impl InputArgs {
             node_taints: &inputs.node_taints,
             under_repair: &inputs.under_repair,
             now: self.now.unwrap_or_else(|| clock.now()),
-            retire_wait: self.retire_wait,
+            retire_wait: inputs.retire_wait,
             template_changed: inputs.template_changed,
             moment: Moment::Running,
         }
@@ -182,4 +184,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
 
-const _: () = assert!(DEFAULT_RETIRE_WAIT.as_secs() == 300, "the default value of --retire-wait says so");
+const _: () = assert!(
+    DEFAULT_RETIRE_WAIT.as_secs() == 300 && Settings::DEFAULT.retire_wait.as_secs() == 300,
+    "the help of --retire-wait says so"
+);

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_console::{Stopwatch, read_text, shown};
-use madako_faults::{Expect, Fault, MAX_BYTES, Scenario, Span, World, shipped};
-use madako_messages::input::InputError;
-use madako_messages::ports::Clock;
+use madako_faults::{Expect, Fault, MAX_BYTES, SHIPPED, Scenario, Span, World, shipped};
+use madako_json::input::InputError;
+use madako_protocol::ports::Clock;
 use madako_simulation::history::Trace;
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::rehearsal::{Assumed, check, rehearse, world};
@@ -57,13 +57,12 @@ pub(crate) struct RehearseArgs {
     /// A file with faults, or the name of a scenario that ships; of its world only the number of instances counts
     #[arg(long, value_name = "FILE|NAME")]
     scenario: Option<String>,
-    /// Time between polls of the registry, as the running service has it
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
-    interval: Duration,
-    /// Time to live of the leader's session, as the running service has it
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
-          default_value = "60s")]
-    session_ttl: Duration,
+    /// Time between polls of the registry [default: as the running system has it, or 1m]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
+    interval: Option<Duration>,
+    /// Time to live of the leader's session [default: as the running system has it, or 60s]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS))]
+    session_ttl: Option<Duration>,
     /// Mean time that a command of a repair takes
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, COMMANDS), default_value = "10s",
           help_heading = "Assumptions")]
@@ -95,11 +94,13 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     // What is typed is judged before anything is dialled, as far as it can be.
     let faults = args.faults()?;
+    begin_in_time(&faults, args.length)?;
     let text = args.scenario.as_deref().map(scenario_text).transpose()?;
     let config = Config::load(global.config.as_deref())?;
     let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
     let copied = &inputs.copied;
     let scenario = args.played(faults, text, &world(copied, &inputs.service))?;
+    begin_in_time(&scenario.faults, args.length)?;
     check(copied, &scenario)?;
     // Only now: one that is there from an earlier rehearsal stays until there is another.
     let trace = args.trace.as_deref().map(created).transpose()?;
@@ -149,8 +150,30 @@ fn not_begun(error: SimulateError) -> Failure {
 fn scenario_text(name: &str) -> Result<(String, String), Failure> {
     match shipped(name) {
         Some(shipped) => Ok((name.to_owned(), shipped.text.to_owned())),
-        None => Ok((shown(name).to_owned(), read_text(name, MAX_BYTES).map_err(Failure::BadInput)?)),
+        None => {
+            let named = |error: anyhow::Error| {
+                let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
+                anyhow::anyhow!("{error:#}; the scenarios that ship are {}", names.join(", "))
+            };
+            let text = read_text(name, MAX_BYTES).map_err(|error| Failure::BadInput(named(error)))?;
+            Ok((shown(name).to_owned(), text))
+        }
     }
+}
+
+/// Refuses faults that would begin only after the rehearsal, and so be left out without a word.
+fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
+    let late = faults.iter().filter_map(|fault| Some((fault, fault.when.first()?)));
+    let late = late.filter(|(_, first)| *first >= length);
+    let late: Vec<String> =
+        late.map(|(fault, first)| format!("the fault \"{fault}\" would begin at {first}")).collect();
+    if late.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format_args!(
+        "{}, and the rehearsal ends after {length}: let it begin earlier, or rehearse for longer (--for)",
+        late.join("; ")
+    )))
 }
 
 fn created(path: &Path) -> Result<Trace, Failure> {

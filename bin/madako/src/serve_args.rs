@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use madako_messages::duration;
+use madako_json::duration;
 use madako_supervisor::config::Config;
 
 use crate::cli::{Global, whole_number};

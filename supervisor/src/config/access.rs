@@ -4,7 +4,7 @@
 //! without its key is refused, since the connection would be another one; a user without a password, or a
 //! password without a user, is left out as CKE's programs do, with a warning.
 
-use madako_messages::input::Problems;
+use madako_json::input::Problems;
 use madako_store::{ConfigError, Secret, StoreConfig};
 
 use super::document::{Fields, shorten};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::input::Problems;
+use madako_json::input::Problems;
 use serde_json::Value;
 
 /// Depth of nesting that a configuration may have; ours has two.

@@ -6,7 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use madako_messages::input::Problems;
+use madako_embedded_etcd::DEFAULT_CACHE_BYTES;
+use madako_json::input::Problems;
 use madako_store::Secret;
 
 use super::access::{PRIVATE_KEY, certificate, check_match, private_key, secret_among};
@@ -17,6 +18,9 @@ const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
 /// Where it listens: etcd's own client port, on loopback.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
 
+/// Fewest and most bytes of pages in memory: a few pages, and far more than a store of a cluster has.
+const CACHE_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024 * 1024];
+
 /// The store in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
@@ -24,6 +28,8 @@ pub struct Embedded {
     pub data_dir: PathBuf,
     /// Address that it serves.
     pub listen: SocketAddr,
+    /// Bytes of the file's pages that are kept in memory.
+    pub cache_bytes: usize,
     /// Certificates; `None` means plain connections, which only loopback may have.
     pub tls: Option<ServerTls>,
     /// Who chose it.
@@ -58,6 +64,7 @@ impl Embedded {
         Self {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             listen: DEFAULT_LISTEN,
+            cache_bytes: DEFAULT_CACHE_BYTES,
             tls: None,
             origin: EmbeddedOrigin::Nothing,
         }
@@ -117,6 +124,7 @@ pub(super) fn read(
             default.listen
         }),
     };
+    let cache_bytes = section.number("cache-bytes", CACHE_BYTES[0], CACHE_BYTES[1], problems);
     let secret = secret_among(&section, &[PRIVATE_KEY]);
     let cert = certificate(&mut section, ["tls-cert-file", "tls-cert"], problems);
     let key = private_key(&mut section, ["tls-key-file", PRIVATE_KEY], problems, warnings);
@@ -145,7 +153,9 @@ pub(super) fn read(
         _ => None,
     };
     section.finish(problems);
-    (Embedded { data_dir, listen, tls, origin: EmbeddedOrigin::Section }, secret)
+    let cache_bytes =
+        cache_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(default.cache_bytes);
+    (Embedded { data_dir, listen, cache_bytes, tls, origin: EmbeddedOrigin::Section }, secret)
 }
 
 fn checked_listen(text: &str) -> Result<SocketAddr, &'static str> {

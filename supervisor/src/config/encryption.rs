@@ -2,7 +2,7 @@
 //!
 //! Without the section nothing is encrypted, as Krake could not read it. Nothing of a key is in a message.
 
-use madako_messages::input::Problems;
+use madako_json::input::Problems;
 use madako_store::{KeysError, Sealing};
 
 use super::document::Fields;

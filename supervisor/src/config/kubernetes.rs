@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use madako_json::input::Problems;
 use madako_kubernetes::Access;
-use madako_messages::input::Problems;
 
 use super::document::Fields;
 

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use madako_app_scheduler::{Candidates, SchedulerConfig};
+use madako_domain::placement::cluster_template;
+use madako_domain::placement::fit::Compared;
 use madako_http::placement::{Authorization, Settings};
-use madako_messages::duration;
-use madako_messages::input::{Problem, Problems};
-use madako_messages::placement::cluster_template;
-use madako_messages::placement::fit::Compared;
-use madako_messages::placement::free::JsonObject;
-use madako_messages::placement::providers::MAX_AGE_INTERVALS;
+use madako_json::duration;
+use madako_json::input::{Problem, Problems};
+use madako_json::krake::free::JsonObject;
+use madako_protocol::placement::providers::MAX_AGE_INTERVALS;
 use madako_store::{Sealing, Secret};
 
 use super::document::Fields;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use madako_messages::duration;
-use madako_messages::input::Problems;
-use madako_messages::repair::hold::{HoldSettings, Label};
+use madako_domain::repair::hold::{HoldSettings, Label};
+use madako_json::duration;
+use madako_json::input::Problems;
 
 use super::document::Fields;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_messages::repair::hold::{HoldSettings, Label};
+use madako_domain::repair::hold::{HoldSettings, Label};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;

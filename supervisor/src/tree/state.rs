@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
+use madako_domain::canary::{Canary, is_planted};
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
 use tokio::time::{Instant, sleep_until};
 

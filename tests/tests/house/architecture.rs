@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::repository::{Kind, Member, members, text};
 use crate::{nothing, one};
 
-/// Where a crate stands. Dependencies point from the later to the earlier, and never sideways; faults and the console
-/// stand beside the others, on messages alone; chaos judges the service from outside, and knows neither actors nor tree.
+/// The layer of a crate. Dependencies point from a later layer to an earlier one, never sideways. Faults and the console
+/// depend on the json, domain and protocol below messages/ alone, and so do effects, which are for actors. Chaos judges the service from outside, so it depends on neither actors nor supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
-    Messages,
+    Json,
+    Domain,
+    Protocol,
+    Effects,
     Faults,
+    Judges,
     Adapter,
     Actor,
     Supervisor,
@@ -25,17 +29,27 @@ enum Layer {
 fn layer(directory: &str) -> Option<Layer> {
     match directory.split_once('/') {
         None => match directory {
-            "messages" => Some(Layer::Messages),
-            "faults" => Some(Layer::Faults),
             "supervisor" => Some(Layer::Supervisor),
-            "simulation" => Some(Layer::Simulation),
-            "chaos" => Some(Layer::Chaos),
             "tests" => Some(Layer::Tests),
             _ => None,
         },
         Some((parent, name)) if !name.contains('/') => match parent {
+            "messages" => match name {
+                "json" => Some(Layer::Json),
+                "domain" => Some(Layer::Domain),
+                "protocol" => Some(Layer::Protocol),
+                "effects" => Some(Layer::Effects),
+                _ => None,
+            },
             "adapters" => Some(Layer::Adapter),
             "actors" => Some(Layer::Actor),
+            "verification" => match name {
+                "faults" => Some(Layer::Faults),
+                "judges" => Some(Layer::Judges),
+                "simulation" => Some(Layer::Simulation),
+                "chaos" => Some(Layer::Chaos),
+                _ => None,
+            },
             "bin" if name == "console" => Some(Layer::Console),
             "bin" => Some(Layer::Binary),
             _ => None,
@@ -46,20 +60,29 @@ fn layer(directory: &str) -> Option<Layer> {
 
 /// Whether a crate of `from` may depend on one of `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
-    use Layer::{Actor, Adapter, Binary, Chaos, Console, Faults, Messages, Simulation, Supervisor, Tests};
-    match from {
-        Messages => false,
+    use Layer::{
+        Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Protocol, Simulation,
+        Supervisor, Tests,
+    };
+    match (from, to) {
+        // The crates below messages/ have one order; every other crate may use each of them.
+        (Json, _) => false,
+        (Domain, to) => to == Json,
+        (Protocol, to) => matches!(to, Json | Domain),
+        (_, Json | Domain | Protocol) => true,
         // An actor reaches the outside through ports alone, in its tests too.
-        Actor | Faults | Console => to == Messages,
+        (Actor, to) => to == Effects,
+        (Effects | Faults | Console, _) => false,
+        (Judges, to) => to == Faults,
         // An adapter's tests may run it against another one: the store against the embedded etcd.
-        Adapter => to == Messages || (kind == Kind::Dev && to == Adapter),
-        Supervisor => matches!(to, Messages | Actor | Adapter),
-        Simulation => matches!(to, Messages | Faults | Actor | Adapter | Supervisor),
-        Chaos => matches!(to, Messages | Faults | Adapter),
-        Binary => {
-            matches!(to, Messages | Faults | Actor | Adapter | Supervisor | Simulation | Chaos | Console)
+        (Adapter, to) => kind == Kind::Dev && to == Adapter,
+        (Supervisor, to) => matches!(to, Actor | Adapter),
+        (Simulation, to) => matches!(to, Faults | Judges | Actor | Adapter | Supervisor),
+        (Chaos, to) => matches!(to, Faults | Judges | Adapter),
+        (Binary, to) => {
+            matches!(to, Faults | Judges | Actor | Adapter | Supervisor | Simulation | Chaos | Console)
         }
-        Tests => to != Tests,
+        (Tests, to) => to != Tests,
     }
 }
 
@@ -111,20 +134,46 @@ fn member(directory: &str, uses: &[(&str, Kind)]) -> Member {
 fn valid() -> Vec<Member> {
     use Kind::{Dev, Normal};
     vec![
-        member("messages", &[]),
-        member("faults", &[("messages", Normal)]),
-        member("bin/console", &[("messages", Normal)]),
-        member("chaos", &[("messages", Normal), ("faults", Normal), ("adapters/store", Normal)]),
-        member("bin/madako-chaos", &[("faults", Normal), ("chaos", Normal), ("bin/console", Normal)]),
-        member("actors/leader", &[("messages", Normal)]),
-        member("actors/cluster-planner", &[("messages", Normal)]),
+        member("messages/json", &[]),
+        member("messages/domain", &[("messages/json", Normal)]),
+        member("messages/protocol", &[("messages/json", Normal), ("messages/domain", Normal)]),
+        member("messages/effects", &[("messages/domain", Normal), ("messages/protocol", Normal)]),
+        member("verification/faults", &[("messages/protocol", Normal)]),
+        member("verification/judges", &[("messages/protocol", Normal), ("verification/faults", Normal)]),
+        member("bin/console", &[("messages/protocol", Normal)]),
+        member(
+            "verification/chaos",
+            &[("messages/protocol", Normal), ("verification/faults", Normal), ("adapters/store", Normal)],
+        ),
+        member(
+            "bin/madako-chaos",
+            &[("verification/faults", Normal), ("verification/chaos", Normal), ("bin/console", Normal)],
+        ),
+        member("actors/leader", &[("messages/protocol", Normal)]),
+        member("actors/cluster-planner", &[("messages/protocol", Normal)]),
+        member("actors/repair-queue", &[("messages/protocol", Normal), ("messages/effects", Normal)]),
         member("adapters/embedded-etcd", &[]),
-        member("adapters/store", &[("messages", Normal), ("adapters/embedded-etcd", Dev)]),
-        member("supervisor", &[("messages", Normal), ("actors/leader", Normal), ("adapters/store", Normal)]),
-        member("simulation", &[("supervisor", Normal), ("faults", Normal), ("adapters/store", Normal)]),
+        member("adapters/store", &[("messages/protocol", Normal), ("adapters/embedded-etcd", Dev)]),
+        member(
+            "supervisor",
+            &[("messages/protocol", Normal), ("actors/leader", Normal), ("adapters/store", Normal)],
+        ),
+        member(
+            "verification/simulation",
+            &[
+                ("supervisor", Normal),
+                ("verification/faults", Normal),
+                ("verification/judges", Normal),
+                ("adapters/store", Normal),
+            ],
+        ),
         member(
             "bin/madako",
-            &[("supervisor", Normal), ("actors/cluster-planner", Normal), ("simulation", Normal)],
+            &[
+                ("supervisor", Normal),
+                ("actors/cluster-planner", Normal),
+                ("verification/simulation", Normal),
+            ],
         ),
         member("tests", &[("supervisor", Dev), ("bin/madako", Dev)]),
     ]
@@ -140,8 +189,15 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
     use Kind::{Dev, Normal};
     nothing(&wrong_directions(&valid()));
     for (from, to, kind) in [
-        ("messages", "adapters/store", Normal),
-        ("messages", "actors/leader", Dev),
+        ("messages/json", "messages/domain", Normal),
+        ("messages/domain", "messages/protocol", Dev),
+        ("messages/protocol", "adapters/store", Normal),
+        ("messages/domain", "actors/leader", Dev),
+        ("messages/protocol", "messages/effects", Dev),
+        ("messages/effects", "actors/repair-queue", Dev),
+        ("messages/effects", "adapters/store", Normal),
+        ("adapters/store", "messages/effects", Normal),
+        ("supervisor", "messages/effects", Normal),
         ("actors/leader", "actors/cluster-planner", Normal),
         ("actors/leader", "actors/cluster-planner", Dev),
         ("actors/leader", "adapters/store", Normal),
@@ -151,26 +207,29 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("adapters/store", "adapters/embedded-etcd", Normal),
         ("adapters/store", "supervisor", Normal),
         ("supervisor", "bin/madako", Normal),
-        ("supervisor", "faults", Normal),
-        ("supervisor", "simulation", Normal),
-        ("adapters/store", "simulation", Dev),
-        ("faults", "simulation", Dev),
-        ("simulation", "bin/madako", Normal),
-        ("simulation", "bin/console", Normal),
-        ("simulation", "tests", Dev),
+        ("supervisor", "verification/faults", Normal),
+        ("supervisor", "verification/simulation", Normal),
+        ("adapters/store", "verification/simulation", Dev),
+        ("verification/faults", "verification/simulation", Dev),
+        ("verification/simulation", "bin/madako", Normal),
+        ("verification/simulation", "bin/console", Normal),
+        ("verification/simulation", "tests", Dev),
         ("supervisor", "bin/console", Normal),
-        ("actors/leader", "faults", Normal),
-        ("messages", "faults", Dev),
-        ("faults", "actors/leader", Normal),
-        ("faults", "adapters/store", Dev),
-        ("faults", "supervisor", Normal),
-        ("faults", "bin/console", Normal),
-        ("bin/console", "faults", Normal),
+        ("actors/leader", "verification/faults", Normal),
+        ("verification/judges", "adapters/store", Dev),
+        ("verification/judges", "verification/simulation", Normal),
+        ("supervisor", "verification/judges", Normal),
+        ("messages/json", "verification/faults", Dev),
+        ("verification/faults", "actors/leader", Normal),
+        ("verification/faults", "adapters/store", Dev),
+        ("verification/faults", "supervisor", Normal),
+        ("verification/faults", "bin/console", Normal),
+        ("bin/console", "verification/faults", Normal),
         ("bin/console", "supervisor", Normal),
         ("bin/madako-chaos", "bin/madako", Normal),
-        ("chaos", "supervisor", Normal),
-        ("chaos", "actors/leader", Dev),
-        ("supervisor", "chaos", Normal),
+        ("verification/chaos", "supervisor", Normal),
+        ("verification/chaos", "actors/leader", Dev),
+        ("supervisor", "verification/chaos", Normal),
         ("bin/madako", "tests", Dev),
     ] {
         let mut spoilt = valid();
@@ -183,7 +242,7 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
 
 #[test]
 fn a_crate_outside_every_layer_is_found() {
-    for directory in ["common", "actors/leader/inner", "tools/xtask"] {
+    for directory in ["common", "messages", "messages/other", "actors/leader/inner", "tools/xtask"] {
         let mut spoilt = valid();
         spoilt.push(member(directory, &[]));
         one(&wrong_directions(&spoilt), &[directory, "no layer"]);
@@ -197,9 +256,9 @@ fn the_map_lists_the_members() {
 
 #[test]
 fn a_difference_between_map_and_members_is_found() {
-    let members = [member("messages", &[]), member("actors/leader", &[])];
-    let map = "| Crate | For |\n| `messages/` | words |\n| `actors/leader/` | one writer |\n";
+    let members = [member("messages/domain", &[]), member("actors/leader", &[])];
+    let map = "| Crate | For |\n| `messages/domain/` | words |\n| `actors/leader/` | one writer |\n";
     nothing(&unmapped(&members, map));
     one(&unmapped(&members[..1], map), &["actors/leader", "no member"]);
-    one(&unmapped(&members, "| `messages/` | words |\n"), &["actors/leader", "does not list"]);
+    one(&unmapped(&members, "| `messages/domain/` | words |\n"), &["actors/leader", "does not list"]);
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::invariants::Id;
+use madako_domain::invariants::Id;
 
 use crate::repository::{root, text, texts};
 use crate::{nothing, one};

@@ -66,17 +66,12 @@ fn unused(root: &str, manifests: &[String]) -> Vec<String> {
     unused.map(|line| format!("no member uses {}", key(line))).collect()
 }
 
-/// What a manifest says of planted bugs though it must not: a program that operates something could be built with them.
-fn plants(member: &str, manifest: &str) -> Vec<String> {
-    let may = match member {
-        // Where they are told apart, and the program that runs simulations.
-        "madako-messages" => &["canary = []"][..],
-        "madako-chaos" => &["canary = [\"madako-messages/canary\"]"],
-        _ => &[],
-    };
-    let lines = sections(manifest).into_values().flatten();
-    let planting = lines.filter(|line| line.contains("canary") && !may.contains(&line.as_str()));
-    planting.map(|line| format!("{member} can be built with planted bugs: {line}")).collect()
+/// What lets a release build plant bugs: debug assertions that a profile for releases switches on.
+fn plants(root: &str) -> Vec<String> {
+    let sections = sections(root);
+    let released = sections.iter().filter(|(header, _)| header.starts_with("profile.release"));
+    let lines = released.flat_map(|(_, lines)| lines).filter(|line| key(line) == "debug-assertions");
+    lines.map(|line| format!("a release could be built with planted bugs: {line}")).collect()
 }
 
 /// Entries `{ path = ... }` and `{ crate = ... }` of a list that have no reason. An entry is a line.
@@ -137,23 +132,11 @@ fn a_manifest_that_goes_its_own_way_is_found() {
 }
 
 #[test]
-fn nothing_but_the_program_that_simulates_can_be_built_with_planted_bugs() {
-    let mut findings = plants("the root", &text("Cargo.toml"));
-    for member in members() {
-        findings.extend(plants(&member.name, &text(&format!("{}/Cargo.toml", member.directory))));
-    }
-    nothing(&findings);
-}
-
-#[test]
-fn a_manifest_that_plants_bugs_is_found() {
-    let with = |line: &str| format!("{MANIFEST}\n[features]\n{line}\n");
-    nothing(&plants("madako-chaos", &with("canary = [\"madako-messages/canary\"]")));
-    nothing(&plants("madako-messages", &with("canary = []")));
-    one(&plants("madako", &with("canary = [\"madako-messages/canary\"]")), &["madako can be built"]);
-    one(&plants("madako-chaos", &with("default = [\"canary\"]")), &["default"]);
-    let depends = MANIFEST.replace("features = [\"net\"]", "features = [\"canary\"]");
-    one(&plants("madako", &depends), &["tokio"]);
+fn releases_cannot_plant_bugs() {
+    let root = text("Cargo.toml");
+    nothing(&plants(&root));
+    let planting = root.replace("[profile.release]\n", "[profile.release]\ndebug-assertions = true\n");
+    one(&plants(&planting), &["debug-assertions"]);
 }
 
 #[test]

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::QueryVariables;
+use madako_domain::obstacle;
+use madako_domain::template::Template;
 use madako_faults::Scenario;
-use madako_messages::constraints::Constraints;
-use madako_messages::event::Blocked;
-use madako_messages::machine::QueryVariables;
-use madako_messages::template::Template;
+use madako_protocol::event::Blocked;
 use madako_supervisor::config::{Config, ConfigError, Placement, StoreChoice};
 
 use crate::repository::{text, texts};
@@ -175,11 +176,14 @@ fn differences(guide: &str, known: &BTreeSet<String>, defaults: &BTreeMap<String
     findings
 }
 
-/// The differences between the reasons that the guide explains and those that the planner gives.
-fn unexplained_reasons(guide: &str, reasons: &[&str]) -> Vec<String> {
+/// The section about reasons why nothing is planned.
+const BLOCKED: &str = "When nothing happens";
+
+/// The differences between the reasons that a section of the guide explains and those that the program gives.
+fn unexplained_reasons(guide: &str, heading: &str, reasons: &[&str]) -> Vec<String> {
     // The first row is the table's head.
-    let mut explained = table(guide, "When nothing happens");
-    explained.remove("reason");
+    let mut explained = table(guide, heading);
+    explained.retain(|name, _| !["reason", "rule"].contains(&name.as_str()));
     let missing = reasons.iter().filter(|reason| !explained.contains_key(**reason));
     let mut findings: Vec<String> = missing.map(|reason| format!("{reason}: not explained")).collect();
     let gone = explained.keys().filter(|reason| !reasons.contains(&reason.as_str()));
@@ -246,16 +250,18 @@ fn a_difference_between_guide_and_service_is_found() {
 }
 
 #[test]
-fn the_guide_explains_every_reason_why_nothing_is_planned() {
-    nothing(&unexplained_reasons(&text("docs/GUIDE.md"), &Blocked::NAMES));
+fn the_guide_explains_every_reason_why_nothing_is_planned_and_every_obstacle() {
+    let guide = text("docs/GUIDE.md");
+    nothing(&unexplained_reasons(&guide, BLOCKED, &Blocked::NAMES));
+    nothing(&unexplained_reasons(&guide, "What is stuck", &obstacle::RULES));
 }
 
 #[test]
 fn a_reason_that_is_not_explained_is_found() {
     let guide = "# Guide\n## When nothing happens\n| `reason` | What |\n|---|---|\n| `no-url` | none |\n";
-    nothing(&unexplained_reasons(guide, &["no-url"]));
-    one(&unexplained_reasons(guide, &["no-url", "disabled"]), &["disabled", "not explained"]);
-    one(&unexplained_reasons(guide, &[]), &["no-url", "never given"]);
+    nothing(&unexplained_reasons(guide, BLOCKED, &["no-url"]));
+    one(&unexplained_reasons(guide, BLOCKED, &["no-url", "disabled"]), &["disabled", "not explained"]);
+    one(&unexplained_reasons(guide, BLOCKED, &[]), &["no-url", "never given"]);
 }
 
 #[test]

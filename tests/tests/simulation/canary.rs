@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use madako_messages::invariants::Id;
-use madako_messages::keys;
-use madako_messages::placement::decision::{self, Decision, Move, Outcome};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::ownership;
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_domain::placement::decision::{self, Decision, Move, Outcome};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::ownership;
 use serde_json::{Value, json};
 use time::macros::datetime;
 

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use madako_datacenter_sim::host::RESET;
-use madako_messages::cluster::{Cluster, Node};
-use madako_messages::go::RawJson;
-use madako_messages::invariants::Id;
-use madako_messages::keys;
-use madako_messages::kubernetes::{Kubernetes as _, PodId};
-use madako_messages::permit::Permit;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_domain::kubernetes::PodId;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_json::go::RawJson;
+use madako_protocol::kubernetes::Kubernetes as _;
+use madako_protocol::permit::Permit;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::macros::datetime;

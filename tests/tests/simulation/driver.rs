@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
-use madako_messages::feed::Task;
-use madako_messages::invariants::{Id, Violation};
-use madako_messages::machine::MachineState;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::ports::Clock;
-use madako_messages::repair::{RepairStatus, RepairStepStatus};
+use madako_domain::invariants::{Id, Violation};
+use madako_domain::machine::MachineState;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::repair::{RepairStatus, RepairStepStatus};
+use madako_protocol::feed::Task;
+use madako_protocol::ports::Clock;
 use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
 use madako_supervisor::tree::SupervisorRef;
 use rand::RngExt as _;

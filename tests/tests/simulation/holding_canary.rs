@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use madako_datacenter_sim::Fault;
-use madako_messages::event::Event;
-use madako_messages::invariants::Id;
-use madako_messages::keys;
-use madako_messages::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
-use madako_messages::ports::Fetched;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_protocol::event::Event;
+use madako_protocol::ports::Fetched;
 use serde_json::{Value, json};
 use time::macros::datetime;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::host::{RESET, SUCCESS};
-use madako_messages::invariants::Id;
-use madako_messages::keys;
-use madako_messages::permit::Permit;
-use madako_messages::record::{Record, RecordStatus};
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_domain::record::{Record, RecordStatus};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_protocol::permit::Permit;
 use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;

@@ -7,8 +7,8 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
+use madako_domain::invariants::Id;
 use madako_faults::{ClientKind, Count, Counts, Fault, Scenario, Shortfall, Span, shipped};
-use madako_messages::invariants::Id;
 use madako_simulation::planted::keep_quiet;
 use madako_simulation::run::{Options, Outcome, Report, SimulateError, shrink, simulate};
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::keys;
-use madako_messages::placement::decision::Decision;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::store::Snapshot;
+use madako_domain::keys;
+use madako_domain::placement::decision::Decision;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::store::Snapshot;
 
 use crate::memory::Memory;
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use madako_messages::actors::CommitError;
-use madako_messages::placement::decision::{Decision, Outcome};
-use madako_messages::placement::kind::ObjectKey;
+use madako_domain::placement::decision::{Decision, Outcome};
+use madako_domain::placement::kind::ObjectKey;
+use madako_protocol::actors::CommitError;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use crate::batch::Batch;
+use crate::draft::Deletion;
 use crate::pass::Pass;
 
 /// Registers the help texts of the scheduler's metrics.
@@ -69,6 +70,22 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
         let first = bindings.saturating_sub(batch.moved);
         counter!("madako_placement_bindings_total", "kind" => "first").increment(first);
         counter!("madako_placement_bindings_total", "kind" => "move").increment(batch.moved);
+        batch.deletions.iter().for_each(|(resource, by)| deleted(resource, by));
+    }
+}
+
+/// A step of a deletion became true.
+fn deleted(resource: &ObjectKey, by: &Deletion) {
+    match by {
+        Deletion::WithOwner { owner } => {
+            tracing::info!(%resource, %owner, rule = "owner", "deletion began: its owner is being deleted");
+        }
+        Deletion::Unused { since } => {
+            tracing::info!(%resource, %since, rule = "deletion_retention", "deletion began: no application uses it");
+        }
+        Deletion::Done => {
+            tracing::info!(%resource, rule = "no-dependents", "deleted: nothing depends on it any more");
+        }
     }
 }
 

@@ -7,16 +7,16 @@ mod world;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::actors::CommitError;
-use madako_messages::placement::decision::{ExplainError, Outcome as Decided};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
-use madako_messages::placement::limits;
-use madako_messages::placement::metadata::ResourceRef;
-use madako_messages::placement::object_value::Resource as _;
-use madako_messages::placement::objects::Gap;
-use madako_messages::placement::ownership::Ownership;
-use madako_messages::store::{StoreError, StoreErrorKind, Write};
+use madako_domain::placement::decision::{ExplainError, Outcome as Decided};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
+use madako_domain::placement::limits;
+use madako_domain::placement::metadata::ResourceRef;
+use madako_domain::placement::object_value::Resource as _;
+use madako_domain::placement::ownership::Ownership;
+use madako_domain::store::{StoreError, StoreErrorKind, Write};
+use madako_protocol::actors::CommitError;
+use madako_protocol::placement::objects::Gap;
 use tokio::time::Instant;
 
 use self::store::PREFIX;
@@ -75,8 +75,7 @@ async fn large_applications_share_no_transaction() {
     );
     for number in 0..5 {
         let mut application = application(&format!("a{number}"));
-        application.spec.manifest =
-            vec![madako_messages::placement::free::JsonObject::from_text(&object).unwrap()];
+        application.spec.manifest = vec![madako_json::krake::free::JsonObject::from_text(&object).unwrap()];
         world.put(application);
     }
     world.until("all bound", |world| (0..5).all(|number| world.bound(&format!("a{number}")).is_some())).await;
@@ -215,7 +214,7 @@ async fn what_nobody_knows_whether_it_was_written_is_found_out_and_done_once() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_again_and_again_is_asked_less_and_less() {
     let owned_by_another =
-        CommitError::Conflict { keys: vec![madako_messages::placement::ownership::KEY.to_owned()] };
+        CommitError::Conflict { keys: vec![madako_domain::placement::ownership::KEY.to_owned()] };
     let full =
         StoreError { operation: "commit".to_owned(), kind: StoreErrorKind::Full, why: "full".to_owned() };
     for refused in [owned_by_another, CommitError::Store(full)] {
@@ -376,7 +375,7 @@ async fn moves_that_nobody_knew_were_made_count() {
     // A count that somebody else changed is read again before it is changed.
     world.wait(100).await;
     world.store.lock().before = Some(Box::new(|inner| {
-        let key = format!("{PREFIX}{}", madako_messages::keys::PLACEMENT_MOVES);
+        let key = format!("{PREFIX}{}", madako_domain::keys::PLACEMENT_MOVES);
         let now = (begin() + Duration::from_secs(270)).format(&time::format_description::well_known::Rfc3339);
         let value = format!(r#"[{{"at": "{}", "count": 1}}]"#, now.unwrap());
         inner.write(&[Write::Put { key, value: value.into(), lease: 0 }]);

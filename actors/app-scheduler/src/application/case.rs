@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::placement::decision::{Decision, Gain, MAX_METRICS_NAMED, Move, Outcome, Ranked, Stay};
-use madako_messages::placement::fit::Wants;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::placement::decision::{Decision, Gain, MAX_METRICS_NAMED, Move, Outcome, Ranked, Stay};
+use madako_domain::placement::fit::Wants;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use time::OffsetDateTime;
 
 use super::{Act, Clouds, Court, Verdict};

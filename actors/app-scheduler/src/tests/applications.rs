@@ -1,11 +1,11 @@
 //! Where an application goes first, and what becomes of one that fits nowhere.
 
-use madako_messages::placement::decision::{LeftAlone, Outcome};
-use madako_messages::placement::fit::Compared;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, ApplicationState};
-use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode, ResourceRef};
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::decision::{LeftAlone, Outcome};
+use madako_domain::placement::fit::Compared;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, ApplicationState};
+use madako_domain::placement::metadata::{MetricRef, Reason, ReasonCode, ResourceRef};
+use madako_json::krake::timestamp::Timestamp;
 
 use super::{key, wants};
 use crate::testing::{NAMESPACE, World, begin, cluster};
@@ -103,7 +103,7 @@ fn a_stored_constraint_that_cannot_be_read_never_matches() {
     world.application("a", |application| {
         let text = "a is (".to_owned();
         application.spec.constraints.cluster.labels =
-            Some(vec![madako_messages::placement::LabelConstraint::stored(text)]);
+            Some(vec![madako_domain::placement::LabelConstraint::stored(text)]);
     });
     world.run();
     assert_eq!(world.get::<Application>("a").status.state, ApplicationState::Degraded);

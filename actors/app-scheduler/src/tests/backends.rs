@@ -1,10 +1,10 @@
-use madako_messages::placement::decision::{Decision, Outcome};
-use madako_messages::placement::free::JsonObject;
-use madako_messages::placement::infrastructure::{CloudKind, CloudState, GlobalCloud};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
-use madako_messages::placement::metadata::{MetricRef, ReasonCode};
-use madako_messages::placement::openstack::{MagnumCluster, MagnumClusterState, Project, ProjectState};
+use madako_domain::placement::decision::{Decision, Outcome};
+use madako_domain::placement::infrastructure::{CloudKind, CloudState, GlobalCloud};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
+use madako_domain::placement::metadata::{MetricRef, ReasonCode};
+use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterState, Project, ProjectState};
+use madako_json::krake::free::JsonObject;
 
 use crate::testing::{NAMESPACE, World, cloud, cluster_to_be, global_cloud, magnum_cluster, project};
 

@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use madako_messages::placement::decision::{Dropped, ExplainError, Explanation, Outcome, WhatIf};
-use madako_messages::placement::fit::Unmet;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::ClusterState;
-use madako_messages::placement::metadata::MetricRef;
+use madako_domain::placement::decision::{Dropped, ExplainError, Explanation, Outcome, WhatIf};
+use madako_domain::placement::fit::Unmet;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::ClusterState;
+use madako_domain::placement::metadata::MetricRef;
 
 use crate::testing::{NAMESPACE, World, metric};
 use crate::{PassInput, explain};
@@ -44,11 +44,11 @@ fn every_candidate_is_named_with_what_dropped_it() {
     world.lose("lost");
     world.cluster("waits", |cluster| cluster.spec.metrics = vec![MetricRef::new("new", 1.0, false)]);
     world.cluster("labelled", |cluster| cluster.metadata.labels.insert("l", "other".to_owned()));
-    world.change::<madako_messages::placement::kubernetes::Application>("a", |application| {
+    world.change::<madako_domain::placement::kubernetes::Application>("a", |application| {
         application.spec.constraints.cluster.labels = Some(vec!["l is x".parse().unwrap()]);
     });
     for name in ["good", "none", "failing", "waits"] {
-        world.change::<madako_messages::placement::kubernetes::Cluster>(name, |cluster| {
+        world.change::<madako_domain::placement::kubernetes::Cluster>(name, |cluster| {
             cluster.metadata.labels.insert("l", "x".to_owned());
         });
     }

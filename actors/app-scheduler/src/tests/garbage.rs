@@ -1,11 +1,12 @@
-use madako_messages::placement::decision::{LeftAlone, Outcome};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, ApplicationState, Cluster};
-use madako_messages::placement::metadata::{CASCADE_DELETION, Metadata, ResourceRef};
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::decision::{LeftAlone, Outcome};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, ApplicationState, Cluster};
+use madako_domain::placement::metadata::{CASCADE_DELETION, Metadata, ResourceRef};
+use madako_json::krake::timestamp::Timestamp;
 
 use proptest::prelude::*;
 
+use crate::Deletion;
 use crate::testing::{NAMESPACE, World, begin, cloud};
 
 fn cluster(name: &str) -> ObjectKey {
@@ -32,19 +33,25 @@ fn what_depends_on_a_deleted_cluster_goes_first() {
     });
     world.run();
     assert_eq!(world.bound("a"), Some("c"));
-    world.change::<madako_messages::placement::infrastructure::Cloud>("sky", |cloud| {
+    world.change::<madako_domain::placement::infrastructure::Cloud>("sky", |cloud| {
         deleted(&mut cloud.metadata);
     });
     let pass = world.run();
     let a = ObjectKey::new(Kind::Application, Some(NAMESPACE), "a");
     assert_eq!(pass.decisions[&a].outcome, Outcome::LeftAlone { why: LeftAlone::DeletedWithOwner });
-    // All three are marked; the application waits for its controller, and the others wait for it.
+    // Both dependents are marked, each with the owner that it goes with.
+    let rules: Vec<_> = pass.units.into_iter().filter_map(|unit| unit.deletion).collect();
+    let with = |owner| Deletion::WithOwner { owner };
+    let sky = ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky");
+    assert_eq!(rules, [(a.clone(), with(cluster("c"))), (cluster("c"), with(sky))]);
+    // The application waits for its controller, and the others wait for it.
     world.settle();
     assert_eq!(there(&world), ["sky", "a", "c"]);
     let finalizers = &world.get::<Application>("a").metadata.finalizers;
     assert_eq!(finalizers, &["kubernetes_resources_deletion"]);
     world.change::<Application>("a", |application| application.metadata.finalizers.clear());
-    world.run();
+    let pass = world.run();
+    assert_eq!(pass.units[0].deletion, Some((a, Deletion::Done)));
     assert_eq!(there(&world), ["sky", "c"]);
     world.run();
     assert_eq!(there(&world), ["sky"]);
@@ -58,7 +65,7 @@ fn nothing_is_bound_to_what_is_about_to_go() {
     world.put(cloud("sky", &[]));
     let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
     world.cluster("c", |cluster| cluster.metadata.owners.push(sky));
-    world.change::<madako_messages::placement::infrastructure::Cloud>("sky", |cloud| {
+    world.change::<madako_domain::placement::infrastructure::Cloud>("sky", |cloud| {
         deleted(&mut cloud.metadata);
     });
     world.application("a", |_| {});
@@ -112,6 +119,21 @@ fn an_application_that_is_bound_elsewhere_survives_its_former_cluster() {
     assert_eq!(there(&world), ["a", "new"]);
     let owners = &world.get::<Application>("a").metadata.owners;
     assert_eq!(owners, &[ResourceRef::to(&cluster("new"))]);
+}
+
+#[test]
+fn applications_of_a_cluster_that_was_removed_by_force_move() {
+    let mut world = World::new();
+    let key = world.cluster("forced", |_| {});
+    world.application("a", |_| {});
+    world.run();
+    assert_eq!(world.bound("a"), Some("forced"));
+    // By force the API takes the cluster away at once, without the collector.
+    world.remove(&key);
+    world.cluster("other", |_| {});
+    world.settle();
+    assert_eq!((world.bound("a"), there(&world)), (Some("other"), vec!["a", "other"]));
+    assert_eq!(world.get::<Application>("a").metadata.owners, [ResourceRef::to(&cluster("other"))]);
 }
 
 #[test]

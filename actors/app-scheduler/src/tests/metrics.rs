@@ -1,9 +1,9 @@
 //! What becomes of decisions that need metrics which cannot be had, or not yet.
 
-use madako_messages::placement::decision::{Outcome, Stay};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Cluster, ClusterState};
-use madako_messages::placement::metadata::{MetricRef, Reason, ReasonCode};
+use madako_domain::placement::decision::{Outcome, Stay};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Cluster, ClusterState};
+use madako_domain::placement::metadata::{MetricRef, Reason, ReasonCode};
 
 use super::key;
 use crate::What;

@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
-use madako_messages::placement::decision::Outcome;
-use madako_messages::placement::entries::Labels;
-use madako_messages::placement::free::JsonObject;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_messages::placement::metadata::{MetricRef, ResourceRef};
-use madako_messages::placement::metrics::{MetricKey, Value};
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::decision::Outcome;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::placement::metadata::{MetricRef, ResourceRef};
+use madako_domain::placement::metrics::{MetricKey, Value};
+use madako_json::krake::entries::Labels;
+use madako_json::krake::free::JsonObject;
+use madako_json::krake::timestamp::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -116,8 +116,8 @@ prop_compose! {
                 Kind::Unknown => { world.put(metric(name)); }
                 Kind::Failing => { world.put(metric(name)); world.lose(name); }
                 Kind::Undefined => {
-                    let code = madako_messages::placement::metadata::ReasonCode::UnknownMetric;
-                    let reason = madako_messages::placement::metadata::Reason::new(code, "none");
+                    let code = madako_domain::placement::metadata::ReasonCode::UnknownMetric;
+                    let reason = madako_domain::placement::metadata::Reason::new(code, "none");
                     world.know(name, None, Some(reason), true);
                 }
             }
@@ -154,7 +154,7 @@ prop_compose! {
         for (number, some) in applications.into_iter().enumerate() {
             world.application(&format!("a{number}"), |application| {
                 let wants = &mut application.spec.constraints.cluster;
-                let stored = |text: &&str| madako_messages::placement::LabelConstraint::stored((*text).to_owned());
+                let stored = |text: &&str| madako_domain::placement::LabelConstraint::stored((*text).to_owned());
                 wants.labels = Some(some.labels.iter().map(stored).collect());
                 wants.metrics = Some(some.metrics.iter().map(|text| text.parse().unwrap()).collect());
                 application.spec.backoff_limit = some.limit;
@@ -162,13 +162,13 @@ prop_compose! {
                 application.spec.auto_cluster_create = some.creates;
                 if let Some((cluster, ago)) = some.bound {
                     let key = ObjectKey::new(
-                        madako_messages::placement::kind::Kind::Cluster,
+                        madako_domain::placement::kind::Kind::Cluster,
                         Some(crate::testing::NAMESPACE),
                         format!("c{cluster}"),
                     );
                     let cluster = ResourceRef::to(&key);
                     let since = now - std::time::Duration::from_secs(ago.into());
-                    madako_messages::placement::binding::bind(application, cluster, since);
+                    madako_domain::placement::binding::bind(application, cluster, since);
                 }
                 if some.update {
                     application.metadata.modified = Timestamp::new(now);
@@ -317,11 +317,11 @@ proptest! {
         let metrics = &world.metrics.as_ref().unwrap().metrics;
         let pass = world.pass();
         for seen in world.snapshot.of::<Application>() {
-            let wants = madako_messages::placement::fit::Wants::from(seen.value);
+            let wants = madako_domain::placement::fit::Wants::from(seen.value);
             let fit: BTreeMap<_, _> = world
                 .snapshot
                 .of::<Cluster>()
-                .filter(|cluster| madako_messages::placement::fit::unavailable(cluster.value).is_empty())
+                .filter(|cluster| madako_domain::placement::fit::unavailable(cluster.value).is_empty())
                 .filter(|cluster| {
                     let known = |metric: &MetricRef| {
                         let key = MetricKey { namespace: None, name: metric.name.clone() };
@@ -332,7 +332,7 @@ proptest! {
                 .filter(|cluster| {
                     let compared = world.config.metric_constraints;
                     let offer =
-                        madako_messages::placement::fit::Offer::of_cluster(cluster.value, None, metrics, compared);
+                        madako_domain::placement::fit::Offer::of_cluster(cluster.value, None, metrics, compared);
                     wants.met_by(&offer)
                 })
                 .map(|cluster| (cluster.stored.key.clone(), ()))

@@ -1,10 +1,10 @@
 //! When an application stays, and when it moves.
 
-use madako_messages::placement::decision::{Hold, Move, Outcome, Stay};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_messages::placement::metadata::MetricRef;
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::decision::{Hold, Move, Outcome, Stay};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::placement::metadata::MetricRef;
+use madako_json::krake::timestamp::Timestamp;
 
 use super::{bound_to_worse, key, wants};
 use crate::testing::{NAMESPACE, World, begin};

@@ -1,7 +1,7 @@
 use std::slice::from_ref;
 
-use madako_messages::cluster::Node;
-use madako_messages::machine::MachineState::{Healthy, Retired};
+use madako_domain::cluster::Node;
+use madako_domain::machine::MachineState::{Healthy, Retired};
 
 use super::*;
 use crate::testing::{MachineWith as _, machine};

@@ -1,4 +1,4 @@
-use madako_messages::machine::MachineLabel;
+use madako_domain::machine::MachineLabel;
 use time::format_description::well_known::Rfc3339;
 
 use super::*;

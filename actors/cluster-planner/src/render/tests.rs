@@ -1,5 +1,5 @@
-use madako_messages::machine::MachineState;
-use madako_messages::plan::Action;
+use madako_domain::machine::MachineState;
+use madako_domain::plan::Action;
 
 use super::*;
 use crate::testing::{Site, machine};

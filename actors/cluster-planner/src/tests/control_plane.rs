@@ -1,7 +1,7 @@
 //! Non-existent nodes, and the control plane: increase, decrease, replace.
 
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
 
 use crate::testing::{Site, machine, outcome, why_not};
 
@@ -219,7 +219,7 @@ fn taints_that_are_not_tolerated_lead_to_a_replacement() {
         let mut site = site(&["10.0.3.1"]);
         let mut template = site.template.cluster().clone();
         template.control_plane_tolerations = vec!["example.com/tolerated".to_owned()];
-        site.template = madako_messages::template::Template::new(template).unwrap();
+        site.template = madako_domain::template::Template::new(template).unwrap();
         site.current = site.clone().with_cluster(&CONTROL_PLANE, &["10.0.3.1"]).current;
         site.taint("10.0.2.1", key);
         let expected = if tolerated { None } else { Some(Action::ReplaceControlPlane) };

@@ -1,13 +1,13 @@
 //! Initialization and the choice of machines.
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::{Action, PlanErrorKind};
+use madako_domain::machine::MachineState;
+use madako_domain::plan::{Action, PlanErrorKind};
 use time::Duration;
 
 use crate::Moment;
 use crate::testing::{MachineWith as _, Site, machine, outcome};
 
-fn healthy(addresses: &[&str], role: &str) -> Vec<madako_messages::machine::Machine> {
+fn healthy(addresses: &[&str], role: &str) -> Vec<madako_domain::machine::Machine> {
     addresses.iter().map(|address| machine(address, 0, role)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! What people, faulty registries and old configurations bring.
 
-use madako_messages::machine::{Machine, MachineLabel, MachineState};
-use madako_messages::plan::{Action, ChangeKind, Leaving, Plan, PlanErrorKind, Why};
+use madako_domain::machine::{Machine, MachineLabel, MachineState};
+use madako_domain::plan::{Action, ChangeKind, Leaving, Plan, PlanErrorKind, Why};
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of, why_not};
 

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_messages::cluster::Cluster;
-use madako_messages::invariants::{ClusterChange, check_cluster_change};
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::plan::{Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
-use madako_messages::repair::queue::{Item, RepairQueue};
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::{ClusterChange, check_cluster_change};
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::plan::{Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use madako_domain::repair::queue::{Item, RepairQueue};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::{Action, Choice, Outcome, Part, Rival, Score, Source, Why};
+use madako_domain::machine::MachineState;
+use madako_domain::plan::{Action, Choice, Outcome, Part, Rival, Score, Source, Why};
 use serde_json::json;
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of};
@@ -13,7 +13,7 @@ fn a_choice_names_score_share_and_runner_up() {
     let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
     let site = Site::new(machines).with_template("", &[("a", "2.5")]);
     let plan = site.plan().unwrap();
-    let chosen = |reason: &&madako_messages::plan::Reason| matches!(reason.why, Why::Chosen(_));
+    let chosen = |reason: &&madako_domain::plan::Reason| matches!(reason.why, Why::Chosen(_));
     let chosen: Vec<_> = plan.reasons.iter().filter(chosen).collect();
     let rival = |last, score| Some(Rival { address: Ipv4Addr::new(10, 0, 0, last), score });
     let choice = |part, role: Option<&str>, weight, considered, runner_up| {

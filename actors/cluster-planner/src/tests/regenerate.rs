@@ -1,9 +1,9 @@
 //! A changed template.
 
-use madako_messages::cluster::LABEL_ROLE;
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::plan::{Action, ChangeKind, PlanErrorKind, Why};
-use madako_messages::template::Template;
+use madako_domain::cluster::LABEL_ROLE;
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::plan::{Action, ChangeKind, PlanErrorKind, Why};
+use madako_domain::template::Template;
 
 use crate::Moment;
 use crate::testing::{Site, machine, outcome, why_not};

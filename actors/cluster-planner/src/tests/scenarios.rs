@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::Plan;
-use madako_messages::template::Template;
+use madako_domain::machine::MachineState;
+use madako_domain::plan::Plan;
+use madako_domain::template::Template;
 
 use crate::render::{end_table, error_table, plan_table, step_table};
 use crate::testing::{Site, machine, template};

@@ -1,8 +1,8 @@
 //! Workers and taints.
 
-use madako_messages::cluster::TAINT_STATE;
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
+use madako_domain::cluster::TAINT_STATE;
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
 use std::time::Duration;
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, why_not};

@@ -1,4 +1,4 @@
-use madako_messages::plan::{Action, PlanErrorKind};
+use madako_domain::plan::{Action, PlanErrorKind};
 use serde_json::json;
 
 use super::*;

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use madako_messages::actors::LeaderMessage;
-use madako_messages::event::Event;
-use madako_messages::feed::Task;
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::ownership::{self, Ownership, Step};
-use madako_messages::store::{Epoch, WatchEvent};
+use madako_domain::placement::ownership::{self, Ownership, Step};
+use madako_domain::store::Epoch;
+use madako_protocol::actors::LeaderMessage;
+use madako_protocol::event::Event;
+use madako_protocol::feed::Task;
+use madako_protocol::mailbox::Letter;
+use madako_protocol::store::WatchEvent;
 use metrics::gauge;
 use ractor::ActorRef;
 use tokio::time::sleep;

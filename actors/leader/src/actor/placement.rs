@@ -6,13 +6,17 @@
 
 use std::sync::Arc;
 
-use madako_messages::actors::{BindingEvidence, CommitError};
-use madako_messages::invariants::{Judged, PlacementChange, judged_by, placed_where_allowed};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::limits::MOST_OPERATIONS;
-use madako_messages::placement::objects::{Objects, Stored};
-use madako_messages::placement::ownership::{self, Ownership, Step, fence};
-use madako_messages::store::{Condition, Epoch, Outcome, Store, Transaction, Write};
+use madako_domain::invariants::{Judged, PlacementChange, judged_by, placed_where_allowed};
+use madako_domain::placement::change::PlacementMutation;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::limits::MOST_OPERATIONS;
+use madako_domain::placement::objects::Stored;
+use madako_domain::placement::ownership;
+use madako_domain::placement::ownership::{Ownership, Step, fence};
+use madako_domain::store::{Epoch, Outcome, Transaction};
+use madako_protocol::actors::CommitError;
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::store::Store;
 use tokio::sync::watch;
 
 /// How often the owner's key may change between a look at it and the claim, before that is tried later.
@@ -50,32 +54,22 @@ pub(crate) async fn claim(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownersh
     Ok(Ownership::Unknown)
 }
 
-/// What a mutation of placement consists of.
-#[derive(Clone, Copy)]
-pub(crate) struct Proposed<'a> {
-    pub(crate) conditions: &'a [Condition],
-    pub(crate) writes: &'a [Write],
-    pub(crate) evidence: &'a [BindingEvidence],
-}
-
 /// The transaction of a mutation, at the root, after the invariant was checked.
 pub(crate) fn transaction(
     epoch: &Epoch,
     prefix: &str,
     owner: &Ownership,
-    proposed: Proposed<'_>,
+    change: &PlacementMutation,
     stored: &dyn Fn(&ObjectKey) -> Option<Arc<Stored>>,
 ) -> Result<Transaction, CommitError> {
-    let Proposed { conditions: given, writes, evidence } = proposed;
     let owned =
         owner.condition().ok_or_else(|| CommitError::Conflict { keys: vec![ownership::KEY.to_owned()] })?;
-    let kept = format!("{prefix}madako/");
-    let foreign = |key: &str| ObjectKey::from_etcd_key(key).is_none() && !key.starts_with(&kept);
-    if let Some(key) = writes.iter().map(written).find(|key| foreign(key)) {
-        return Err(CommitError::Encoding { why: format!("placement does not write {key}") });
+    if let Some(key) = change.misnamed() {
+        return Err(CommitError::ForeignKey { key: key.etcd_key() });
     }
+    let (given, writes, evidence) = (change.conditions(prefix), change.writes(prefix), &change.evidence);
     let Judged { violations, changed } =
-        placed_where_allowed(&PlacementChange { conditions: given, writes, evidence, stored });
+        placed_where_allowed(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });
     }
@@ -83,7 +77,7 @@ pub(crate) fn transaction(
         return Err(CommitError::Conflict { keys: changed });
     }
     let mut conditions = vec![fence(prefix, epoch), owned];
-    conditions.extend(given.iter().cloned());
+    conditions.extend(given);
     for judged in judged_by(evidence) {
         match conditions.iter().find(|condition| condition.compared() == judged.compared()) {
             None => conditions.push(judged),
@@ -92,19 +86,17 @@ pub(crate) fn transaction(
             Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared().to_owned()] }),
         }
     }
-    for (what, count) in [("comparisons", conditions.len()), ("writes", writes.len())] {
+    for (operations, count) in [("comparisons", conditions.len()), ("writes", writes.len())] {
         if count > MOST_OPERATIONS {
-            let why = format!("it has {count} {what}; etcd takes {MOST_OPERATIONS}");
-            return Err(CommitError::Encoding { why });
+            return Err(CommitError::TooLarge {
+                what: "placement",
+                operations,
+                count,
+                most: MOST_OPERATIONS,
+            });
         }
     }
-    Ok(Transaction { conditions, writes: writes.to_vec() })
-}
-
-fn written(write: &Write) -> &str {
-    match write {
-        Write::Put { key, .. } | Write::Delete { key } => key,
-    }
+    Ok(Transaction { conditions, writes })
 }
 
 #[cfg(test)]

@@ -6,22 +6,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::actors::FetcherMessage;
-use madako_messages::latest::{self, Subscriber};
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::metrics::{MetricKey, MetricsObserved};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
-use madako_messages::placement::ownership::Ownership;
-use madako_messages::placement::providers::{
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::metadata::ReasonCode;
+use madako_domain::placement::metrics::{MetricKey, MetricsObserved};
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::placement::ownership::Ownership;
+use madako_domain::state::Fault;
+use madako_domain::store::{Outcome, StoreError, Transaction};
+use madako_protocol::actors::FetcherMessage;
+use madako_protocol::latest::{self, Subscriber};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::placement::providers::{
     FetchError, MetricsProviders, PROVIDER_DEADLINE, Sample, Samples,
 };
-use madako_messages::ports::Clock;
-use madako_messages::state::Fault;
-use madako_messages::store::{Outcome, StoreError, Transaction};
+use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorRef};
 use time::OffsetDateTime;
 use time::macros::datetime;

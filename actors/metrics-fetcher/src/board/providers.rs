@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::providers::Samples;
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_protocol::placement::providers::Samples;
 
 use super::{Fetch, Notice};
 use crate::breaker::Breaker;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::metadata::{Reason, ReasonCode};
-use madako_messages::placement::metrics::{MetricKey, MetricState, Value};
-use madako_messages::placement::providers::{FetchError, Sample};
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_domain::placement::metadata::{Reason, ReasonCode};
+use madako_domain::placement::metrics::{MetricKey, MetricState, Value};
+use madako_protocol::placement::providers::{FetchError, Sample};
 
 use super::Moment;
 use crate::bounds;

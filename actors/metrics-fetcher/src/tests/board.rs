@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::Change;
-use madako_messages::placement::providers::{FetchError, Sample, Samples};
+use madako_domain::placement::metadata::ReasonCode;
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved};
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::Change;
+use madako_protocol::placement::providers::{FetchError, Sample, Samples};
 use serde_json::json;
 use time::macros::datetime;
 

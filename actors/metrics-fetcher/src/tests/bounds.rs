@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use madako_messages::placement::core::MetricSpec;
-use madako_messages::placement::object_value::Object;
+use madako_domain::placement::core::MetricSpec;
+use madako_domain::placement::object_value::Object;
 
 use super::store::{global, metric_with};
 use crate::bounds::{check, normalize};

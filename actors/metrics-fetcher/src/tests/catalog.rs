@@ -1,7 +1,7 @@
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::metrics::MetricKey;
-use madako_messages::placement::object_value::Object;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::metadata::ReasonCode;
+use madako_domain::placement::metrics::MetricKey;
+use madako_domain::placement::object_value::Object;
 use serde_json::json;
 
 use super::store::{Store, cluster, global, metadata, metric, object, of, prometheus, reference};

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::placement::metrics::MetricKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::providers::FetchError;
+use madako_domain::placement::metrics::MetricKey;
+use madako_domain::placement::object_value::Object;
+use madako_protocol::placement::providers::FetchError;
 use serde_json::json;
 
 use super::board::Bench;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_messages::placement::metrics::{MetricKey, MetricState};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::providers::FetchError;
+use madako_domain::placement::metrics::{MetricKey, MetricState};
+use madako_domain::placement::object_value::Object;
+use madako_protocol::placement::providers::FetchError;
 use proptest::prelude::*;
 
 use super::board::Bench;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::metrics::MetricKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Stored};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::metrics::MetricKey;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored};
 use serde_json::{Value, json};
 
 /// A metric and its weight in a reference; `namespaced` or not.

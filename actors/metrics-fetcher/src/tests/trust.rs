@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use time::macros::datetime;
 
-use madako_messages::placement::metrics::Trust;
+use madako_domain::placement::metrics::Trust;
 
 use crate::trust::{History, MOST_VALUES};
 

@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::RepairMessage;
-use madako_messages::feed::Task;
-use madako_messages::repair::command::HealthAnswer;
-use madako_messages::repair::queue::RepairQueue;
-use madako_messages::state::ClusterState;
+use madako_domain::repair::command::HealthAnswer;
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::RepairMessage;
+use madako_protocol::feed::Task;
 use tokio::time::Instant;
 
 use super::{RepairState, command, telemetry};
@@ -163,7 +163,7 @@ impl RepairState {
     /// Asks for the health of every unfinished entry whose turn it is.
     pub(super) fn start_checks(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
         let Some(host) = self.given.host.clone() else { return };
-        let commanded = self.running.as_ref().map(|running| running.announced.index);
+        let commanded = self.effects.under_way().map(|announced| announced.command.index);
         let could: Vec<(i64, i64)> = state
             .repair
             .entries
@@ -186,7 +186,7 @@ impl RepairState {
             let (words, deadline) = (command.for_machine(address), command.timeout);
             let number = self.take_number();
             let actor = self.myself.clone();
-            let check = command::check(Arc::clone(&host), self.permits(), words, deadline);
+            let check = command::check(Arc::clone(&host), self.hands.permits().clone(), words, deadline);
             // It follows from nothing: checks are asked for round after round.
             let task = Task::start_anew(async move {
                 let health = check.await;

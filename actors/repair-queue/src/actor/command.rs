@@ -1,119 +1,167 @@
-//! Commands over the port: a repair's with its retries, and health checks.
+//! Commands over the port: the attempts of an announced command, and health checks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
-use madako_messages::repair::command::{CommandEnd, HealthAnswer, HowEnded};
-use tokio::sync::SetOnce;
+use madako_domain::repair::command::{CommandEnd, HealthAnswer, HowEnded};
+use madako_domain::repair::kept::Kept;
+use madako_effects::{AttemptEnd, Conclusion, Effect, Permits};
+use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_protocol::permit::Permit;
 use tokio::time::Instant;
-use tracing::{Instrument as _, field, info_span};
+use tracing::{Instrument as _, Span, field, info_span};
 
-use super::permits::Permits;
 use super::telemetry;
-
-/// A command to run, as often as it may while it fails.
-pub(super) struct Order {
-    pub(super) host: Arc<dyn Host>,
-    pub(super) permits: Permits,
-    /// What it is called in traces.
-    pub(super) kind: &'static str,
-    pub(super) words: Vec<String>,
-    pub(super) deadline: Duration,
-    pub(super) attempts: u32,
-    pub(super) interval: Duration,
-    /// The machine's health check, which is asked before each further attempt; `None`: it has none.
-    pub(super) health: Option<HealthCheck>,
-    /// Set to the reason when no attempt is to begin any more.
-    pub(super) stop: Arc<SetOnce<String>>,
-}
 
 /// Why a machine's command is not run.
 pub(super) const HEALTHY: &str = "the machine is healthy";
 
-/// How a machine's health is asked between two attempts.
-pub(super) struct HealthCheck {
-    pub(super) words: Vec<String>,
-    pub(super) deadline: Duration,
-    /// Time between two of them.
-    pub(super) round: Duration,
+/// How long after its deadline the end of a command is waited for: the host ends what a command started, and a host that
+/// is busy takes a while to tell.
+const HEARD_WITHIN: Duration = Duration::from_secs(300);
+
+/// Purpose of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A step of a repair.
+    Repair,
+    /// The success command of an operation.
+    Success,
 }
 
-impl Order {
-    pub(super) async fn carry_out(self) -> CommandEnd {
-        let mut attempt = 1;
-        let mut before = None;
-        loop {
-            // A permit may take long to come, and what speaks against the attempt comes meanwhile.
-            let permit = tokio::select! {
-                biased;
-                why = self.stop.wait() => return stopped(why, before),
-                permit = self.permits.get() => permit,
-            };
-            let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
-            let span = info_span!("command", kind = self.kind, attempt, outcome = field::Empty);
-            let ended = self.host.run(&permit, command).instrument(span.clone()).await;
-            span.record("outcome", outcome_name(&ended));
-            let text = match ended {
-                Ok(outcome) if outcome.succeeded() => {
-                    return CommandEnd { how: HowEnded::Succeeded, text: told(&outcome) };
-                }
-                Ok(outcome) => told(&outcome),
-                Err(HostError::Permit(_)) => continue,
-                // It may have run, and is not run again.
-                Err(error @ HostError::Lost { .. }) => {
-                    let text = format!("outcome unknown: {error}");
-                    return CommandEnd { how: HowEnded::Unknown, text };
-                }
-                Err(error @ HostError::NotStarted { .. }) => error.to_string(),
-            };
-            let text = if self.attempts > 1 {
-                format!("attempt {attempt} of {}: {text}", self.attempts)
-            } else {
-                text
-            };
-            if attempt >= self.attempts {
-                return CommandEnd { how: HowEnded::Failed, text };
-            }
-            if let Some(why) = self.pause().await {
-                return stopped(&why, Some(text));
-            }
-            (attempt, before) = (attempt + 1, Some(text));
+impl Kind {
+    /// Name in metrics and traces.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Repair => "repair",
+            Self::Success => "success",
         }
     }
+}
 
-    /// The pause between two attempts; what speaks against another ends it at once, and is returned.
-    async fn pause(&self) -> Option<String> {
-        tokio::select! {
-            biased;
-            why = self.stop.wait() => Some(why.clone()),
-            healthy = self.becomes_healthy() => healthy.then(|| HEALTHY.to_owned()),
-        }
+/// A command of an entry, and the record that announces it.
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    pub(super) index: i64,
+    pub(super) record: i64,
+    pub(super) kind: Kind,
+    pub(super) words: Vec<String>,
+    pub(super) deadline: Duration,
+    pub(super) attempts: u32,
+    pub(super) interval: Duration,
+    /// Words and deadline of the health check that is asked between its attempts; `None`: the machine has none.
+    pub(super) health: Option<(Vec<String>, Duration)>,
+}
+
+/// A command with what its decision is told in.
+#[derive(Debug, Clone)]
+pub(super) struct Announced {
+    pub(super) command: Command,
+    pub(super) span: Span,
+}
+
+impl Effect for Announced {
+    type Outcome = CommandEnd;
+
+    fn attempts(&self) -> u32 {
+        self.command.attempts
     }
 
-    /// Asks the machine's health each round of the pause, and once more when that is over; whether it is healthy. Every check
-    /// begins after the attempt that failed, so that its answer is about the machine as that left it.
-    async fn becomes_healthy(&self) -> bool {
+    fn attempt_limit(&self) -> Duration {
+        self.command.deadline + HEARD_WITHIN
+    }
+
+    fn pause_limit(&self) -> Duration {
+        let check = self.command.health.as_ref().map_or(Duration::ZERO, |(_, deadline)| *deadline);
+        self.command.interval + check + HEARD_WITHIN
+    }
+}
+
+impl Command {
+    /// Whether what is kept of its entry names its record as the one of such a command.
+    pub(super) fn is_kept_as(&self, kept: &Kept) -> bool {
+        let record = match self.kind {
+            Kind::Success => kept.finishing,
+            Kind::Repair => kept.started.as_ref().map(|started| started.record),
+        };
+        record == Some(self.record)
+    }
+
+    /// Runs it once.
+    pub(super) async fn attempt(
+        &self,
+        host: &dyn Host,
+        permit: Permit,
+        attempt: u32,
+    ) -> AttemptEnd<CommandEnd> {
+        let command = HostCommand { words: self.words.clone(), deadline: self.deadline };
+        let span = info_span!("command", kind = self.kind.name(), attempt, outcome = field::Empty);
+        let ended = host.run(&permit, command).instrument(span.clone()).await;
+        span.record("outcome", outcome_name(&ended));
+        let text = match ended {
+            Ok(outcome) if outcome.succeeded() => {
+                return AttemptEnd::Final(CommandEnd { how: HowEnded::Succeeded, text: told(&outcome) });
+            }
+            Ok(outcome) => told(&outcome),
+            Err(HostError::Permit(_)) => return AttemptEnd::NotBegun,
+            // It may have run, and is not run again.
+            Err(error @ HostError::Lost { .. }) => {
+                let text = format!("outcome unknown: {error}");
+                return AttemptEnd::Final(CommandEnd { how: HowEnded::Unknown, text });
+            }
+            Err(error @ HostError::NotStarted { .. }) => error.to_string(),
+        };
+        let text =
+            if self.attempts > 1 { format!("attempt {attempt} of {}: {text}", self.attempts) } else { text };
+        AttemptEnd::Failed(CommandEnd { how: HowEnded::Failed, text })
+    }
+
+    /// The pause before another attempt; why there is none. The machine's health is asked each round, and once more when the
+    /// pause is over. Every check begins after the attempt that failed, so that its answer is about the machine as that
+    /// left it.
+    pub(super) async fn pause(
+        &self,
+        host: Arc<dyn Host>,
+        permits: Permits,
+        round: Duration,
+    ) -> Option<String> {
         let over = Instant::now() + self.interval;
-        let Some(health) = &self.health else {
+        let Some((words, deadline)) = &self.health else {
             tokio::time::sleep_until(over).await;
-            return false;
+            return None;
         };
         loop {
             let begun = Instant::now();
-            let words = health.words.clone();
-            let answer = check(Arc::clone(&self.host), self.permits.clone(), words, health.deadline).await;
+            let answer = check(Arc::clone(&host), permits.clone(), words.clone(), *deadline).await;
             telemetry::checked(answer.as_ref());
             match answer {
                 // It was not run.
                 None => continue,
-                Some(HealthAnswer::Healthy) => return true,
+                Some(HealthAnswer::Healthy) => return Some(HEALTHY.to_owned()),
                 Some(HealthAnswer::Unhealthy | HealthAnswer::Failed(_)) => {}
             }
             if Instant::now() >= over {
-                return false;
+                return None;
             }
-            tokio::time::sleep_until(over.min(begun + health.round)).await;
+            tokio::time::sleep_until(over.min(begun + round)).await;
+        }
+    }
+}
+
+/// Record of the end of a command.
+pub(super) fn end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
+    match conclusion {
+        Conclusion::Ended(end) => end.clone(),
+        Conclusion::Withdrawn { why, last } => {
+            let text = match last {
+                Some(last) => format!("not tried again, {why}; {}", last.text),
+                None => format!("not started, {why}"),
+            };
+            CommandEnd { how: HowEnded::Stopped, text }
+        }
+        Conclusion::Unheard { limit } => {
+            let text = format!("outcome unknown: nothing was heard of the command for {limit:?}");
+            CommandEnd { how: HowEnded::Unknown, text }
         }
     }
 }
@@ -127,15 +175,6 @@ fn outcome_name(ended: &Result<HostOutcome, HostError>) -> &'static str {
         Err(HostError::NotStarted { .. }) => "not-started",
         Err(HostError::Lost { .. }) => "lost",
     }
-}
-
-/// The end of a command of which no other attempt begins, and what became of the last one.
-pub(super) fn stopped(why: &str, before: Option<String>) -> CommandEnd {
-    let text = match before {
-        Some(before) => format!("not tried again, {why}; {before}"),
-        None => format!("not started, {why}"),
-    };
-    CommandEnd { how: HowEnded::Stopped, text }
 }
 
 /// Asks a machine's health. `None`: the check was not run.

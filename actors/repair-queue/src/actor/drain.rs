@@ -17,14 +17,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::kubernetes::drain::{
+use madako_domain::kubernetes::drain::{
     DrainNews, Treatment, Unfinished, running_job, treatment, unfinished,
 };
-use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId};
-use madako_messages::repair::config::RepairConfig;
+use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_domain::repair::config::RepairConfig;
+use madako_effects::Permits;
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use tracing::{Instrument as _, info_span};
-
-use super::permits::Permits;
 
 /// Pause between looks at the pods that are ending. Their grace period is 30 s unless they say otherwise.
 const POLL: Duration = Duration::from_secs(5);

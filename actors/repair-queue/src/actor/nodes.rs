@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_messages::actors::RepairMessage;
-use madako_messages::event::Event;
-use madako_messages::feed::Task;
-use madako_messages::invariants::repair::is_active;
-use madako_messages::kubernetes::KubeNode;
-use madako_messages::state::ClusterState;
+use madako_domain::invariants::repair::is_active;
+use madako_domain::kubernetes::KubeNode;
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::RepairMessage;
+use madako_protocol::event::Event;
+use madako_protocol::feed::Task;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::RepairState;
@@ -94,7 +94,7 @@ impl RepairState {
 
     fn uncordon(&mut self, node: String) {
         let Some(kubernetes) = self.given.kubernetes.clone() else { return };
-        let (actor, permits, name) = (self.myself.clone(), self.permits(), node.clone());
+        let (actor, permits, name) = (self.myself.clone(), self.hands.permits().clone(), node.clone());
         let kubernetes = Arc::clone(&kubernetes);
         let drain = self.cordons.drained.get(&node).and_then(Span::id);
         let span = info_span!(parent: drain, "uncordon", node);

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use madako_messages::event::Event;
-use madako_messages::observation::Observation;
-use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::hold::HoldSettings;
-use madako_messages::repair::report::Reports;
-use madako_messages::state::ClusterState;
+use madako_domain::observation::Observation;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::hold::HoldSettings;
+use madako_domain::repair::report::Reports;
+use madako_domain::state::ClusterState;
+use madako_protocol::event::Event;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{FIRST_REPORTS_POLLS, REQUESTS, RepairState, Then, telemetry};
+use super::effects::{Decided, Subject, Then};
+use super::{FIRST_REPORTS_POLLS, RepairState, telemetry};
 use crate::hold::times::Times;
 use crate::news::Told;
 use crate::racks::{Answers, Racks, held_back};
@@ -155,11 +156,12 @@ impl RepairState {
         if known.is_none_or(|(of, on, _)| !Arc::ptr_eq(of, state) || !Arc::ptr_eq(on, &reports)) {
             self.judge(state, &reports);
         }
-        if self.shunned.contains(&REQUESTS) {
+        if self.shunned.contains(&Subject::Reports) {
             return false;
         }
         let Some((_, _, Some(change))) = &self.requests.decided else { return false };
-        self.write(state, change.clone(), REQUESTS, String::new(), String::new(), Then::Nothing);
+        let (change, told) = (change.clone(), String::new());
+        self.write(state, Decided { change, subject: Subject::Reports, told, then: Then::Nothing });
         true
     }
 

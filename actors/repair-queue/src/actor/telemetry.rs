@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::repair::RepairStatus;
-use madako_messages::repair::command::HealthAnswer;
-use madako_messages::repair::queue::Item;
-use madako_messages::repair::refusal::Reason;
-use madako_messages::state::ClusterState;
+use madako_domain::repair::RepairStatus;
+use madako_domain::repair::command::HealthAnswer;
+use madako_domain::repair::queue::Item;
+use madako_domain::repair::refusal::Reason;
+use madako_domain::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use time::OffsetDateTime;
 

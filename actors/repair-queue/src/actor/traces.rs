@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use tracing::{Span, info_span};
 
-use super::REQUESTS;
+use super::effects::Subject;
 
 /// See the module.
 #[derive(Default)]
@@ -29,12 +29,16 @@ impl Traces {
     }
 
     /// The span of a decision.
-    pub(super) fn decision(&self, index: i64, what: &'static str) -> Span {
-        let from = if index == REQUESTS { self.reports.as_ref() } else { self.entries.get(&index) };
-        let parent = from.and_then(Span::id);
-        match u64::try_from(index) {
-            Ok(entry) => info_span!(parent: parent, "repair", entry, what),
-            Err(_) => info_span!(parent: parent, "repair", what),
+    pub(super) fn decision(&self, subject: Subject, what: &'static str) -> Span {
+        let parent = match subject {
+            Subject::Entry(index) => self.entries.get(&index),
+            Subject::Reports => self.reports.as_ref(),
+            Subject::Upkeep => None,
+        };
+        let parent = parent.and_then(Span::id);
+        match subject {
+            Subject::Entry(entry) => info_span!(parent: parent, "repair", entry, what),
+            Subject::Reports | Subject::Upkeep => info_span!(parent: parent, "repair", what),
         }
     }
 

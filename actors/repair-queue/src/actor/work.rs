@@ -4,57 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::actors::RepairMessage;
-use madako_messages::feed::Task;
-use madako_messages::invariants::repair::is_active;
-use madako_messages::kubernetes::drain::DrainNews;
-use madako_messages::repair::command::CommandEnd;
-use madako_messages::repair::config::RepairOperation;
-use madako_messages::repair::kept::Kept;
-use madako_messages::repair::queue::Item;
-use madako_messages::repair::{RepairQueueEntry, RepairStepStatus};
-use madako_messages::state::ClusterState;
+use madako_domain::invariants::repair::is_active;
+use madako_domain::kubernetes::drain::DrainNews;
+use madako_domain::repair::config::RepairOperation;
+use madako_domain::repair::queue::Item;
+use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
+use madako_domain::state::ClusterState;
+use madako_effects::Seen;
+use madako_protocol::actors::RepairMessage;
+use madako_protocol::feed::Task;
 use time::OffsetDateTime;
-use tokio::sync::SetOnce;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, info_span};
 
-use super::{FIRST_LOOK, REPAIR, RepairState, SUCCESS, command, drain, telemetry};
+use super::command::{self, Announced, Command, Kind};
+use super::{FIRST_LOOK, RepairState, drain};
 use crate::round::{Drain, Health, later, places_of};
-
-/// A command whose start is announced in the store.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Announced {
-    pub(super) index: i64,
-    pub(super) record: i64,
-    pub(super) words: Vec<String>,
-    pub(super) deadline: Duration,
-    pub(super) attempts: u32,
-    pub(super) interval: Duration,
-    /// Words and deadline of the health check that is asked between its attempts.
-    pub(super) health: Option<(Vec<String>, Duration)>,
-    pub(super) kind: &'static str,
-}
-
-impl Announced {
-    /// Whether what is kept of its entry names its record as the one of such a command.
-    fn is_kept_as(&self, kept: &Kept) -> bool {
-        let record = match self.kind {
-            SUCCESS => kept.finishing,
-            _ => kept.started.as_ref().map(|started| started.record),
-        };
-        record == Some(self.record)
-    }
-}
-
-/// The command that runs.
-pub(super) struct Running {
-    pub(super) announced: Announced,
-    /// Set to the reason when it is not to be tried again.
-    stop: Arc<SetOnce<String>>,
-    since: Instant,
-    _task: Task,
-}
 
 /// A drain that runs.
 pub(super) struct Draining {
@@ -100,53 +65,53 @@ impl RepairState {
         if !over.is_empty() {
             self.look_at_nodes();
         }
-        let runs = self.running.as_ref().map(|running| running.announced.index);
-        let ended = self.ended.as_ref().map(|(index, ..)| *index);
+        let ended = self.effects.conclusion().map(|(announced, _)| announced);
+        let commanded = self.effects.under_way().or(ended).map(|announced| announced.command.index);
         self.traces.retain(|index| {
             let unfinished = queue.entries.get(&index).is_some_and(|item| !item.value.is_finished());
-            unfinished || runs == Some(index) || ended == Some(index)
+            unfinished || commanded == Some(index)
         });
-        if let Some(running) = self.running.as_ref().filter(|running| running.announced.kind == REPAIR)
-            && let Some(why) = self.against(state, running.announced.index)
-        {
-            // What stood in the way first is told, also when that is over before the next attempt was due.
-            let _ = running.stop.set(why);
+        let runs = self.effects.under_way().map(|announced| &announced.command);
+        let repairs = runs.filter(|command| command.kind == Kind::Repair);
+        if let Some(why) = repairs.and_then(|command| self.against(state, command.index)) {
+            let actions = self.effects.withdraw(&why, Instant::now());
+            self.perform(actions);
         }
     }
 
-    /// Starts the command whose announcement was not known to be written, once the store shows that it was.
+    /// Tells the workflow what the store shows of an announcement that was not known to be written.
     ///
-    /// The number of the record does not say so: of two transactions in a row whose ends are unknown both have the same, and
+    /// The number of the record does not say it: of two changes in a row whose ends are unknown both have the same, and
     /// the first may be the one that was written. What is kept beside the entry says whose record it is. A command that is not
     /// started here never is: its record ends as one that nobody runs.
     pub(super) fn resolve(&mut self, state: &ClusterState) {
-        let Some((announced, span)) = &self.unsure else { return };
+        let Some(Announced { command, .. }) = self.effects.unsure() else { return };
         let queue = &state.repair;
-        if queue.records.unfinished.contains_key(&announced.record)
-            && queue.kept_of(announced.index).is_some_and(|kept| announced.is_kept_as(kept))
-        {
-            let (announced, span) = (announced.clone(), span.clone());
+        let kept = queue.kept_of(command.index);
+        let is_kept = kept.is_some_and(|kept| command.is_kept_as(kept));
+        let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
             // What came meanwhile would have kept it from being announced.
-            match self.against_start(state, &announced) {
-                None => self.run(announced, &span),
-                Some(why) => {
-                    self.unsure = None;
-                    self.ended = Some((announced.index, announced.record, command::stopped(&why, None)));
-                }
+            match self.against_start(state, command) {
+                None => Seen::Announced,
+                Some(why) => Seen::AnnouncedInVain { why },
             }
-        } else if queue.records.known.contains_key(&announced.record) {
-            self.unsure = None;
-        }
+        } else if queue.records.known.contains_key(&command.record) {
+            Seen::Never
+        } else {
+            Seen::NotYet
+        };
+        let actions = self.effects.seen(seen, Instant::now());
+        self.perform(actions);
     }
 
     /// Why a command that was announced some time ago is not started any more. A success command follows from the machine's
     /// health, which is asked whatever else is.
-    pub(super) fn against_start(&self, state: &ClusterState, announced: &Announced) -> Option<String> {
-        if announced.kind != REPAIR {
+    fn against_start(&self, state: &ClusterState, command: &Command) -> Option<String> {
+        if command.kind != Kind::Repair {
             return None;
         }
-        let healthy = self.checks.believed().get(&announced.index) == Some(&Health::Healthy);
-        self.against(state, announced.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
+        let healthy = self.checks.believed().get(&command.index) == Some(&Health::Healthy);
+        self.against(state, command.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
     }
 
     /// Why no attempt of a repair's command begins.
@@ -173,18 +138,18 @@ impl RepairState {
         Some((operation, &entry.address))
     }
 
-    pub(super) fn success_command(&self, state: &ClusterState, index: i64, record: i64) -> Option<Announced> {
+    pub(super) fn success_command(&self, state: &ClusterState, index: i64, record: i64) -> Option<Command> {
         let (operation, address) = self.operation(state, index)?;
         let command = operation.success.as_ref()?;
-        Some(Announced {
+        Some(Command {
             index,
             record,
+            kind: Kind::Success,
             words: command.for_machine(address),
             deadline: command.timeout,
             attempts: 1,
             interval: Duration::ZERO,
             health: None,
-            kind: SUCCESS,
         })
     }
 
@@ -194,58 +159,20 @@ impl RepairState {
         index: i64,
         step: u32,
         record: i64,
-    ) -> Option<Announced> {
+    ) -> Option<Command> {
         let (operation, address) = self.operation(state, index)?;
         let step = operation.step(step)?;
         let command = step.command.as_ref()?;
-        Some(Announced {
+        Some(Command {
             index,
             record,
+            kind: Kind::Repair,
             words: command.for_machine(address),
             deadline: command.timeout,
             attempts: step.attempts,
             interval: step.interval,
             health: operation.health_check.as_ref().map(|check| (check.for_machine(address), check.timeout)),
-            kind: REPAIR,
         })
-    }
-
-    /// Starts a command that was announced by a decision, in whose span it is told.
-    pub(super) fn run(&mut self, announced: Announced, decision: &Span) {
-        self.unsure = None;
-        let Some(host) = self.given.host.clone() else { return };
-        let stop = Arc::new(SetOnce::new());
-        let order = command::Order {
-            host,
-            permits: self.permits(),
-            kind: announced.kind,
-            words: announced.words.clone(),
-            deadline: announced.deadline,
-            attempts: announced.attempts,
-            interval: announced.interval,
-            health: announced.health.clone().map(|(words, deadline)| command::HealthCheck {
-                words,
-                deadline,
-                round: self.given.interval,
-            }),
-            stop: Arc::clone(&stop),
-        };
-        let (actor, record) = (self.myself.clone(), announced.record);
-        let _decision = decision.enter();
-        let task = Task::start(async move {
-            let end = order.carry_out().await;
-            // The actor is gone: its successor finds the record unfinished.
-            let _ = actor.cast(RepairMessage::Ran { record, end }.into());
-        });
-        self.running = Some(Running { announced, stop, since: Instant::now(), _task: task });
-    }
-
-    pub(super) fn ran(&mut self, record: i64, end: CommandEnd) {
-        let Some(running) = self.running.take_if(|running| running.announced.record == record) else {
-            return;
-        };
-        telemetry::ran(running.announced.kind, end.how.name(), running.since.elapsed());
-        self.ended = Some((running.announced.index, record, end));
     }
 
     /// How far drains are, those too that nobody looked at yet.
@@ -320,7 +247,7 @@ impl RepairState {
             let span = info_span!(parent: decision.and_then(Span::id), "drain", entry = index, node);
             let order = drain::Order {
                 kubernetes: Arc::clone(&kubernetes),
-                permits: self.permits(),
+                permits: self.hands.permits().clone(),
                 node: node.clone(),
                 config: Arc::clone(&config),
                 resumed,

@@ -1,9 +1,9 @@
 //! What becomes of each machine that is reported, told from the very decision that the leader makes.
 
-use madako_messages::machine::Machine;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::refusal::Reason;
-use madako_messages::state::ClusterState;
+use madako_domain::machine::Machine;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::refusal::Reason;
+use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 use crate::limiter::{Decision, node_address};
@@ -63,9 +63,9 @@ pub fn prospects<'a>(
 mod tests {
     use std::collections::BTreeSet;
 
-    use madako_messages::constraints::Constraints;
-    use madako_messages::keys;
-    use madako_messages::repair::hold::HoldSettings;
+    use madako_domain::constraints::Constraints;
+    use madako_domain::keys;
+    use madako_domain::repair::hold::HoldSettings;
 
     use super::*;
     use crate::hold::times::Times;

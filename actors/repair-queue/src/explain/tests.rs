@@ -1,6 +1,6 @@
-use madako_messages::keys;
-use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::keys;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use super::*;
 use crate::racks::HeldBack;

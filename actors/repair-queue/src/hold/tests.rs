@@ -2,8 +2,8 @@
 
 mod properties;
 
-use madako_messages::machine::MachineState;
-use madako_messages::repair::hold::Label;
+use madako_domain::machine::MachineState;
+use madako_domain::repair::hold::Label;
 
 use super::*;
 use crate::machines::{aged, holds_at, later, machine, now};

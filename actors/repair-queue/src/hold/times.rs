@@ -27,9 +27,9 @@ use std::slice::Iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::machine::Machine;
-use madako_messages::repair::hold::{HoldSettings, Label};
-use madako_messages::repair::report::Seen;
+use madako_domain::machine::Machine;
+use madako_domain::repair::hold::{HoldSettings, Label};
+use madako_domain::repair::report::Seen;
 use time::OffsetDateTime;
 
 use super::KnownHolds;

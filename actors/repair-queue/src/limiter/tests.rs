@@ -2,7 +2,7 @@
 
 mod properties;
 
-use madako_messages::repair::RepairStatus;
+use madako_domain::repair::RepairStatus;
 
 use super::*;
 use crate::machines::{machine, now};

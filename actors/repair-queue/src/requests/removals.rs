@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use madako_messages::repair::queue::RepairQueue;
-use madako_messages::state::ClusterState;
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::state::ClusterState;
 
 use crate::limiter::Removed;
 
@@ -71,9 +71,9 @@ impl Removals {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::repair::RepairQueueEntry;
-    use madako_messages::store::Write;
-    use madako_messages::{keys, repair};
+    use madako_domain::repair::RepairQueueEntry;
+    use madako_domain::store::Write;
+    use madako_domain::{keys, repair};
 
     use super::*;
     use crate::testing::{Store, queued};

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_messages::observation::Query;
-use madako_messages::store::{Condition, Entry};
+use madako_domain::observation::Query;
+use madako_domain::store::{Condition, Entry};
 
 use super::*;
 use crate::machines::{holds_at, machine, now};

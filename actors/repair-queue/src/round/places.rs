@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::cluster::{Cluster, Node};
-use madako_messages::repair::queue::RepairQueue;
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::repair::queue::RepairQueue;
 
 /// A node of the cluster, as far as repairs need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

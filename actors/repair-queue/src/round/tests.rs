@@ -1,7 +1,7 @@
-use madako_messages::keys;
-use madako_messages::reboot::RebootStatus;
-use madako_messages::repair::RepairStepStatus::{Draining, Waiting, Watching};
-use madako_messages::store::Write;
+use madako_domain::keys;
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::RepairStepStatus::{Draining, Waiting, Watching};
+use madako_domain::store::Write;
 
 use super::*;
 use crate::testing::{NOW, Store, processing, queued};

@@ -11,14 +11,14 @@
 
 use std::sync::Arc;
 
-use madako_messages::actors::PollerMessage;
-use madako_messages::event::Event;
-use madako_messages::feed::{Task, later};
-use madako_messages::mailbox::Letter;
-use madako_messages::observation::Query;
-use madako_messages::ports::{Fetched, RegistryError};
-use madako_messages::repair::report::{Reports, default_variables};
-use madako_messages::state::ClusterState;
+use madako_domain::observation::Query;
+use madako_domain::repair::report::{Reports, default_variables};
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::PollerMessage;
+use madako_protocol::event::Event;
+use madako_protocol::feed::{Task, later};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::ports::{Fetched, RegistryError};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::Instant;

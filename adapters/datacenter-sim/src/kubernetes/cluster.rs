@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::cluster::Taint;
-use madako_messages::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::cluster::Taint;
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
 use super::selector;

@@ -19,7 +19,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 
 pub use cluster::{Budget, Cluster, Owner, Workload};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId};
-use madako_messages::permit::Permit;
+use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
 use tokio::time::{Instant, timeout_at};
 
 use super::SimulatedKubernetes;

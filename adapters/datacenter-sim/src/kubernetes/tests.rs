@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::kubernetes::{Eviction, Kubernetes, Pod, PodPhase};
-use madako_messages::permit::Permit;
-use madako_messages::ports::Clock;
+use madako_domain::kubernetes::{Eviction, Pod, PodPhase};
+use madako_protocol::kubernetes::Kubernetes;
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_messages::machine::{Machine, MachineState};
+use madako_domain::machine::{Machine, MachineState};
 use proptest::prelude::*;
 
 use super::START;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::host::{Host as _, HostCommand, HostEnd, HostError};
-use madako_messages::machine::MachineState;
-use madako_messages::permit::Permit;
-use madako_messages::ports::Clock;
+use madako_domain::machine::MachineState;
+use madako_protocol::host::{Host as _, HostCommand, HostEnd, HostError};
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Clock;
 use tokio::time::Instant;
 
 use super::START;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::machine::MachineState;
-use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use madako_domain::machine::MachineState;
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use serde_json::{Value, json};
 
 use super::quiet;

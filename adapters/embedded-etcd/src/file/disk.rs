@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
@@ -30,8 +30,9 @@ pub(crate) struct Disk {
     storage: Arc<dyn StorageBackend>,
     rehearsing: AtomicBool,
     rehearsal: Mutex<Rehearsal>,
-    /// From here on the storage holds nothing but zeros.
-    filled: AtomicU64,
+    /// From here on the storage holds nothing but zeros. Locked while room is filled or cut off: redb writes from the
+    /// threads of readers too, and a second fill would put zeros over what was written after the first.
+    filled: Mutex<u64>,
     sync_failed: AtomicBool,
     full: AtomicBool,
 }
@@ -65,7 +66,7 @@ impl Disk {
             storage,
             rehearsing: AtomicBool::new(true),
             rehearsal: Mutex::new(Rehearsal { overlay: Overlay::over(len), effects: Vec::new() }),
-            filled: AtomicU64::new(u64::MAX),
+            filled: Mutex::new(u64::MAX),
             sync_failed: AtomicBool::new(false),
             full: AtomicBool::new(false),
         }))
@@ -83,20 +84,18 @@ impl Disk {
             }
         }
         self.storage.sync_data()?;
-        self.filled.store(end_of_contents(&*self.storage)?, Ordering::Release);
+        *self.filled() = end_of_contents(&*self.storage)?;
         self.rehearsing.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Sees to it that the room of a write at `offset..end` is filled.
-    ///
-    /// Only the one writer of the database calls this; the atomics merely make it shareable.
+    /// Fills the room of a write at `offset..end`. Later fills begin behind it, so the write itself needs no lock.
     fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
-        let filled = self.filled.load(Ordering::Acquire);
-        if end <= filled {
+        let mut filled = self.filled();
+        if end <= *filled {
             return Ok(());
         }
-        let mut at = if offset > filled.saturating_add(MAX_FILL_BYTES) { end } else { filled };
+        let mut at = if offset > filled.saturating_add(MAX_FILL_BYTES) { end } else { *filled };
         // A write beyond the end makes the storage longer itself.
         let goal = end.saturating_add(FILL_BYTES).min(self.storage.len()?);
         while at < goal {
@@ -104,8 +103,18 @@ impl Disk {
             self.storage.write(at, &ZEROS[..take as usize])?;
             at += take;
         }
-        self.filled.store(at.max(end), Ordering::Release);
+        *filled = at.max(end);
         Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut filled = self.filled();
+        *filled = len.min(*filled);
+        self.storage.set_len(len)
+    }
+
+    fn filled(&self) -> MutexGuard<'_, u64> {
+        self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A backend for one database.
@@ -179,8 +188,7 @@ impl StorageBackend for Handle {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if !self.0.is_rehearsing() {
-            self.0.filled.fetch_min(len, Ordering::AcqRel);
-            return self.0.note(self.0.storage.set_len(len));
+            return self.0.note(self.0.set_len(len));
         }
         let mut rehearsal = self.0.rehearsal();
         rehearsal.overlay.set_len(len);
@@ -339,107 +347,4 @@ fn read_padded(storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io:
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Disk, FILL_BYTES, MAX_FILL_BYTES};
-    use redb::StorageBackend;
-    use redb::backends::InMemoryBackend;
-    use std::io;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    fn contents(storage: &dyn StorageBackend) -> Vec<u8> {
-        let mut bytes = vec![0; storage.len().unwrap() as usize];
-        storage.read(0, &mut bytes).unwrap();
-        bytes
-    }
-
-    #[test]
-    fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted() {
-        let storage: Arc<dyn StorageBackend> = Arc::new(InMemoryBackend::new());
-        storage.set_len(6000).unwrap();
-        storage.write(0, &[7; 6000]).unwrap();
-        let before = contents(&*storage);
-        let disk = Disk::rehearse(Arc::clone(&storage)).unwrap();
-        let handle = disk.handle();
-        handle.set_len(10_000).unwrap();
-        handle.write(4090, &[1; 12]).unwrap();
-        handle.set_len(5000).unwrap();
-        handle.sync_data().unwrap();
-        handle.set_len(9000).unwrap();
-        handle.write(8999, &[9]).unwrap();
-        let rehearsed = contents(&handle);
-        let mut expected = vec![7; 5000];
-        expected[4090..4102].fill(1);
-        expected.resize(9000, 0);
-        expected[8999] = 9;
-        assert_eq!(rehearsed, expected);
-        assert_eq!(contents(&*storage), before);
-        disk.accept().unwrap();
-        assert_eq!(contents(&*storage), expected);
-        handle.write(0, &[3]).unwrap();
-        assert_eq!(contents(&*storage)[0], 3, "after the rehearsal writes go through");
-    }
-
-    /// Counts the bytes that were written.
-    #[derive(Debug)]
-    struct Counting(InMemoryBackend, AtomicU64);
-
-    impl StorageBackend for Counting {
-        fn len(&self) -> io::Result<u64> {
-            self.0.len()
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.0.read(offset, out)
-        }
-        fn set_len(&self, len: u64) -> io::Result<()> {
-            self.0.set_len(len)
-        }
-        fn sync_data(&self) -> io::Result<()> {
-            Ok(())
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.1.fetch_add(data.len() as u64, Ordering::Relaxed);
-            self.0.write(offset, data)
-        }
-    }
-
-    #[test]
-    fn room_is_filled_once_ahead_of_its_use_and_never_over_what_is_there() {
-        let storage = Arc::new(Counting(InMemoryBackend::new(), AtomicU64::new(0)));
-        let written = || storage.1.load(Ordering::Relaxed);
-        let len = 3 * MAX_FILL_BYTES;
-        storage.set_len(len).unwrap();
-        storage.write(100, &[7; 50]).unwrap();
-        let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
-        disk.accept().unwrap();
-        let handle = disk.handle();
-        let mut expected = vec![0; len as usize];
-        expected[100..150].fill(7);
-        let mut put = |offset: u64, byte| {
-            let before = written();
-            handle.write(offset, &[byte; 10]).unwrap();
-            expected[offset as usize..offset as usize + 10].fill(byte);
-            assert_eq!(contents(&*storage), expected, "after a write at {offset}");
-            written() - before - 10
-        };
-        assert_eq!(put(120, 1), 0, "it was in use");
-        assert_eq!(put(1000, 2), 1010 + FILL_BYTES - 150, "the first beyond it");
-        assert_eq!(put(2000, 3), 0, "filled already");
-        assert_eq!(put(len / 2, 4), FILL_BYTES, "too far: the gap stays");
-        assert_eq!(put(len - 10, 5), 0, "too far, and at the end");
-        assert_eq!(put(5 * FILL_BYTES, 6), 0, "in the gap");
-        handle.set_len(1500).unwrap();
-        handle.set_len(3000).unwrap();
-        let before = written();
-        handle.write(1600, &[8; 10]).unwrap();
-        assert_eq!(written() - before, 1510, "what was cut off is filled again, up to the end");
-        // Opened again, all that is in use counts as filled.
-        let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
-        disk.accept().unwrap();
-        let before = written();
-        disk.handle().write(1605, &[9; 5]).unwrap();
-        assert_eq!(written() - before, 5);
-        disk.handle().write(1605, &[9; 6]).unwrap();
-        assert_eq!(written() - before, 5 + 3000 - 1610 + 6);
-    }
-}
+mod tests;

@@ -37,6 +37,24 @@ pub(crate) enum LoadError {
     NoEntry(&'static str),
 }
 
+impl LoadError {
+    /// Whether the storage answered, and its contents are wrong: waiting cannot mend that.
+    pub(crate) fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            Self::Read(redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed)
+        )
+    }
+
+    /// The error and its cause in one line.
+    pub(crate) fn detail(&self) -> String {
+        match self {
+            Self::Read(source) => format!("{self}: {source}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
 macro_rules! read_errors {
     ($($error:ty),*) => {
         $(impl From<$error> for LoadError {

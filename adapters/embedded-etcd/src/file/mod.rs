@@ -2,10 +2,12 @@
 
 mod disk;
 mod load;
+mod offline;
 mod open;
 mod tables;
 
 pub(crate) use disk::Disk;
 pub(crate) use load::Loaded;
+pub use offline::{Verified, restore, verify};
 pub(crate) use open::{Opened, open, reopen, reopen_aside};
 pub(crate) use tables::{Identity, LEASES, META, REVISIONS, StoredValues, meta};

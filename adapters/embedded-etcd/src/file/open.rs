@@ -9,7 +9,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use etcd_client::proto::PbKeyValue;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, StorageBackend};
 
@@ -19,13 +21,14 @@ use super::tables::{Identity, LEASES, META, REVISIONS, meta};
 use crate::options::{Backend, Contents, OpenError, Options};
 use crate::random::SplitMix64;
 use crate::record::{REVISION_BYTES, Record, Revision};
+use crate::snapshot::Snapshot;
 
 /// The file in the data directory.
-const FILE_NAME: &str = "etcd.redb";
+pub(super) const FILE_NAME: &str = "etcd.redb";
 /// The file while it is being made.
 const NEW_FILE_NAME: &str = "etcd.redb.new";
 /// Locked while a process uses the directory.
-const LOCK_NAME: &str = "LOCK";
+pub(super) const LOCK_NAME: &str = "LOCK";
 /// Bytes that a redb file begins with; still zero while redb makes the file.
 const MAGIC_BYTES: usize = 9;
 
@@ -63,6 +66,10 @@ pub(crate) fn reopen_aside(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Data
 }
 
 fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+    // In an empty storage redb would begin anew.
+    if backend.len().map_err(redb::Error::Io)? == 0 {
+        return Err(LoadError::NoEntry(meta::FORMAT));
+    }
     let database = Database::builder()
         .set_cache_size(cache_bytes)
         .create_with_backend(backend)
@@ -95,7 +102,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError
     Ok(opened)
 }
 
-fn lock(directory: &Path) -> Result<File, OpenError> {
+pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_NAME);
     let file = private(OpenOptions::new().write(true).create(true).truncate(false))
         .open(&path)
@@ -108,7 +115,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Makes an empty store, complete before it has its name: a crash leaves nothing half made behind.
-fn make(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
+pub(super) fn make(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
     let fail = |source| failed("making", path.display(), source);
     let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(true))
@@ -149,9 +156,10 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
         check_contents(contents)?;
     }
     let disk = Disk::rehearse(storage).map_err(|source| failed("reading", name, source))?;
-    let rehearsed = catch_unwind(AssertUnwindSafe(|| check_and_load(&disk, options.cache_bytes)))
-        .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()));
-    let (database, loaded) = rehearsed.map_err(|detail| damaged(name, detail))?;
+    let Checked { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
+    if loaded.is_some() {
+        tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is whole");
+    }
     disk.accept().map_err(|source| failed("writing", name, source))?;
     let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
         redb::Error::Io(source) => failed("writing", name, source),
@@ -160,20 +168,36 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
     Ok(Opened { database, disk, loaded, lock: None })
 }
 
-/// Opens and reads everything, checksums of every page included. The error says what is wrong with the file.
-fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Option<Loaded>), String> {
+/// A database whose checksums are all right.
+pub(super) struct Checked {
+    database: Database,
+    /// `None` if it has no tables yet.
+    pub(super) loaded: Option<Loaded>,
+    /// Whether the process that had it last closed it.
+    pub(super) was_closed: bool,
+}
+
+/// Opens and reads everything, checksums of every page included. redb panics on some pages that contradict one another.
+pub(super) fn check(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<Checked, OpenError> {
+    catch_unwind(AssertUnwindSafe(|| check_and_load(disk, cache_bytes)))
+        .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
+        .map_err(|detail| damaged(name, detail))
+}
+
+/// The error says what is wrong with the file.
+fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, String> {
+    let was_repaired = Arc::new(AtomicBool::new(false));
+    let repaired = Arc::clone(&was_repaired);
     let mut database = Database::builder()
         .set_cache_size(cache_bytes)
+        .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
         .create_with_backend(disk.handle())
         .map_err(|error| error.to_string())?;
     if !database.check_integrity().map_err(|error| error.to_string())? {
         return Err("checksums of its pages are wrong".to_owned());
     }
-    let loaded = load(&database).map_err(|error| match &error {
-        LoadError::Read(source) => format!("{error}: {source}"),
-        _ => error.to_string(),
-    })?;
-    Ok((database, loaded))
+    let loaded = load(&database).map_err(|error| error.detail())?;
+    Ok(Checked { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 
 /// Whether every pair was written at a revision that there was.
@@ -211,13 +235,32 @@ fn fill(
     Ok(())
 }
 
+/// Writes what a snapshot has, as it was.
+fn fill_from(
+    revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
+    leases: &mut redb::Table<'_, i64, i64>,
+    snapshot: &Snapshot,
+) -> Result<(), redb::Error> {
+    let mut buffer = Vec::new();
+    for (revision, pair) in &snapshot.changes {
+        let PbKeyValue { key, value, create_revision, version, lease, .. } = pair;
+        let record = Record { key, value, create: *create_revision, version: *version, lease: *lease };
+        record.encode_into(*revision, &mut buffer);
+        revisions.insert(&revision.to_bytes(), buffer.as_slice())?;
+    }
+    for (id, ttl_seconds) in &snapshot.leases {
+        leases.insert(id, ttl_seconds)?;
+    }
+    Ok(())
+}
+
 /// Writes down that a new term began, and for a new store who it is and what it begins with.
 fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) -> Result<Loaded, redb::Error> {
     let transaction = database.begin_write()?;
     {
         let mut numbers = transaction.open_table(META)?;
         let mut revisions = transaction.open_table(REVISIONS)?;
-        transaction.open_table(LEASES)?;
+        let mut leases = transaction.open_table(LEASES)?;
         let identity = match &loaded {
             Some(loaded) => Identity { term: loaded.identity.term + 1, ..loaded.identity },
             None => {
@@ -232,11 +275,15 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) ->
             numbers.insert(meta::CLUSTER_ID, identity.cluster_id)?;
             numbers.insert(meta::MEMBER_ID, identity.member_id)?;
             // What was before the contents is gone, as after a compaction.
-            let compacted = options.contents.as_ref().map_or(-1, |contents| contents.revision);
+            let restored = options.snapshot.as_ref().map_or(-1, |snapshot| snapshot.compacted);
+            let compacted = options.contents.as_ref().map_or(restored, |contents| contents.revision);
             numbers.insert(meta::COMPACTED_PLUS_ONE, (compacted + 1).unsigned_abs())?;
             numbers.insert(meta::ALARMS, 0)?;
             if let Some(contents) = &options.contents {
                 fill(&mut revisions, contents)?;
+            }
+            if let Some(snapshot) = &options.snapshot {
+                fill_from(&mut revisions, &mut leases, snapshot)?;
             }
         }
     }
@@ -253,10 +300,10 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) ->
         .ok_or_else(|| redb::Error::Corrupted("what was just written is not there".to_owned()))
 }
 
-fn failed(operation: &'static str, object: impl ToString, source: io::Error) -> OpenError {
+pub(super) fn failed(operation: &'static str, object: impl ToString, source: io::Error) -> OpenError {
     OpenError::Io { operation, object: object.to_string(), source }
 }
 
-fn damaged(file: impl ToString, detail: String) -> OpenError {
+pub(super) fn damaged(file: impl ToString, detail: String) -> OpenError {
     OpenError::Damaged { file: file.to_string(), detail }
 }

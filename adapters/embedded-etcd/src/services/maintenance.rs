@@ -69,7 +69,7 @@ impl PbMaintenanceService for Api {
                 format!("memberID:{} alarm:{name} ", self.store.identity.member_id)
             })
             .collect();
-        errors.extend(self.store.failure().map(|reason| Refusal::Failed(reason).to_string()));
+        errors.extend(self.store.failure.reason().map(|reason| Refusal::Failed(reason).to_string()));
         respond(PbStatusResponse {
             header: Some(self.store.header(current)),
             version: ETCD_VERSION.to_owned(),

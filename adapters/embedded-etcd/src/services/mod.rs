@@ -20,9 +20,6 @@ use tonic::{Response, Status};
 
 use crate::store::Store;
 
-/// What etcd lets a message be over the limit of a request, before it reads it at all.
-const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
-
 /// The release of etcd whose answers the contract suite compares with.
 pub(crate) const ETCD_VERSION: &str = "3.4.23";
 /// The cluster version of that release.
@@ -47,7 +44,7 @@ impl Api {
 
     /// Everything that is served, gRPC and HTTP.
     pub(crate) fn router(&self) -> axum::Router {
-        let limit = self.store.max_request_bytes + MESSAGE_OVERHEAD_BYTES;
+        let limit = self.store.message_limit();
         let grpc = tonic::service::Routes::new(
             PbKvServer::new(self.clone())
                 .max_decoding_message_size(limit)
@@ -61,7 +58,8 @@ impl Api {
         .add_service(PbLeaseServer::new(self.clone()).max_encoding_message_size(usize::MAX))
         .add_service(PbMaintenanceServer::new(self.clone()))
         .add_service(PbClusterServer::new(self.clone()));
-        let grpc = range::add_to(grpc.into_axum_router(), Arc::clone(&self.store));
+        let grpc = range::add_to(grpc.into_axum_router(), Arc::clone(&self.store))
+            .layer(axum::middleware::map_response(unary::refuse_as_etcd));
         let grpc = auth::add_to(grpc, Arc::clone(&self.store));
         crate::net::http::add_to(grpc, Arc::clone(&self.store))
     }

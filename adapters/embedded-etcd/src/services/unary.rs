@@ -1,36 +1,64 @@
 //! Calls of one request and one answer that are served without generated code.
 
+use std::fmt::Display;
+
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::Status;
-
-use super::MESSAGE_OVERHEAD_BYTES;
-use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 
 /// Before each message: whether it is compressed, and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// The one request of a call.
-pub(super) async fn request<M: Message + Default>(body: Body) -> Result<M, Status> {
-    let body = Limited::new(body, PREFIX_BYTES + DEFAULT_MAX_REQUEST_BYTES + MESSAGE_OVERHEAD_BYTES)
-        .collect()
-        .await
-        .map_err(|error| Status::out_of_range(format!("reading the request: {error}")))?
-        .to_bytes();
+/// What tonic says of a message above its limit; etcd's gRPC uses another code and text.
+const TOO_LARGE_IN_TONIC: &str = "Error, decoded message length too large: found ";
+
+/// As gRPC in Go refuses a message above its limit, which is before etcd looks at it.
+fn too_large(found: impl Display, limit: impl Display) -> Status {
+    Status::resource_exhausted(format!("grpc: received message larger than max ({found} vs. {limit})"))
+}
+
+/// Gives refusals of messages above the limit the code and the text that etcd's have.
+pub(super) async fn refuse_as_etcd(response: Response) -> Response {
+    let refused = Status::from_header_map(response.headers()).and_then(|status| {
+        let sizes = status.message().strip_prefix(TOO_LARGE_IN_TONIC)?.strip_suffix(" bytes")?;
+        let (found, limit) = sizes.split_once(" bytes, the limit is: ")?;
+        Some(too_large(found, limit))
+    });
+    refused.map_or(response, Status::into_http)
+}
+
+/// The one request of a call, of at most `limit` bytes.
+pub(super) async fn request<M: Message + Default>(mut body: Body, limit: usize) -> Result<M, Status> {
     let malformed = || Status::internal("the request is not one message of gRPC");
-    let (prefix, message) = body.split_first_chunk::<PREFIX_BYTES>().ok_or_else(malformed)?;
-    let [compressed, length @ ..] = *prefix;
-    if compressed != 0 {
-        return Err(Status::unimplemented("compressed requests are not supported"));
+    let mut received = BytesMut::new();
+    let mut length = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::internal(format!("reading the request: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        received.extend_from_slice(&data);
+        if let Some([compressed, bytes @ ..]) = received.first_chunk::<PREFIX_BYTES>() {
+            if *compressed != 0 {
+                return Err(Status::unimplemented("compressed requests are not supported"));
+            }
+            let announced = u32::from_be_bytes(*bytes) as usize;
+            if announced > limit {
+                return Err(too_large(announced, limit));
+            }
+            if received.len() > PREFIX_BYTES + announced {
+                return Err(malformed());
+            }
+            length = Some(announced);
+        }
     }
-    if u32::from_be_bytes(length) as usize != message.len() {
+    if length.is_none_or(|length| received.len() < PREFIX_BYTES + length) {
         return Err(malformed());
     }
-    M::decode(message).map_err(|error| Status::internal(format!("decoding the request: {error}")))
+    M::decode(received.split_off(PREFIX_BYTES))
+        .map_err(|error| Status::internal(format!("decoding the request: {error}")))
 }
 
 /// An answer that begins with room for its prefix, as the whole of a call that succeeded.

@@ -6,17 +6,17 @@
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
 /// A page's number, flags, count of elements, and pages that it continues over.
-const PAGE_HEADER_BYTES: usize = 16;
+pub(super) const PAGE_HEADER_BYTES: usize = 16;
 /// Flags and position, or number; sizes: the same for elements of leaves and of branches.
-const ELEMENT_BYTES: usize = 16;
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
+pub(super) const ELEMENT_BYTES: usize = 16;
+pub(super) const BRANCH: u16 = 0x01;
+pub(super) const LEAF: u16 = 0x02;
 const META: u16 = 0x04;
 const FREELIST: u16 = 0x10;
 /// Flag of a leaf's element that is a bucket.
-const IS_BUCKET: u32 = 0x01;
-const MAGIC: u32 = 0xED0C_DAED;
-const VERSION: u32 = 2;
+pub(super) const IS_BUCKET: u32 = 0x01;
+pub(super) const MAGIC: u32 = 0xED0C_DAED;
+pub(super) const VERSION: u32 = 2;
 /// Pages before those of buckets: two metas, the free list, the root.
 const FIRST_BUCKET_PAGE: u64 = 4;
 /// Above this a leaf is closed. Large leaves keep the plan small: 64 pages of changes are one entry of it.
@@ -254,7 +254,7 @@ fn branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
 }
 
 /// FNV-1a of 64 bits, bbolt's checksum of a meta page.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))

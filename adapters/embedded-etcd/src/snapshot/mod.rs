@@ -5,6 +5,7 @@
 //! is bounded by a page of changes and one small entry for each such page, however large the store is.
 
 mod bolt;
+mod read;
 
 use std::ops::Bound;
 
@@ -14,12 +15,15 @@ use redb::{ReadTransaction, ReadableTable};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use crate::failure::Snapshot as View;
 use crate::file::{LEASES, META, meta};
 use crate::hash::etcd_key;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::refusal::Refusal;
 use crate::store::{StoredRevisions, open_revisions};
 use bolt::{Bucket, Entry, LeafBuilder, Plan};
+
+pub use read::{Snapshot, SnapshotError};
 
 /// Bytes of one message: etcd's own size for it.
 const PART_BYTES: usize = 32 * 1024;
@@ -35,7 +39,7 @@ struct StoredLease {
 
 /// Sends the snapshot, and its SHA-256 after it, as etcd does.
 pub(crate) async fn send(
-    snapshot: ReadTransaction,
+    snapshot: View,
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
 ) -> Result<(), Refusal> {
     let revisions = open_revisions(&snapshot)?;

@@ -16,17 +16,25 @@ use crate::peers::DEADLINE;
 
 /// Tells the child that is killed where to write.
 const DIRECTORY: &str = "MADAKO_CRASH_DIRECTORY";
-const KILLS: usize = 50;
+const KILLS: usize = 30;
 const WRITERS: usize = 8;
+const READERS: usize = 2;
+/// Every so many puts of a writer one has a large value.
+const LARGE_ONE_IN: u64 = 7;
+const LARGE_BYTES: usize = 200_000;
+/// Fewer bytes than a few large values have: reads miss it, and redb writes from the threads of readers too.
+const CACHE_BYTES: usize = 512 * 1024;
 
 /// Not a test: what the next one kills.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "started and killed by nothing_acknowledged_is_lost_when_the_process_is_killed"]
 async fn child_that_writes_until_it_is_killed() {
     let directory = std::env::var_os(DIRECTORY).expect("started by the other test");
-    let store =
-        EmbeddedEtcd::open(Options::new(Backend::File(directory.into()), Commit::Thread, 1)).expect("opens");
+    let store = EmbeddedEtcd::open(on(Path::new(&directory))).expect("opens");
     let client = store.client().await.expect("a client");
+    for reader in 0..READERS {
+        tokio::spawn(read_forever(client.clone(), Dice::new(reader as u64)));
+    }
     let writers =
         (0..WRITERS).map(|writer| tokio::spawn(write_forever(client.clone(), writer))).collect::<Vec<_>>();
     for writer in writers {
@@ -44,11 +52,48 @@ async fn write_forever(mut client: Client, writer: usize) {
     };
     loop {
         number += 1;
-        let value = format!("{number} {}", "x".repeat((number % 7 * 400) as usize));
+        let len = if number.is_multiple_of(LARGE_ONE_IN) { LARGE_BYTES } else { (number % 7 * 400) as usize };
+        let value = format!("{number} {}", "x".repeat(len));
         let response = client.put(key.clone(), value, None).await.expect("a put");
         let revision = response.header().expect("a header").revision();
         println!("acknowledged {writer} {number} {revision}");
     }
+}
+
+/// What writers have now, and had some revisions ago: more than the cache holds.
+async fn read_forever(mut client: Client, mut dice: Dice) {
+    loop {
+        let key = format!("writer/{}", dice.below(WRITERS as u64));
+        let now = client.get(key.clone(), None).await.expect("a get");
+        check_value(now.kvs());
+        let revision = now.header().expect("a header").revision() - dice.below(60) as i64;
+        let then = GetOptions::new().with_revision(revision.max(1));
+        match client.get(key, Some(then)).await {
+            Ok(then) => check_value(then.kvs()),
+            Err(etcd_client::Error::GRpcStatus(status)) if status.code() == tonic::Code::OutOfRange => {}
+            Err(error) => println!("a read failed: {error}"),
+        }
+        // A client in the same process never waits: others get their turn.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn check_value(kvs: &[etcd_client::KeyValue]) {
+    for kv in kvs {
+        let value = kv.value_str().unwrap_or("no text");
+        let number = value.trim_end_matches('x').strip_suffix(' ').map(str::parse::<u64>);
+        if !matches!(number, Some(Ok(_))) {
+            println!("a read failed: {value:.40} is none of the writer's values");
+        }
+    }
+}
+
+fn on(directory: &Path) -> Options {
+    let mut options = Options::new(Backend::File(directory.into()), Commit::Thread, 1);
+    options.cache_bytes = CACHE_BYTES;
+    // Large values do not stay for ever.
+    options.auto_compaction.keep_revisions = 100;
+    options
 }
 
 #[tokio::test]
@@ -69,6 +114,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut seen = 0;
         while let Some(line) = timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("a line") {
+            assert!(!line.contains("failed"), "kill {kill}: {line}");
             // Whole lines only: the last one may have been cut off by the kill.
             let words: Vec<_> = line.split(' ').collect();
             if let ["acknowledged", writer, number, revision] = words[..]
@@ -89,8 +135,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 }
 
 async fn check(directory: &Path, acknowledged: &BTreeMap<usize, (u64, i64)>, kill: usize) {
-    let store =
-        EmbeddedEtcd::open(Options::new(Backend::File(directory.into()), Commit::Thread, 1)).expect("opens");
+    let store = EmbeddedEtcd::open(on(directory)).expect("opens");
     let mut client = store.client().await.expect("a client");
     for (writer, (number, revision)) in acknowledged {
         let at_revision = GetOptions::new().with_revision(*revision);
@@ -120,7 +165,8 @@ async fn lose_power(seed: u64) {
     for life in 0..4 {
         let label = format!("seed {seed}, life {life}");
         disk.fail_after(None);
-        let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, seed);
+        let mut options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, seed);
+        options.cache_bytes = CACHE_BYTES;
         let store = match EmbeddedEtcd::open(options) {
             Ok(store) => store,
             Err(error) => panic!("{label}: {error}"),
@@ -186,7 +232,8 @@ async fn write_something(
             *lease = Some(response.id());
         }
         _ => {
-            let value = format!("{}{}", dice.next(), "x".repeat(dice.below(5_000) as usize));
+            let len = if dice.one_in(40) { LARGE_BYTES } else { dice.below(5_000) as usize };
+            let value = format!("{}{}", dice.next(), "x".repeat(len));
             let options = lease.filter(|_| dice.one_in(3)).map(|id| PutOptions::new().with_lease(id));
             let Ok(response) = client.put(key.clone(), value.clone(), options).await else { return false };
             model.insert(key, value);

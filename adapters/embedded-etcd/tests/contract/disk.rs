@@ -31,6 +31,8 @@ struct Contents {
     full: bool,
     /// Whether writing fails for another reason.
     writes_fail: bool,
+    /// Whether who writes panics, as redb does on a page that holds what no page can.
+    panics: bool,
     /// How often somebody asked how long it is, as everyone does who opens it.
     looks: u64,
 }
@@ -74,6 +76,17 @@ impl UnsafeDisk {
 
     pub(crate) fn fail_writes(&self, fail: bool) {
         self.contents().writes_fail = fail;
+    }
+
+    pub(crate) fn set_panics(&self, panics: bool) {
+        self.contents().panics = panics;
+    }
+
+    /// As when somebody empties the file below a running process.
+    pub(crate) fn empty(&self) {
+        let mut contents = self.contents();
+        contents.current.clear();
+        contents.synced.clear();
     }
 
     pub(crate) fn looks(&self) -> u64 {
@@ -172,6 +185,11 @@ impl StorageBackend for Life {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut contents = self.disk.contents();
+        if contents.panics {
+            // Not with the lock held: the test goes on.
+            drop(contents);
+            panic!("a write that panics was asked for");
+        }
         contents.count_change()?;
         if contents.full {
             return Err(io::ErrorKind::StorageFull.into());

@@ -12,6 +12,9 @@ use crate::peers::{DEADLINE, Embedded, RealEtcd};
 use crate::watchers::Watchers;
 use crate::wire::Wire;
 
+/// Most bytes of a message that an etcd with its default settings reads.
+const MESSAGE_BYTES: usize = 2 * 1024 * 1024;
+
 fn put(key: &str, value: impl Into<Vec<u8>>) -> PbPutRequest {
     PbPutRequest { key: key.into(), value: value.into(), ..Default::default() }
 }
@@ -74,6 +77,11 @@ async fn limits_are_those_of_etcd() {
         txn(vec![keep("nothing")]),
         Step::Put(put("large", vec![b'x'; 1_500_000])),
         Step::Put(put("too-large", vec![b'x'; 1_573_000])),
+        // A message is read up to half a MiB above the limit of a request: 15 bytes here are not the value's.
+        Step::Put(put("too-large", vec![b'x'; MESSAGE_BYTES - 15])),
+        Step::Put(put("too-large", vec![b'x'; MESSAGE_BYTES - 14])),
+        Step::Range(PbRangeRequest { key: vec![b'x'; MESSAGE_BYTES], ..Default::default() }),
+        Step::Delete(PbDeleteRequest { key: vec![b'x'; 4 * MESSAGE_BYTES], ..Default::default() }),
         txn(vec![
             operation(PbTxnOpRequest::RequestPut(put("large/1", vec![b'x'; 700_000]))),
             operation(PbTxnOpRequest::RequestPut(put("large/2", vec![b'x'; 700_000]))),

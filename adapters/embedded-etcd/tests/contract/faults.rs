@@ -154,6 +154,57 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     store.shutdown().await;
 }
 
+/// What everybody who asks is told once the store failed: readers too, so that `/health` says it.
+async fn assert_failed(store: &EmbeddedEtcd, client: &mut Client, why: &str) {
+    let reason = tokio::time::timeout(DEADLINE, store.failed()).await.expect("it says so at once");
+    assert!(reason.contains(why), "{reason}");
+    assert_eq!(store.failure(), Some(reason));
+    for refused in [client.put("b", "1", None).await.err(), client.get("a", None).await.err()] {
+        let refused = refused.expect("nothing is answered any more");
+        assert!(refusal(&refused).1.contains("until the process is started again"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_fails_the_store_for_readers_too() {
+    for commit in [Commit::Thread, Commit::Inline] {
+        let disk = UnsafeDisk::new();
+        let options = Options::new(Backend::Custom(disk.storage()), commit, 1);
+        let store = EmbeddedEtcd::open(options.clone()).expect("opens");
+        let mut client = store.client().await.expect("a client");
+        client.put("a", "1", None).await.expect("put");
+        disk.set_panics(true);
+        let error = client.put("b", "1", None).await.expect_err("nobody wrote it");
+        assert_eq!(refusal(&error).0, Code::Unavailable);
+        assert_failed(&store, &mut client, "its writer panicked").await;
+        disk.set_panics(false);
+        store.shutdown().await;
+        let store = EmbeddedEtcd::open(options).expect("opens again");
+        let kept =
+            store.client().await.expect("a client").get("", Some(GetOptions::new().with_all_keys())).await;
+        assert_eq!(kept.expect("reads").kvs()[0].key(), b"a");
+        store.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
+    let disk = UnsafeDisk::new();
+    let mut options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
+    options.cache_bytes = 64 * 1024;
+    let store = EmbeddedEtcd::open(options).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    for key in ["a", "b", "c"] {
+        client.put(key, vec![b'v'; 200_000], None).await.expect("put");
+    }
+    disk.empty();
+    client.get("a", None).await.expect_err("it is not there");
+    client.put("b", "1", None).await.expect_err("there is nothing to add to");
+    assert_failed(&store, &mut client, "opening it again").await;
+    assert_eq!(disk.storage().len().expect("a length"), 0, "nothing was begun in its place");
+    store.shutdown().await;
+}
+
 /// As an error of the kernel's for the disk: neither is it full nor did a sync fail.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_is_the_end_even_then() {

@@ -14,6 +14,7 @@ mod edges;
 mod etcdctl;
 mod faults;
 mod generate;
+mod offline;
 mod outcome;
 mod peers;
 mod sequences;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use madako_host::CommandsOnHost;
-use madako_messages::host::{Host as _, HostCommand};
-use madako_messages::permit::Permit;
+use madako_protocol::host::{Host as _, HostCommand};
+use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
 fn main() -> ExitCode {

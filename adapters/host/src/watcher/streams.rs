@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use madako_messages::host::MAX_OUTPUT;
+use madako_protocol::host::MAX_OUTPUT;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 

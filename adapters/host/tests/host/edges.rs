@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use madako_host::CommandsOnHost;
-use madako_messages::host::{Host as _, HostCommand, HostError};
-use madako_messages::permit::{Permit, PermitEnded};
+use madako_protocol::host::{Host as _, HostCommand, HostError};
+use madako_protocol::permit::{Permit, PermitEnded};
 use tokio::time::Instant;
 
 use crate::{LONG, TRIAL, Trial};

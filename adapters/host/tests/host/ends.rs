@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_messages::host::{HostEnd, HostError, MAX_OUTPUT};
+use madako_protocol::host::{HostEnd, HostError, MAX_OUTPUT};
 
 use crate::{LONG, Trial, run};
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use madako_host::CommandsOnHost;
-use madako_messages::host::{Host as _, HostCommand, HostEnd, HostError};
+use madako_protocol::host::{Host as _, HostCommand, HostEnd, HostError};
 use rustix::process::{Signal, kill_process};
 
 use crate::{LONG, TRIAL, Trial, id, permit};

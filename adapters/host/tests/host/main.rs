@@ -15,8 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use madako_host::CommandsOnHost;
-use madako_messages::host::{Host as _, HostCommand, HostError, HostOutcome};
-use madako_messages::permit::Permit;
+use madako_protocol::host::{Host as _, HostCommand, HostError, HostOutcome};
+use madako_protocol::permit::Permit;
 use tempfile::TempDir;
 use tokio::time::Instant;
 

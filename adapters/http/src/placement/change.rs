@@ -6,25 +6,25 @@
 use std::collections::BTreeSet;
 
 use axum::http::StatusCode;
-use madako_messages::placement::binding;
-use madako_messages::placement::constraint::names::is_resource_name;
-use madako_messages::placement::core::{
+use madako_domain::placement::binding;
+use madako_domain::placement::constraint::names::is_resource_name;
+use madako_domain::placement::core::{
     GlobalMetric, GlobalMetricsProvider, Metric, MetricsProvider, Role, RoleBinding,
 };
-use madako_messages::placement::document::{self, RequestError, Requested};
-use madako_messages::placement::infrastructure::{
+use madako_domain::placement::infrastructure::{
     Cloud, CloudBinding, GlobalCloud, GlobalInfrastructureProvider, InfrastructureProvider,
 };
-use madako_messages::placement::kind::{Kind, Subresource};
-use madako_messages::placement::kubernetes::{
+use madako_domain::placement::kind::{Kind, Subresource};
+use madako_domain::placement::kubernetes::{
     Application, ApplicationComplete, ApplicationShutdown, ApplicationState, Cluster, ClusterBinding,
 };
-use madako_messages::placement::metadata::{CASCADE_DELETION, ResourceRef};
-use madako_messages::placement::object_value::{Object, Resource, WithStatus};
-use madako_messages::placement::openstack::{MagnumCluster, MagnumClusterBinding, Project};
-use madako_messages::placement::reader::Field;
-use madako_messages::placement::scalar::Secret;
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
+use madako_domain::placement::object_value::{Object, Resource, WithStatus};
+use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterBinding, Project};
+use madako_json::krake::document::{self, RequestError, Requested};
+use madako_json::krake::reader::Field;
+use madako_json::krake::scalar::Secret;
+use madako_json::krake::timestamp::Timestamp;
 
 use super::problem::{Problem, Title};
 
@@ -178,7 +178,7 @@ fn status<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
 where
     T::Status: Send + Sync,
 {
-    let new = taken(document::status_from_request::<T>(T::KIND.name(), body))?;
+    let new = taken(T::status_from_request(body))?;
     Ok(Box::new(move |stored, _| {
         let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
         let mut merged = stored.clone();

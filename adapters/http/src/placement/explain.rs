@@ -1,8 +1,9 @@
 //! `GET .../applications/{name}/explain`: why an application is where it is, and what would have changed it. Ours; Krake
 //! has no such path.
 //!
-//! Guarantees: nobody learns of clusters and clouds that they may not list, but of the one that the application is
-//! bound to, which it says itself: not by candidates, nor by decisions, nor by what a question is refused for.
+//! Guarantees: nobody learns of clusters and clouds that they may not list: not by candidates, nor by decisions, nor by
+//! what a question is refused for. Of the cluster that the application is bound to, the application itself tells the
+//! name; an answer adds nothing to the name.
 //! An instance that does not decide tells the last decision, and who decides.
 
 use std::collections::BTreeSet;
@@ -10,11 +11,11 @@ use std::iter;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use madako_messages::placement::core::Verb;
-use madako_messages::placement::decision::{ExplainError, Explanation, WhatIf};
-use madako_messages::placement::explainer::NoExplanation;
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::object_value::Object;
+use madako_domain::placement::core::Verb;
+use madako_domain::placement::decision::{ExplainError, Explanation, WhatIf};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::object_value::Object;
+use madako_protocol::placement::explainer::NoExplanation;
 use serde_json::json;
 
 use super::problem::{Problem, Title};
@@ -51,20 +52,25 @@ impl Turn {
             Object::Application(application) => application.status.scheduled_to.as_ref()?.key(),
             _ => None,
         });
-        let shows = |target: &ObjectKey| bound.as_ref() == Some(target) || shows(target);
         let plain = what_if.is_empty();
         match explainer.explain(application.clone(), what_if).await {
             Ok(mut explanation) => {
                 let Explanation { clusters, clouds, decision, last, .. } = &mut *explanation;
-                clusters.retain(|candidate| candidate.current || shows(&candidate.target));
+                clusters.retain_mut(|candidate| {
+                    let whole = shows(&candidate.target);
+                    if !whole {
+                        candidate.keep_name();
+                    }
+                    whole || candidate.current
+                });
                 clouds.retain(|candidate| shows(&candidate.target));
                 for decision in iter::once(decision).chain(last) {
-                    decision.hide(shows);
+                    decision.hide(shows, bound.as_ref());
                 }
                 Ok(json_answer(StatusCode::OK, &explanation))
             }
             Err(NoExplanation::Elsewhere { leader, last: Some(mut last) }) if plain => {
-                last.hide(shows);
+                last.hide(shows, bound.as_ref());
                 let kept = json!({
                     "application": {
                         "kind": application.kind.name(),
@@ -85,7 +91,7 @@ impl Turn {
     }
 
     /// The namespaces whose resources of a kind the user may list.
-    async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
+    pub(super) async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
         let place = if kind.namespaced() { Place::Everywhere } else { Place::Global };
         match self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await {
             Err(problem) if problem.status() == StatusCode::FORBIDDEN => {

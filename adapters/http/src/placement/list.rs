@@ -6,8 +6,9 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::{BufMut as _, BytesMut};
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::{Selection, Stored};
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::objects::Stored;
+use madako_protocol::placement::objects::Selection;
 
 use super::problem::Problem;
 use super::rbac::Granted;

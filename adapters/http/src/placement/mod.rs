@@ -22,6 +22,7 @@
 mod auth;
 mod change;
 mod cors;
+mod dependents;
 mod explain;
 mod list;
 mod openapi;
@@ -47,9 +48,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use madako_messages::placement::explainer::Explainer;
-use madako_messages::placement::objects::Objects;
-use madako_messages::ports::Clock;
+use madako_protocol::placement::explainer::Explainer;
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::ports::Clock;
 
 pub use auth::{ANONYMOUS, Authenticator, ByCertificate, ClientCertificate, StaticUser};
 pub use problem::{Problem, Title};

@@ -6,12 +6,12 @@ mod rules;
 mod types;
 
 use axum::http::Method;
-use madako_messages::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
 use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
 use super::explain::MOST_ASSUMPTIONS;
-use super::route::{EXPLAIN, Target, parts};
+use super::route::{DEPENDENTS, EXPLAIN, Target, parts};
 
 /// Requirements on labels, as [`super::selector`] reads them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
@@ -95,8 +95,9 @@ fn targets(kind: Kind) -> Vec<(String, Target)> {
             .map(|part| (format!("{collection}/{{name}}/{}", part.name()), Target::Part(key.clone(), *part))),
     );
     if kind == Kind::Application {
-        targets.push((format!("{collection}/{{name}}/{EXPLAIN}"), Target::Explanation(key)));
+        targets.push((format!("{collection}/{{name}}/{EXPLAIN}"), Target::Explanation(key.clone())));
     }
+    targets.push((format!("{collection}/{{name}}/{DEPENDENTS}"), Target::Dependents(key)));
     targets
 }
 
@@ -118,8 +119,10 @@ fn name_schema() -> Value {
 }
 
 fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) -> Value {
-    if let Target::Explanation(_) = target {
-        return explanation();
+    match target {
+        Target::Explanation(_) => return explanation(),
+        Target::Dependents(_) => return dependents(kind),
+        _ => {}
     }
     let resource = types.object(kind.schema(), Side::Answer);
     let verb = match (target, method) {
@@ -236,6 +239,33 @@ fn explanation() -> Value {
     })
 }
 
+/// Ours: what the garbage collection deletes along with a resource.
+fn dependents(kind: Kind) -> Value {
+    let one = json!({
+        "type": "object",
+        "required": ["kind", "namespace", "name"],
+        "properties": {
+            "kind": {"type": "string"}, "namespace": {"type": ["string", "null"]}, "name": {"type": "string"},
+        },
+    });
+    let schema = json!({
+        "type": "object",
+        "required": ["dependents", "hidden"],
+        "properties": {
+            "dependents": {"type": "array", "items": one},
+            "hidden": {"type": "integer", "description": "How many more go along that the user may not list."},
+        },
+    });
+    let mut responses = problems(&[401, 403, 404, 409, 503]);
+    responses.insert("200".to_owned(), answer("What a deletion takes along", schema));
+    json!({
+        "operationId": format!("dependents_{}", kind.name()),
+        "tags": [kind.api().name()],
+        "summary": "What is deleted along with it",
+        "responses": responses,
+    })
+}
+
 fn list_parameters() -> [Value; 2] {
     let bare = |pattern: &str| pattern.trim_matches(['^', '$']).to_owned();
     let selector = SELECTOR.replace("KEY", &bare(LABEL_KEY)).replace("VALUE", &bare(LABEL));
@@ -289,13 +319,17 @@ pub(super) fn template(target: &Target) -> String {
         Target::Release => return "/release".to_owned(),
         Target::Document => return "/openapi.json".to_owned(),
         Target::Collection { kind, .. } => *kind,
-        Target::Object(key) | Target::Part(key, _) | Target::Explanation(key) => key.kind,
+        Target::Object(key) | Target::Part(key, _) | Target::Explanation(key) | Target::Dependents(key) => {
+            key.kind
+        }
     };
     let alike = |known: &Target| match (known, target) {
         (Target::Collection { namespace: one, .. }, Target::Collection { namespace: other, .. }) => {
             one.is_some() == other.is_some()
         }
-        (Target::Object(_), Target::Object(_)) | (Target::Explanation(_), Target::Explanation(_)) => true,
+        (Target::Object(_), Target::Object(_))
+        | (Target::Explanation(_), Target::Explanation(_))
+        | (Target::Dependents(_), Target::Dependents(_)) => true,
         (Target::Part(_, one), Target::Part(_, other)) => one == other,
         _ => false,
     };
@@ -327,7 +361,7 @@ mod tests {
             }
         }
         let expected: usize =
-            Kind::ALL.iter().map(|kind| 5 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
+            Kind::ALL.iter().map(|kind| 6 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
         // The pages, and the explanation of an application.
         assert_eq!(operations, expected + 4 + 1);
         let mut ids: Vec<&str> = paths

@@ -3,11 +3,11 @@
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use madako_messages::input::{InputError, Problem as FieldProblem};
-use madako_messages::placement::json;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::Gap;
-use madako_messages::store::{StoreError, StoreErrorKind};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::store::{StoreError, StoreErrorKind};
+use madako_json::input::{InputError, Problem as FieldProblem};
+use madako_json::krake::json;
+use madako_protocol::placement::objects::Gap;
 use serde::Serialize;
 
 /// The media type of a problem, as Krake's server sends it.
@@ -223,7 +223,7 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
-    use madako_messages::placement::kind::Kind;
+    use madako_domain::placement::kind::Kind;
 
     use super::*;
 

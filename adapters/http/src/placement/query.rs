@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::schema::Shape;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::object_value::Object;
+use madako_json::krake::schema::Shape;
 
 use super::problem::Problem;
 use super::route::decoded;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use madako_messages::placement::core::{RoleRule, Verb};
-use madako_messages::placement::kind::{Kind, Subresource};
+use madako_domain::placement::core::{RoleRule, Verb};
+use madako_domain::placement::kind::{Kind, Subresource};
 
 /// Where something is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

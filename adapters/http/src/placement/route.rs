@@ -4,7 +4,7 @@
 //! nothing.
 
 use axum::http::Method;
-use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
+use madako_domain::placement::kind::{Kind, ObjectKey, Subresource};
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +30,15 @@ pub(super) enum Target {
     Part(ObjectKey, Subresource),
     /// Why an application is where it is.
     Explanation(ObjectKey),
+    /// What is deleted along with a resource.
+    Dependents(ObjectKey),
 }
 
 /// The last segment of the path of an explanation.
 pub(super) const EXPLAIN: &str = "explain";
+
+/// The last segment of the path of what is deleted along with a resource.
+pub(super) const DEPENDENTS: &str = "dependents";
 
 /// The parts of a kind's resources that have a path.
 pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
@@ -91,6 +96,7 @@ pub(super) fn target(path: &str) -> Option<Target> {
         [name, EXPLAIN] if !name.is_empty() && kind == Kind::Application => {
             Some(Target::Explanation(key(name)))
         }
+        [name, DEPENDENTS] if !name.is_empty() => Some(Target::Dependents(key(name))),
         [name, part] if !name.is_empty() => {
             let part = parts(kind).iter().copied().find(|known| known.name() == *part)?;
             Some(Target::Part(key(name), part))
@@ -104,9 +110,12 @@ impl Target {
     /// tells browsers what they may do.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
-            Self::Index | Self::Me | Self::Release | Self::Document | Self::Explanation(_) => {
-                &[Method::GET, Method::HEAD, Method::OPTIONS]
-            }
+            Self::Index
+            | Self::Me
+            | Self::Release
+            | Self::Document
+            | Self::Explanation(_)
+            | Self::Dependents(_) => &[Method::GET, Method::HEAD, Method::OPTIONS],
             Self::Collection { kind, namespace: None } if kind.namespaced() => {
                 &[Method::GET, Method::HEAD, Method::OPTIONS]
             }
@@ -151,6 +160,7 @@ mod tests {
             assert_eq!(target(&base), Some(Target::Collection { kind, namespace }), "{base}");
             let key = ObjectKey::new(kind, Some("testing"), "one");
             assert_eq!(target(&format!("{base}/one")), Some(Target::Object(key.clone())));
+            assert_eq!(target(&format!("{base}/one/dependents")), Some(Target::Dependents(key.clone())));
             for part in parts(kind) {
                 let path = format!("{base}/one/{}", part.name());
                 assert_eq!(target(&path), Some(Target::Part(key.clone(), *part)), "{path}");

@@ -1,8 +1,8 @@
 //! Which resources of a list are wanted: `labelSelector`, as Kubernetes has it, and pages by `limit` and `continue`.
 
-use madako_messages::placement::constraint::names::{is_label_key, is_label_value};
-use madako_messages::placement::entries::Labels;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::constraint::names::{is_label_key, is_label_value};
+use madako_domain::placement::kind::Kind;
+use madako_json::krake::entries::Labels;
 
 use super::problem::Problem;
 use super::query::{Query, shortened, whole};

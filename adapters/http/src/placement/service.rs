@@ -8,12 +8,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use madako_messages::placement::core::{Role, RoleBinding, Verb};
-use madako_messages::placement::json;
-use madako_messages::placement::kind::{Kind, ObjectKey, Subresource};
-use madako_messages::placement::object_value::Resource as _;
-use madako_messages::placement::objects::Selection;
-use madako_messages::placement::timestamp::Timestamp;
+use madako_domain::placement::core::{Role, RoleBinding, Verb};
+use madako_domain::placement::kind::{Kind, ObjectKey, Subresource};
+use madako_domain::placement::object_value::Resource as _;
+use madako_json::krake::json;
+use madako_json::krake::timestamp::Timestamp;
+use madako_protocol::placement::objects::Selection;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -105,6 +105,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
         },
         Target::Part(key, part) => turn.update_part(key, part, body).await,
         Target::Explanation(application) => turn.explain(application).await,
+        Target::Dependents(owner) => turn.dependents(owner).await,
     }
 }
 
@@ -282,8 +283,10 @@ impl Turn {
             // Nobody could read it: there is nothing to show.
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        let change = change::delete(force);
-        self.write(key, change).await
+        let (resource, user) = (key.clone(), self.user.clone());
+        let answer = self.write(key, change::delete(force)).await?;
+        tracing::info!(%resource, user, force, "a client asked for a deletion");
+        Ok(answer)
     }
 
     async fn update_part(

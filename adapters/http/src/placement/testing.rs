@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
-use madako_messages::state::Fault;
-use madako_messages::store::{Condition, Outcome, StoreError, Transaction, Write};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::state::Fault;
+use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
 use tokio::sync::watch;
 
 /// Runs before a transaction, as another writer would.

@@ -3,6 +3,7 @@
 mod access;
 mod conflict;
 mod crud;
+mod dependents;
 mod described;
 mod explain;
 mod krake;
@@ -19,8 +20,8 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use madako_messages::placement::kind::Kind;
-use madako_messages::ports::Clock;
+use madako_domain::placement::kind::Kind;
+use madako_protocol::ports::Clock;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tower::ServiceExt as _;
@@ -150,7 +151,7 @@ fn collection(kind: Kind, namespace: &str) -> String {
 
 /// The key in etcd.
 fn stored(kind: Kind, name: &str) -> String {
-    madako_messages::placement::kind::ObjectKey::new(kind, Some("testing"), name).etcd_key()
+    madako_domain::placement::kind::ObjectKey::new(kind, Some("testing"), name).etcd_key()
 }
 
 /// What a client sends to create a resource.

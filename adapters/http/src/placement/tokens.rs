@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use serde::Deserialize;
 use tokio::time::Instant;

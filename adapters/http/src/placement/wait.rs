@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use madako_messages::placement::kubernetes::ApplicationState;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower};
+use madako_domain::placement::kubernetes::ApplicationState;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::Change;
+use madako_protocol::placement::objects::Follower;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 

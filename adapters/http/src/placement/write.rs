@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::Stored;
-use madako_messages::store::{Condition, Outcome, Transaction, Write};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::Stored;
+use madako_domain::store::{Condition, Outcome, Transaction, Write};
 
 use super::change::{Change, Effect};
 use super::problem::Problem;
@@ -40,7 +41,7 @@ impl Expected {
                 tags.extend(bare.map(str::to_owned));
             }
         }
-        if given { Self::Tags(tags) } else { Self::Any }
+        if given && !is_planted(Canary::IfMatchIgnored) { Self::Tags(tags) } else { Self::Any }
     }
 
     /// Refuses what is not the version that a client names; `None`: there is none.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, Workload};
-use madako_messages::kubernetes::{Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase};
-use madako_messages::permit::Permit;
+use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
 use crate::server::until;

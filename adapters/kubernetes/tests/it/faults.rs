@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use madako_domain::kubernetes::{Eviction, PodId};
 use madako_kubernetes::Limits;
-use madako_messages::kubernetes::{Eviction, Kubernetes, KubernetesError, PodId};
-use madako_messages::permit::Permit;
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kube::Client;
 use madako_datacenter_sim::kubernetes::{Budget, Workload};
+use madako_domain::kubernetes::PodId;
 use madako_kubernetes::{ApiServer, Limits};
-use madako_messages::kubernetes::{Kubernetes, KubernetesError, PodId};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use serde_json::{Value, json};
 
 use crate::contract::{self, Site, permit};

@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_datacenter_sim::Fault;
 use madako_datacenter_sim::kubernetes::{Budget, SimulatedKubernetes, Workload};
-use madako_messages::cluster::Taint;
-use madako_messages::kubernetes::{Kubernetes, KubernetesError, PodId};
-use madako_messages::permit::Permit;
-use madako_messages::ports::Clock;
+use madako_domain::cluster::Taint;
+use madako_domain::kubernetes::PodId;
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What needs no request: tables, and definitions and names that cannot be used.
 
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::providers::FetchError;
+use madako_domain::placement::metadata::ReasonCode;
+use madako_protocol::placement::providers::FetchError;
 use serde_json::json;
 
 use super::fake::{Fake, Reply};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::providers::{FetchError, MetricsProviders};
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_domain::placement::metadata::ReasonCode;
+use madako_protocol::placement::providers::{FetchError, MetricsProviders};
 use tokio::time::Instant;
 
 use super::fake::{Fake, Reply};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::providers::{FetchError, Sample};
+use madako_domain::placement::metadata::ReasonCode;
+use madako_protocol::placement::providers::{FetchError, Sample};
 use serde_json::Value;
 
 use super::fake::{Asked, Fake, Reply};

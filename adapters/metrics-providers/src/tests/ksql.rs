@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::metadata::ReasonCode;
-use madako_messages::placement::providers::FetchError;
+use madako_domain::placement::metadata::ReasonCode;
+use madako_protocol::placement::providers::FetchError;
 use serde_json::{Value, json};
 
 use super::fake::{Asked, Fake, Reply};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use madako_messages::placement::core::{KafkaSpec, MetricsProviderKind};
+use madako_domain::placement::core::{KafkaSpec, MetricsProviderKind};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::providers::{FetchError, Sample, Samples};
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_protocol::placement::providers::{FetchError, Sample, Samples};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;

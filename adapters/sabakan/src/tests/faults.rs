@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::{Fault, SimulatedRegistry};
-use madako_messages::machine::QueryVariables;
-use madako_messages::ports::{Fetched, HttpError, HttpTransport, Registry, RegistryError};
+use madako_domain::machine::QueryVariables;
+use madako_http_client::ReqwestTransport;
+use madako_protocol::ports::{Fetched, HttpError, HttpTransport, Registry, RegistryError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::registry;
-use crate::{ReqwestTransport, SabakanRegistry};
+use crate::SabakanRegistry;
 
 /// Longest answer that these tests read, in bytes; that of 20 machines is far below.
 const LIMIT: usize = 100_000;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::ports::RegistryError;
+use madako_domain::machine::{Machine, MachineState};
+use madako_protocol::ports::RegistryError;
 use serde_json::{Value, json};
 
 use crate::answer::{ZERO_DATE, read_answer};

@@ -1,6 +1,6 @@
 //! What is sent, to the byte.
 
-use madako_messages::machine::{MachineLabel, MachineParams, MachineState, QueryVariables};
+use madako_domain::machine::{MachineLabel, MachineParams, MachineState, QueryVariables};
 
 use crate::{endpoint_url, query_text, request_body};
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::keys;
-use madako_messages::store::{Entry, KeyChange, WatchEvent};
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::keys;
+use madako_domain::store::{Entry, KeyChange};
+use madako_protocol::store::WatchEvent;
 
 /// What the keys say about our own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +118,7 @@ pub(super) fn key(lease: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use madako_messages::store::Snapshot;
+    use madako_domain::store::Snapshot;
 
     fn entry(create_revision: i64, host: &str) -> Entry {
         Entry {

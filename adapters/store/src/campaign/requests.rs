@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
-use madako_messages::store::{StoreError, StoreErrorKind};
+use madako_domain::store::{StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
 use super::ballot::{self, Own};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::store::Epoch;
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::store::Epoch;
 use tokio::time::Instant;
 
 /// A lease is renewed when this part of it is over, as etcd's own client does: two more tries fit.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::Stored;
-use madako_messages::store::Entry;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::Stored;
+use madako_domain::store::Entry;
 
 use crate::sealing::{OpenError, Sealing};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use madako_messages::placement::kind::Kind;
-use madako_messages::state::Fault;
-use madako_messages::store::{Snapshot, StoreErrorKind};
+use madako_domain::placement::kind::Kind;
+use madako_domain::state::Fault;
+use madako_domain::store::{Snapshot, StoreErrorKind};
 use tokio::task::yield_now;
 
 use super::decode::decode;

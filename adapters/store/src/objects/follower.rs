@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use madako_messages::latest::Subscriber;
-use madako_messages::placement::objects::{Change, Follower, Gap};
+use madako_domain::placement::objects::Change;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::placement::objects::{Follower, Gap};
 
 use super::{Shared, telemetry};
 

@@ -35,12 +35,13 @@ mod view;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use async_trait::async_trait;
-use madako_messages::feed::Task;
-use madako_messages::latest::{self, Publisher, Subscriber};
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
-use madako_messages::state::Fault;
-use madako_messages::store::{Entry, Outcome, StoreError, Transaction};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::state::Fault;
+use madako_domain::store::{Entry, Outcome, StoreError, Transaction};
+use madako_protocol::feed::Task;
+use madako_protocol::latest::{self, Publisher, Subscriber};
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
 use tokio::time::Instant;
 
 use self::follower::Cursor;

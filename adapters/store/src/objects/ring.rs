@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use madako_messages::placement::objects::{Change, Stored};
+use madako_domain::placement::objects::{Change, Stored};
 
 /// Changes that are kept at most. 3,500 creations a second for 18 seconds; a watcher whose client reads slower than that
 /// is told that it missed something.
@@ -97,7 +97,7 @@ fn weight(change: &Change) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use madako_messages::placement::kind::{Kind, ObjectKey};
+    use madako_domain::placement::kind::{Kind, ObjectKey};
     use proptest::prelude::*;
 
     fn change(revision: i64) -> Arc<Change> {

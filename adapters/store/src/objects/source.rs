@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::store::{Outcome, StoreError, Transaction};
+use madako_domain::store::{Outcome, StoreError, Transaction};
 use tokio::sync::mpsc;
 
 use crate::sealing::Sealing;
@@ -43,7 +43,7 @@ impl Source for EtcdStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        madako_messages::store::Store::commit(self, transaction).await
+        madako_protocol::store::Store::commit(self, transaction).await
     }
 
     fn sealing(&self) -> Sealing {

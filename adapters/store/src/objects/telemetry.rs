@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::Gap;
+use madako_domain::placement::kind::Kind;
+use madako_protocol::placement::objects::Gap;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::Shared;

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::Change;
-use madako_messages::store::{Entry, KeyChange, Snapshot, StoreErrorKind};
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::objects::Change;
+use madako_domain::store::{Entry, KeyChange, Snapshot, StoreErrorKind};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
+use madako_domain::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
 

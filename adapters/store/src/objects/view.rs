@@ -5,9 +5,10 @@ use std::mem;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::objects::{Change, Gap, Stored, Unread};
-use madako_messages::state::Fault;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::state::Fault;
+use madako_protocol::placement::objects::Gap;
 
 use super::decode::Wrong;
 use super::ring::Ring;

@@ -1,6 +1,6 @@
 //! What is sealed opens at its place with its key, and nowhere else.
 
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use proptest::prelude::*;
 
 use super::*;

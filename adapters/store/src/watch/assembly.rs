@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::canary::{Canary, is_planted};
-use madako_messages::store::KeyChange;
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::store::KeyChange;
 
 use super::interest::Interest;
 
@@ -105,7 +105,7 @@ impl Assembly {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use madako_messages::store::Entry;
+    use madako_domain::store::Entry;
     use proptest::prelude::*;
 
     const ALL: Interest = Interest::All;

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use madako_messages::store::Snapshot;
+use madako_domain::store::Snapshot;
 
 use super::assembly::{Mark, Told};
 use crate::lines::{Failed, Lines};
@@ -83,7 +83,7 @@ impl Interest {
     }
 
     fn told(self, all: &Snapshot) -> Told {
-        let mark = |(key, entry): (&String, &madako_messages::store::Entry)| {
+        let mark = |(key, entry): (&String, &madako_domain::store::Entry)| {
             (key.clone(), self.mark(key, entry.mod_revision, &entry.value))
         };
         Told { revision: all.revision, keys: all.entries.iter().map(mark).collect() }

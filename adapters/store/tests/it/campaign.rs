@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use madako_messages::store::{
-    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind,
-    Transaction, WatchEvent, Write,
+use madako_domain::store::{Epoch, Outcome, StoreErrorKind, Transaction, Write};
+use madako_protocol::store::{
+    Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Store as _, WatchEvent,
 };
 use madako_store::{EtcdStore, StoreConfig};
 use rustix::process::{Pid, Signal, kill_process};

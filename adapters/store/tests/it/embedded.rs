@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use madako_domain::store::{Epoch, Outcome, StoreErrorKind, Transaction};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
-use madako_messages::ports::Clock;
-use madako_messages::store::{
-    CampaignCommand, CampaignEvent, CampaignOptions, Epoch, Outcome, Store as _, StoreErrorKind, Transaction,
-    WatchEvent,
-};
+use madako_protocol::ports::Clock;
+use madako_protocol::store::{CampaignCommand, CampaignEvent, CampaignOptions, Store as _, WatchEvent};
 use madako_store::{BoxedStream, EtcdStore, StoreConfig};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -335,7 +333,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
                 let keys = stores[n].list("leader//").await.map(|all| all.entries).unwrap_or_default();
                 let first = keys.iter().min_by_key(|(_, entry)| entry.create_revision);
                 if let Some((key, _)) = first {
-                    let delete = madako_messages::store::Write::Delete { key: key.clone() };
+                    let delete = madako_domain::store::Write::Delete { key: key.clone() };
                     let transaction = Transaction { conditions: vec![], writes: vec![delete] };
                     drop(stores[n].commit(transaction).await);
                     count("deleted");

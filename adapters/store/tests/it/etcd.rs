@@ -7,7 +7,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::store::{Condition, Outcome, Store, Transaction, Write};
+use madako_domain::store::{Condition, Outcome, Transaction, Write};
+use madako_protocol::store::Store;
 use madako_store::{EtcdStore, StoreConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -130,7 +131,7 @@ impl Etcd {
             match probe.list("ready").await {
                 Ok(_) => Some(()),
                 // With authentication on, a refusal is an answer.
-                Err(error) if error.kind == madako_messages::store::StoreErrorKind::Denied => Some(()),
+                Err(error) if error.kind == madako_domain::store::StoreErrorKind::Denied => Some(()),
                 Err(_) => None,
             }
         })

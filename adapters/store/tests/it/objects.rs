@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects as _, Selection};
-use madako_messages::store::{Condition, Outcome, Store as _, StoreErrorKind, Transaction, Write};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::objects::Change;
+use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
+use madako_protocol::placement::objects::{Follower, Gap, Objects as _, Selection};
+use madako_protocol::store::Store as _;
 use madako_store::{CachedObjects, EtcdStore};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

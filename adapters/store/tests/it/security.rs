@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Permission};
-use madako_messages::placement::objects::Objects as _;
-use madako_messages::store::{CampaignEvent, CampaignOptions, Store as _, StoreErrorKind, WatchEvent};
+use madako_domain::store::StoreErrorKind;
+use madako_protocol::placement::objects::Objects as _;
+use madako_protocol::store::{CampaignEvent, CampaignOptions, Store as _, WatchEvent};
 use madako_store::{CachedObjects, EtcdStore, Secret, StoreConfig};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::placement::objects::Objects as _;
-use madako_messages::store::{Condition, Outcome, StoreErrorKind, Transaction};
+use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction};
+use madako_protocol::placement::objects::Objects as _;
 use madako_store::{CachedObjects, EtcdStore};
 
 use crate::embedded::Address;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::store::{Condition, Outcome, Store as _, StoreErrorKind, Transaction, Write};
+use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
+use madako_protocol::store::Store as _;
 use madako_store::{EtcdStore, StoreConfig};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rustix::process::Signal;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_messages::store::{KeyChange, Snapshot, Store as _, StoreErrorKind, WatchEvent, Write};
+use madako_domain::store::{KeyChange, Snapshot, StoreErrorKind, Write};
+use madako_protocol::store::{Store as _, WatchEvent};
 use madako_store::EtcdStore;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,7 @@
-//! The bugs that can be planted, for whoever asks what they are. Only in builds with the feature `canary`.
+//! Lists the bugs that can be planted. Only in builds with debug assertions.
 
 use madako_console::{Format, Table, show};
-use madako_messages::canary::{Canary, Part};
+use madako_domain::canary::{Canary, Part};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_app_scheduler::SchedulerConfig;
+use madako_domain::keys;
+use madako_domain::repair::RepairQueueEntry;
 use madako_http::Limits;
-use madako_messages::event::{Event, EventSink};
-use madako_messages::keys;
-use madako_messages::ports::HttpTransport;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::store::Store;
+use madako_http_client::ReqwestTransport;
 use madako_metrics_providers::Providers;
-use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::ports::HttpTransport;
+use madako_protocol::store::Store;
+use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Metrics;
@@ -181,7 +182,7 @@ impl Running {
             interval: INTERVAL,
             session_ttl: Duration::from_secs(60),
             retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
-            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
+            hold: Some(madako_domain::repair::hold::HoldSettings::default()),
             seed,
         };
         let instance = Instance::start(options, ports, serves).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_messages::keys;
+use madako_domain::keys;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep};

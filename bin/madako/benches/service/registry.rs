@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, GRAPHQL_PATH, SimulatedRegistry};
-use madako_messages::feed::Task;
-use madako_messages::machine::{MachineState, QueryVariables};
-use madako_messages::ports::Clock;
+use madako_domain::machine::{MachineState, QueryVariables};
+use madako_protocol::feed::Task;
+use madako_protocol::ports::Clock;
 use madako_supervisor::clock::SystemClock;
 use tokio::net::TcpListener;
 use tokio::time::Instant;

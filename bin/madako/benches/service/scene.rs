@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use madako_messages::keys;
+use madako_domain::keys;
 use serde_json::json;
 use tokio::time::Instant;
 

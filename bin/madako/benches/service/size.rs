@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use anyhow::Context as _;
-use madako_messages::cluster::Cluster;
-use madako_messages::keys;
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
 use tokio::time::Instant;
 
 use crate::processes::Madako;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use madako_messages::cluster::Cluster;
-use madako_messages::feed::Task;
-use madako_messages::keys;
-use madako_messages::store::{Entry, Outcome, Snapshot, Store as _, Transaction, WatchEvent, Write};
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::store::{Entry, Outcome, Snapshot, Transaction, Write};
+use madako_protocol::feed::Task;
+use madako_protocol::store::{Store as _, WatchEvent};
 use madako_store::{EtcdStore, StoreConfig};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};

@@ -98,6 +98,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "kube cluster get",
             "kube cluster update",
             "kube cluster delete",
+            "kube cluster set-state",
             "infra provider list",
             "infra provider register",
             "infra provider get",
@@ -158,6 +159,8 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "core rolebinding get",
             "core rolebinding update",
             "core rolebinding delete",
+            "store verify",
+            "store restore",
             "bootstrap",
             "completion",
         ]

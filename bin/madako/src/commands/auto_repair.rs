@@ -3,9 +3,9 @@
 mod plan;
 
 use clap::Subcommand;
-use madako_messages::keys;
-use madako_messages::ports::Clock;
-use madako_messages::store::Store;
+use madako_domain::keys;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 
 use crate::cli::Global;
 use crate::commands::settings::{is_enabled, set_variables, show_variables, stored, switch};

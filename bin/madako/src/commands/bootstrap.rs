@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use madako_domain::placement::kind::{Api, Kind, ObjectKey};
+use madako_domain::placement::object_value::Object;
+use madako_domain::store::{Condition, Outcome, StoreErrorKind, Transaction, Write};
 use madako_http::placement::Uids;
-use madako_messages::input::{InputError, Problem};
-use madako_messages::placement::document::RequestError;
-use madako_messages::placement::kind::{Api, Kind, ObjectKey};
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::timestamp::Timestamp;
-use madako_messages::ports::Clock;
-use madako_messages::store::{Condition, Outcome, Store, StoreErrorKind, Transaction, Write};
+use madako_json::input::{InputError, Problem};
+use madako_json::krake::document::RequestError;
+use madako_json::krake::timestamp::Timestamp;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use madako_store::EtcdStore;
 use serde::Serialize;
 use serde_json::Value;
@@ -22,13 +23,15 @@ use serde_json::Value;
 use crate::access::{get, unchanged};
 use crate::failure::Failure;
 use crate::host;
-use crate::input::{STDIN, read_documents, shown};
-use crate::output::{Format, Table, show, warn};
+use crate::input::{STDIN, documents, read_documents, shown};
+use crate::output::{Format, Table, print, show, warn};
 
 /// Resources that are stored at once: etcd's own limit on the operations of a transaction (`--max-txn-ops`).
 const MAX_RESOURCES: usize = 128;
 /// How often is looked again what is to be replaced when somebody changes it in the same moment.
 const MAX_TRIES: usize = 5;
+/// The roles that a new installation begins with.
+const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
 /// Characters of what stood somewhere that a message shows.
 const MAX_SHOWN: usize = 60;
 
@@ -40,14 +43,24 @@ const MAX_SHOWN: usize = 60;
 ///
 /// Nobody can use an API that demands roles before there are some: that is what this command is for. It needs
 /// neither the API nor the service, only the store that the configuration file names.
+///
+/// --default-roles needs no FILE: it loads a role that may do everything, for the user system:admin, and a role for each
+/// of Krake's controllers.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  madako bootstrap base_roles.yaml\n  madako bootstrap --force metrics.yaml providers.yaml"
+    after_help = "Example:\n  madako bootstrap --default-roles\n  madako bootstrap --default-roles --print > roles.yaml\n  \
+                  madako bootstrap --force roles.yaml metrics.yaml"
 )]
 pub(crate) struct Args {
     /// YAML with one document or more; - reads standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "default_roles", value_name = "FILE")]
     files: Vec<String>,
+    /// Loads the default roles
+    #[arg(long)]
+    default_roles: bool,
+    /// Prints the default roles as YAML instead, and stores nothing
+    #[arg(long, requires = "default_roles", conflicts_with_all = ["files", "force", "output"])]
+    print: bool,
     /// Replaces resources that are there already
     #[arg(short, long)]
     force: bool,
@@ -76,12 +89,24 @@ pub(crate) async fn run(
     if args.files.iter().filter(|file| *file == STDIN).count() > 1 {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
+    if args.print {
+        return print(DEFAULT_ROLES);
+    }
     let files = args.files.iter().map(|file| Ok((shown(file), read_documents(file)?)));
-    let files = files.collect::<Result<Vec<_>, Failure>>()?;
+    let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
     let uids = Uids::seeded(host::chance().map_err(Failure::Failed)?);
     let objects = judged(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
     let loaded = load(&objects, args.force, &store()?).await?;
     show(args.output, &loaded, |loaded| table(loaded))
+}
+
+/// The default roles, if they are asked for, as if they stood in a file.
+fn default_roles(wanted: bool) -> Result<Vec<(&'static str, Vec<Value>)>, Failure> {
+    if !wanted {
+        return Ok(Vec::new());
+    }
+    let roles = documents(DEFAULT_ROLES).map_err(Failure::failed)?;
+    Ok(vec![("the default roles", roles)])
 }
 
 fn table(loaded: &[Loaded]) -> String {

@@ -1,16 +1,18 @@
 //! `madako cluster`: the cluster configuration.
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
-use madako_messages::cluster::{Cluster, LABEL_ROLE};
-use madako_messages::constraints::Constraints;
-use madako_messages::go::{stored_json, with_every_field};
-use madako_messages::keys;
-use madako_messages::store::Store;
+use madako_domain::cluster::{Cluster, LABEL_ROLE};
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_json::go::{stored_json, with_every_field};
+use madako_protocol::store::Store;
 
 use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
 use crate::failure::Failure;
 use crate::input::read_text;
-use crate::output::{Format, OutputArgs, Table, show, warn};
+use crate::output::{Format, OutputArgs, Table, print, show, warn};
 
 /// Label that names the rack of a node.
 const LABEL_RACK: &str = "cke.cybozu.com/rack";
@@ -24,8 +26,8 @@ pub(crate) enum Command {
     Get(OutputArgs),
     /// Stores a cluster configuration.
     ///
-    /// It is checked whole first, and must satisfy the constraints. While the integration with sabakan is
-    /// on, the planner works on from it.
+    /// It is checked whole first, and must satisfy the constraints. It replaces the stored one as a whole; the command
+    /// answers which nodes it adds and removes. While the integration with sabakan is on, the planner works on from it.
     #[command(after_help = "Example:\n  madako cluster set cluster.yml")]
     Set {
         /// Configuration in YAML or JSON; - reads standard input
@@ -64,11 +66,30 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
         unchanged(keys::CLUSTER, stored.as_ref()),
         unchanged(keys::CONSTRAINTS, stored_constraints.as_ref()),
     ];
-    if put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
-        Ok(())
-    } else {
-        Err(changed_meanwhile("the cluster or the constraints"))
+    if !put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
+        return Err(changed_meanwhile("the cluster or the constraints"));
     }
+    print(&told(stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(), &cluster))
+}
+
+/// What a configuration changes: the nodes that it adds and removes. A former configuration that nobody can read counts
+/// as none.
+fn told(before: Option<&Cluster>, after: &Cluster) -> String {
+    let addresses = |cluster: &Cluster| -> BTreeSet<String> {
+        cluster.nodes.iter().map(|node| node.address.clone()).collect()
+    };
+    let (before, after) = (before.map(addresses).unwrap_or_default(), addresses(after));
+    let listed = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
+        let difference: Vec<&str> = one.difference(other).map(String::as_str).collect();
+        if difference.is_empty() { "none".to_owned() } else { difference.join(", ") }
+    };
+    format!(
+        "cluster: stored, with {} nodes ({} before); added: {}; removed: {}\n",
+        after.len(),
+        before.len(),
+        listed(&after, &before),
+        listed(&before, &after)
+    )
 }
 
 /// Prints a cluster or a template.

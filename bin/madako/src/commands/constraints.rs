@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
-use madako_messages::constraints::Constraints;
-use madako_messages::keys;
-use madako_messages::store::{Entry, Store};
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_domain::store::Entry;
+use madako_protocol::store::Store;
 use serde_json::value::RawValue;
 
 use crate::access::{decode, get, modify};
@@ -77,7 +78,7 @@ fn decode_without(name: &str, entry: &Entry) -> Result<Constraints, Failure> {
 /// A contradiction with another constraint depends on what is stored; the rest can be told at once.
 fn only_if_alone(
     name: &str,
-) -> impl FnOnce(madako_messages::input::InputError) -> Result<(), madako_messages::input::InputError> {
+) -> impl FnOnce(madako_json::input::InputError) -> Result<(), madako_json::input::InputError> {
     let depends = matches!(name, "minimum-workers" | "maximum-workers");
     move |error| if depends { Ok(()) } else { Err(error) }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use madako_messages::go::{to_pretty_json, to_yaml};
-use madako_messages::keys;
-use madako_messages::record::Record;
-use madako_messages::store::{Store, WatchEvent};
+use madako_domain::keys;
+use madako_domain::record::{Record, RecordStatus};
+use madako_json::go::{to_pretty_json, to_yaml};
+use madako_protocol::store::{Store, WatchEvent};
+use madako_repair_queue::transition::ends_in_failure;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -109,8 +110,18 @@ impl Printer {
         if self.format != Format::Table {
             return records.iter().try_for_each(|record| self.one(record));
         }
-        let mut table =
-            Table::new(["ID", "STATUS", "STARTED", "SECONDS", "OPERATION", "COMMAND", "TARGETS", "ERROR"]);
+        let mut table = Table::new([
+            "ID",
+            "STATUS",
+            "STARTED",
+            "SECONDS",
+            "OPERATION",
+            "COMMAND",
+            "TARGETS",
+            "OUTCOME",
+            "INFO",
+            "ERROR",
+        ]);
         for record in records {
             table.row(cells(record));
         }
@@ -123,8 +134,7 @@ impl Printer {
             Format::Json => print(&to_pretty_json(record)?),
             Format::Yaml => print(&format!("---\n{}", to_yaml(record)?)),
             Format::Table => {
-                let [id, status, started, seconds, operation, command, targets, error] = cells(record);
-                let rest = [operation, command, targets, error];
+                let [id, status, started, seconds, rest @ ..] = cells(record);
                 let rest: Vec<String> = rest.into_iter().filter(|part| !part.is_empty()).collect();
                 let line = format!("{id:>6}  {status:<9}  {started:<20}  {seconds:>7}  {}", rest.join("  "));
                 print(&format!("{}\n", printable(&line)))
@@ -133,7 +143,18 @@ impl Printer {
     }
 }
 
-fn cells(record: &Record) -> [String; 8] {
+/// How an operation came out. That a repair failed is no status of its record: recording it took no command, which ended well.
+fn outcome(record: &Record) -> &'static str {
+    match record.status {
+        RecordStatus::New | RecordStatus::Running => "under way",
+        RecordStatus::Cancelled => "cancelled before its end",
+        RecordStatus::Completed if ends_in_failure(record) => "the repair failed",
+        RecordStatus::Completed => "done",
+        _ => "",
+    }
+}
+
+fn cells(record: &Record) -> [String; 10] {
     let time = |time: OffsetDateTime| {
         time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
     };
@@ -146,6 +167,8 @@ fn cells(record: &Record) -> [String; 8] {
         record.operation.clone(),
         [record.command.name.as_str(), record.command.target.as_str()].join(" ").trim().to_owned(),
         record.targets.join(","),
+        outcome(record).to_owned(),
+        record.info.clone(),
         record.error.clone(),
     ]
 }

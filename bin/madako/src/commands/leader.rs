@@ -1,7 +1,7 @@
 //! `madako leader`: who leads.
 
-use madako_messages::keys;
-use madako_messages::store::Store;
+use madako_domain::keys;
+use madako_protocol::store::Store;
 use serde_json::json;
 
 use crate::failure::Failure;

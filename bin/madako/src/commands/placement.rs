@@ -13,6 +13,7 @@ mod client;
 mod cluster;
 mod config;
 mod core;
+mod delete;
 mod edit;
 mod explain;
 mod given;
@@ -29,7 +30,7 @@ use std::fmt;
 use std::path::Path;
 
 use clap::ArgMatches;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::Value;
 
 use self::client::{Api, Request};
@@ -121,7 +122,7 @@ impl Place {
 /// Runs the command; `config` is the file that was named.
 pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), Failure> {
     let Command { resource, verb, given } = command;
-    let settings = Settings::load(config)?;
+    let settings = Settings::load(config, given.text("api-url"))?;
     let format = given.format();
     let namespace = if resource.kind.namespaced() && !given.flag("all") {
         Some(given.text("namespace").map_or_else(|| settings.user(), |named| Ok(named.to_owned()))?)
@@ -146,13 +147,8 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
             Some(document)
         }
         Verb::Update => update(&settings, &place, resource, &given).await?,
-        Verb::Delete => {
-            let name = given.name()?;
-            let path = place.segments(&[name]);
-            let request =
-                Request { query: given.query(), ..Request::new("DELETE", path, place.called(name)) };
-            Api::new(&settings)?.send(&request).await?.document()
-        }
+        Verb::Delete => delete::run(&Api::new(&settings)?, &place, &given, format).await?,
+        Verb::SetState => Some(cluster::set_state(&Api::new(&settings)?, &place, &given).await?),
         Verb::Retry => {
             let name = given.name()?;
             let path = place.segments(&[name, "retry"]);
@@ -194,12 +190,14 @@ async fn create(
     let document = (how.build)(given)?;
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let mut request = Request::new("POST", place.segments(&[]), place.called(&name));
+    let api = Api::new(settings)?;
+    core::check_provider(&api, place, &document).await?;
     request.query = given.query();
     request.body = Some(document);
-    Ok(Api::new(settings)?.send(&request).await?.document())
+    Ok(api.send(&request).await?.document())
 }
 
-/// Reads the resource, changes it, and writes it back, as long as it is still what was read.
+/// Changes what was typed.
 async fn update(
     settings: &Settings,
     place: &Place,
@@ -213,26 +211,53 @@ async fn update(
         None => change.name.clone().ok_or_else(|| Failure::bad_input("a name is missing"))?,
     };
     let api = Api::new(settings)?;
+    match rewrite(&api, place, &[&name], given.query(), &change.apply).await? {
+        Rewritten::Changed(document) => Ok(document),
+        Rewritten::Same(_) => Err(Failure::bad_input(format_args!(
+            "nothing of {} would change: say what is to be changed (--help tells how)",
+            place.called(&name)
+        ))),
+    }
+}
+
+/// What became of a resource that was read.
+enum Rewritten {
+    /// It was written; the document that the API answered.
+    Changed(Option<Value>),
+    /// Nothing would have changed, and nothing was sent.
+    Same(Value),
+}
+
+/// Reads the resource that `path` begins with, changes it, and writes it back to `path`, as long as it is still what was
+/// read.
+async fn rewrite(
+    api: &Api,
+    place: &Place,
+    path: &[&str],
+    query: Vec<(&'static str, String)>,
+    apply: &edit::Apply,
+) -> Result<Rewritten, Failure> {
+    let name = path.first().copied().unwrap_or_default();
     for _ in 0..MAX_TRIES {
-        let read = read(&api, place, &name).await?;
+        let read = read(api, place, name).await?;
         let mut document = read.body.clone();
-        (change.apply)(&mut document)?;
+        apply(&mut document)?;
         if document == read.body {
-            return Err(Failure::bad_input(format_args!(
-                "nothing of {} would change: say what is to be changed (--help tells how)",
-                place.called(&name)
-            )));
+            return Ok(Rewritten::Same(document));
         }
-        let mut request = Request::new("PUT", place.segments(&[&name]), place.called(&name));
-        request.query = given.query();
+        if document["spec"]["provider"] != read.body["spec"]["provider"] {
+            core::check_provider(api, place, &document).await?;
+        }
+        let mut request = Request::new("PUT", place.segments(path), place.called(name));
+        request.query.clone_from(&query);
         request.if_match = read.etag;
         request.body = Some(document);
         if let Some(answer) = api.send_unless_changed(&request).await? {
-            return Ok(answer.document());
+            return Ok(Rewritten::Changed(answer.document()));
         }
     }
     Err(Failure::failed(format_args!(
-        "somebody else changes {} all the time; nothing was changed",
-        place.called(&name)
+        "other clients changed {} each of {MAX_TRIES} times that it was read; nothing was changed",
+        place.called(name)
     )))
 }

@@ -6,11 +6,11 @@ mod explain;
 mod release;
 
 use clap::Subcommand;
-use madako_messages::go::{escaped, to_pretty_json};
-use madako_messages::keys;
-use madako_messages::ports::Clock;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::store::Store;
+use madako_domain::keys;
+use madako_domain::repair::RepairQueueEntry;
+use madako_json::go::{escaped, to_pretty_json};
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Shows all entries, finished ones as well.
     #[command(after_help = "Example:\n  madako repair-queue list -o table")]
     List(OutputArgs),
-    /// Asks for the removal of an entry; the leader removes it.
+    /// Asks for the removal of an entry, and shows which one; the leader removes it.
     #[command(after_help = "Example:\n  madako repair-queue delete 12")]
     Delete {
         /// Number of the entry
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Asks for the removal of every entry that neither succeeded nor failed, and shows their numbers.
     #[command(after_help = "Example:\n  madako repair-queue delete-unfinished")]
     DeleteUnfinished(OutputArgs),
-    /// Lets every entry whose draining was given up be tried again at once.
+    /// Lets every entry whose draining was given up be tried again at once, and shows these entries.
     #[command(after_help = "Example:\n  madako repair-queue reset-backoff")]
     ResetBackoff,
     Explain(explain::Args),

@@ -3,17 +3,19 @@
 mod removal;
 
 use clap::Subcommand;
-use madako_messages::cluster::Cluster;
-use madako_messages::go::stored_json;
-use madako_messages::keys;
-use madako_messages::store::Store;
-use madako_messages::template::Template;
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::template::Template;
+use madako_json::go::stored_json;
+use madako_protocol::store::Store;
 use madako_sabakan::endpoint_url;
 use serde_json::json;
 
-use crate::access::{decode, replace};
+use crate::access::decode;
 use crate::commands::cluster::show_cluster;
-use crate::commands::settings::{is_enabled, scalar, set_variables, show_variables, stored, switch};
+use crate::commands::settings::{
+    is_enabled, replace_told, scalar, set_variables, show_variables, stored, switch,
+};
 use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::{OutputArgs, warn};
@@ -84,7 +86,9 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Enable => switch(store, keys::SABAKAN_DISABLED, false).await,
         Command::Disable => switch(store, keys::SABAKAN_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::SABAKAN_DISABLED).await,
-        Command::SetUrl { url } => replace(store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await,
+        Command::SetUrl { url } => {
+            replace_told("URL", store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await
+        }
         Command::GetUrl(args) => get_url(&args, store).await,
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
         Command::GetTemplate(args) => {
@@ -114,5 +118,6 @@ async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
     for warning in template.warnings() {
         warn(warning);
     }
-    replace(store, keys::SABAKAN_TEMPLATE, stored_json(template.cluster())?.into_bytes()).await
+    let value = stored_json(template.cluster())?.into_bytes();
+    replace_told("template", store, keys::SABAKAN_TEMPLATE, value).await
 }

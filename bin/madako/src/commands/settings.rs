@@ -1,7 +1,8 @@
 //! What several commands store and show in the same way: switches, single values, variables of a query.
 
-use madako_messages::machine::QueryVariables;
-use madako_messages::store::{Entry, Store};
+use madako_domain::machine::QueryVariables;
+use madako_domain::store::Entry;
+use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
 use crate::access::{decode, get, modify, replace};
@@ -38,13 +39,28 @@ pub(crate) async fn stored(store: &dyn Store, key: &str, what: &str, how: &str) 
         .ok_or_else(|| Failure::failed(format_args!("no {what} stored (madako {how} stores one)")))
 }
 
+/// Stores a value that replaces the former one as a whole, and says whether there was one.
+pub(crate) async fn replace_told(
+    what: &str,
+    store: &dyn Store,
+    key: &str,
+    value: Vec<u8>,
+) -> Result<(), Failure> {
+    let before = replace(store, key, value.clone()).await?;
+    print(&match before {
+        None => format!("{what}: stored\n"),
+        Some(entry) if entry.value[..] == value[..] => format!("{what}: stored, the same as before\n"),
+        Some(_) => format!("{what}: stored, in place of another\n"),
+    })
+}
+
 /// Checks variables of a query and stores them as they are, as ckecli does.
 pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> Result<(), Failure> {
     let variables = QueryVariables::from_json(text)?;
     for warning in variables.warnings() {
         warn(warning);
     }
-    replace(store, key, text.as_bytes().to_vec()).await
+    replace_told("variables", store, key, text.as_bytes().to_vec()).await
 }
 
 /// Shows variables of a query: their text, or in another form.

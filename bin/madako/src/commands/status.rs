@@ -1,19 +1,27 @@
-//! `madako status`: what the leader is doing.
+//! `madako status`: the phase of the leader, and the obstacles that keep the cluster from being planned or repaired.
 
-use madako_messages::keys;
-use madako_messages::status::ServerStatus;
-use madako_messages::store::Store;
+use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
+use madako_domain::keys;
+use madako_domain::obstacle::{
+    AUTO_REPAIR_DISABLED, INTEGRATION_DISABLED, NO_PLAN, Obstacle, RACK_HELD, REGISTRY_SILENT, REMOVAL_GUARD,
+    REPAIR_QUEUE_DISABLED, UNUSABLE_VALUE,
+};
+use madako_domain::state::{ClusterState, Fault};
+use madako_domain::status::ServerStatus;
+use madako_protocol::store::Store;
+use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::access::{decode, get};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{Format, OutputArgs, Table, print, show};
 
-/// Shows what the leader is doing.
+/// Shows the phase of the leader; as a table, also the obstacles that keep the cluster from being planned or repaired.
 ///
-/// Exits with 4 while there is no status: no leader has got as far as to note one.
+/// The table names each obstacle with the time since which it stands, the rule that sees it, the reason, and what to do. The
+/// other forms have CKE's fields alone. Exits with 4 while there is no status: no leader has noted one yet.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  madako status")]
+#[command(after_help = "Examples:\n  madako status\n  madako status -o table")]
 pub(crate) struct Args {
     #[command(flatten)]
     output: OutputArgs,
@@ -26,9 +34,126 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let Some(format) = args.output.output else {
         return print(&format!("{}\n", serde_json::to_string(&status)?));
     };
+    let stuck = match format {
+        Format::Table => {
+            let snapshot = store.list("").await?;
+            stuck(&ClusterState::decode(snapshot.revision, &snapshot.entries, None))
+        }
+        Format::Json | Format::Yaml => Vec::new(),
+    };
     show(format, &status, |status| {
         let mut table = Table::new(["PHASE", "SINCE"]);
         table.row([status.phase.to_string(), status.timestamp.format(&Rfc3339).unwrap_or_default()]);
-        table.text()
+        format!("{}\n{}", table.text(), stuck_table(&stuck))
     })
+}
+
+/// Something that does not go on.
+#[derive(Debug)]
+struct Stuck {
+    what: String,
+    since: Option<OffsetDateTime>,
+    rule: &'static str,
+    why: String,
+    /// The operator's way out.
+    remedy: String,
+}
+
+fn stuck_table(stuck: &[Stuck]) -> String {
+    if stuck.is_empty() {
+        return "Nothing is stuck.\n".to_owned();
+    }
+    let mut table = Table::new(["STUCK", "SINCE", "RULE", "WHY", "WHAT TO DO"]);
+    for Stuck { what, since, rule, why, remedy } in stuck {
+        let since = since.and_then(|since| since.format(&Rfc3339).ok());
+        let since = since.unwrap_or_else(|| "not known".to_owned());
+        table.row([what.clone(), since, (*rule).to_owned(), why.clone(), remedy.clone()]);
+    }
+    table.text()
+}
+
+/// Every obstacle that a state shows, those that only the leader sees by its notes.
+fn stuck(state: &ClusterState) -> Vec<Stuck> {
+    let noted = |rule: &str| state.obstacles.as_ref().and_then(|noted| noted.value.get(rule));
+    let mut found = Vec::new();
+    let mut add = |what: &str, rule: &'static str, why: &str, remedy: &str| {
+        let since = noted(rule).map(|noted| noted.since);
+        found.push(Stuck {
+            what: what.to_owned(),
+            since,
+            rule,
+            why: why.to_owned(),
+            remedy: remedy.to_owned(),
+        });
+    };
+    if state.disabled {
+        let remedy = "madako sabakan enable lets the leader plan again";
+        add("plans", INTEGRATION_DISABLED, "the integration with sabakan is disabled", remedy);
+    }
+    if let Some(guard) = state.guard.as_ref().filter(|guard| !guard.value.vanished.is_empty()) {
+        let remedy = "madako sabakan confirm-removal --dry-run names the nodes; without --dry-run it accepts their removal";
+        add("plans", REMOVAL_GUARD, &held(&guard.value), remedy);
+    }
+    if noted(REGISTRY_SILENT).is_some_and(|_| !state.disabled) {
+        let url = state.url.as_ref().map_or("its URL", |url| url.value.as_str());
+        let why = "sabakan has given no good answer for more than three poll intervals";
+        add("plans", REGISTRY_SILENT, why, &format!("look at sabakan ({url}) and at the leader's log"));
+    }
+    if let Some(Obstacle { why, .. }) = noted(NO_PLAN).filter(|_| !state.disabled) {
+        add(
+            "plans",
+            NO_PLAN,
+            why,
+            "madako plan shows the obstacle; change the template, the constraints or the machines",
+        );
+    }
+    if state.repair.disabled {
+        let remedy = "madako repair-queue enable lets repairs go on";
+        add("repairs", REPAIR_QUEUE_DISABLED, "the repair queue is disabled", remedy);
+    }
+    if state.auto_repair_disabled {
+        let why = "for information: machines that sabakan reports are not added to the repair queue";
+        add(
+            "automatic repairs",
+            AUTO_REPAIR_DISABLED,
+            why,
+            "madako auto-repair enable, unless this is wanted",
+        );
+    }
+    for Fault { key, why } in &state.faults {
+        let remedy = match key.strip_prefix(keys::REPAIR_HOLDS) {
+            Some(rack) => format!("madako repair-queue release {rack}"),
+            None => format!("store a value of {key} that can be used, or delete the key"),
+        };
+        add(key, UNUSABLE_VALUE, why, &remedy);
+    }
+    for (rack, hold) in state.holds.iter().filter(|(_, hold)| hold.value.is_held()) {
+        found.push(Stuck {
+            what: format!("repairs of {} {rack}", hold.value.label),
+            since: hold.value.since(),
+            rule: RACK_HELD,
+            why: format!(
+                "{} machines failed together: {}",
+                hold.value.count(),
+                hold.value.serials().join(", ")
+            ),
+            remedy: format!(
+                "look for the common cause; madako repair-queue release {rack} repairs them one by one"
+            ),
+        });
+    }
+    found
+}
+
+fn held(guard: &GuardState) -> String {
+    let count = guard.vanished.len();
+    match guard.confirmed {
+        true => format!(
+            "{count} nodes vanished from sabakan; their removal is confirmed and goes on at the next poll"
+        ),
+        false => format!(
+            "{count} nodes vanished from sabakan at once; {} of {POLLS_TO_AGREE} polls agree",
+            guard.agreed
+        ),
+    }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use madako_messages::event::Event;
+use madako_protocol::event::Event;
 use madako_supervisor::tree::{ChildState, TreeStatus};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyModifiers};
 use tokio::sync::broadcast;
@@ -114,6 +114,9 @@ async fn show(
         tokio::select! {
             biased;
             () = &mut stop => break,
+            why = world.service.ended() => {
+                anyhow::bail!("the service ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
+            }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
             told = world.placing.told() => {

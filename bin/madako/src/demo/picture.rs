@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::cluster::Cluster;
-use madako_messages::event::Event;
-use madako_messages::machine::{Machine, MachineState};
-use madako_messages::placement::decision::Outcome;
-use madako_messages::plan::{Part, Plan};
+use madako_domain::cluster::Cluster;
+use madako_domain::machine::{Machine, MachineState};
+use madako_domain::placement::decision::Outcome;
+use madako_domain::plan::{Part, Plan};
+use madako_protocol::event::Event;
 
 use super::placement::Landscape;
 use super::tell::tell;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use madako_messages::event::Event;
-use madako_messages::plan::{Change, ChangeKind};
+use madako_domain::plan::{Change, ChangeKind};
+use madako_protocol::event::Event;
 
-use madako_messages::repair::refusal::ReportNews;
+use madako_domain::repair::refusal::ReportNews;
 
 use super::placement;
 
@@ -60,7 +60,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             None => return None,
             Some(first) => format!("refused, it breaks {first}"),
         },
-        Event::Repaired { index, address, operation, what } => {
+        Event::Repaired { index, address, operation, what, .. } => {
             format!("repair {index} of {address}: {operation}: {what}")
         }
         Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),

@@ -7,15 +7,15 @@ use std::time::Duration;
 use madako_datacenter_sim::{
     Datacenter, DatacenterConfig, InMemoryHttp, SimulatedPrometheus, SimulatedRegistry,
 };
+use madako_domain::placement::decision::{Move, Outcome};
+use madako_domain::plan::Action;
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_http::placement::{PlacementApi, Settings, StaticUser, Uids, router};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::placement::decision::{Move, Outcome};
-use madako_messages::placement::objects::Objects;
-use madako_messages::plan::Action;
-use madako_messages::ports::{Clock, HttpTransport};
-use madako_messages::store::Store;
 use madako_metrics_providers::Providers;
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::ports::{Clock, HttpTransport};
+use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::config::DEFAULT_PREFIX;

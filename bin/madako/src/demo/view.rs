@@ -10,8 +10,8 @@ mod places;
 mod tests;
 mod text;
 
-use madako_messages::machine::MachineState;
-use madako_messages::plan::{Outcome, Part, Reason};
+use madako_domain::machine::MachineState;
+use madako_domain::plan::{Outcome, Part, Reason};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

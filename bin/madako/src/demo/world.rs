@@ -10,12 +10,13 @@ use anyhow::Context as _;
 use madako_datacenter_sim::{
     Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedPrometheus, SimulatedRegistry,
 };
-use madako_messages::event::Event;
-use madako_messages::feed::Task;
-use madako_messages::keys;
-use madako_messages::ports::{Clock, HttpTransport};
-use madako_messages::store::{Condition, Outcome, Store as _, Transaction, Write};
-use madako_sabakan::ReqwestTransport;
+use madako_domain::keys;
+use madako_domain::store::{Condition, Outcome, Transaction, Write};
+use madako_http_client::ReqwestTransport;
+use madako_protocol::event::Event;
+use madako_protocol::feed::Task;
+use madako_protocol::ports::{Clock, HttpTransport};
+use madako_protocol::store::Store as _;
 use madako_store::StoreConfig;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::{DEFAULT_PREFIX, Embedded, Placement};
@@ -149,7 +150,7 @@ pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
         interval: INTERVAL,
         session_ttl: SESSION_TTL,
         retire_wait: RETIRE_WAIT,
-        hold: Some(madako_messages::repair::hold::HoldSettings::default()),
+        hold: Some(madako_domain::repair::hold::HoldSettings::default()),
         seed,
     }
 }

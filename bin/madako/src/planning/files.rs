@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use madako_messages::constraints::Constraints;
-use madako_messages::found::{cluster_from_yaml, node_taints_from_yaml};
-use madako_messages::input::InputError;
-use madako_messages::machine::Machine;
-use madako_messages::template::Template;
+use madako_cluster_planner::DEFAULT_RETIRE_WAIT;
+use madako_domain::constraints::Constraints;
+use madako_domain::found::{cluster_from_yaml, node_taints_from_yaml};
+use madako_domain::machine::Machine;
+use madako_domain::template::Template;
+use madako_json::input::InputError;
 use madako_sabakan::{leave_out_without_address, parse_machines};
 
 use super::{InputArgs, Inputs};
@@ -43,6 +44,7 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
         // What files say of a cluster says nothing of repairs.
         under_repair: BTreeSet::new(),
         template_changed: args.template_changed,
+        retire_wait: args.retire_wait.unwrap_or(DEFAULT_RETIRE_WAIT),
     };
     warn_of_strangers(&inputs);
     Ok(inputs)

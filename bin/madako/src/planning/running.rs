@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use madako_messages::keys;
-use madako_messages::ports::Registry;
-use madako_messages::state::ClusterState;
-use madako_messages::store::Store;
-use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+use madako_domain::keys;
+use madako_domain::state::ClusterState;
+use madako_http_client::ReqwestTransport;
+use madako_protocol::ports::Registry;
+use madako_protocol::store::Store;
+use madako_sabakan::SabakanRegistry;
 
-use super::Inputs;
 use super::files::note_left_out;
+use super::{InputArgs, Inputs};
 use crate::access;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::note;
+use crate::running_settings::{Origin, setting};
 
 /// Reads the store at one revision and asks the registry.
-pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
+pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, Failure> {
     let store = access::open(global)?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
@@ -33,6 +35,7 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
             return Err(Failure::failed(format_args!("what is stored as {key} cannot be used: {why}")));
         }
     }
+    let wait = setting(args.retire_wait, &state, |settings| settings.retire_wait).map_err(Failure::failed)?;
     let missing = |what: &str, command: &str| {
         Failure::failed(format_args!(
             "no {what} is stored (madako sabakan {command} stores one), so there is no plan"
@@ -41,6 +44,10 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let template = state.template.as_ref().ok_or_else(|| missing("template", "set-template"))?;
     let url = state.url.as_ref().ok_or_else(|| missing("URL of the registry", "set-url"))?;
     let constraints = state.constraints.as_ref().map(|stored| (*stored.value).clone()).unwrap_or_default();
+    if wait.origin != Origin::Flag {
+        let (seconds, origin) = (wait.value.as_secs_f64(), wait.origin);
+        note(format_args!("retired machines leave after {seconds} s, {origin}"));
+    }
     if state.disabled {
         note("the integration with sabakan is off: the service does not plan now");
     }
@@ -67,5 +74,6 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
         node_taints: BTreeMap::new(),
         under_repair: state.repair.under_way().map(str::to_owned).collect(),
         template_changed: state.template_changed(),
+        retire_wait: wait.value,
     })
 }

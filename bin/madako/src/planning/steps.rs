@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 
 use madako_cluster_planner::render::{end_table, step_table};
 use madako_cluster_planner::{End, WhatIf};
-use madako_messages::go::to_yaml;
+use madako_json::go::to_yaml;
 use serde::Serialize;
 
 use crate::failure::Failure;

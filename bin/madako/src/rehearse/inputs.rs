@@ -7,17 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::keys;
-use madako_messages::machine::QueryVariables;
-use madako_messages::placement::core::MetricsProviderKind;
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::ownership;
-use madako_messages::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
-use madako_messages::ports::{Clock, Fetched, HttpTransport, Registry as _};
-use madako_messages::state::ClusterState;
-use madako_messages::store::StoreError;
+use madako_domain::keys;
+use madako_domain::machine::QueryVariables;
+use madako_domain::placement::core::MetricsProviderKind;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::ownership;
+use madako_domain::settings::Settings;
+use madako_domain::state::ClusterState;
+use madako_domain::store::StoreError;
+use madako_http_client::ReqwestTransport;
 use madako_metrics_providers::Providers;
-use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+use madako_protocol::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
+use madako_protocol::ports::{Clock, Fetched, HttpTransport, Registry as _};
+use madako_sabakan::SabakanRegistry;
 use madako_simulation::run::rehearsal::{Copied, OWN_KEYS, Service, providers};
 use madako_simulation::walk::CopiedProvider;
 use madako_simulation::world::Working;
@@ -28,6 +30,7 @@ use tokio::task::JoinSet;
 use super::RehearseArgs;
 use crate::failure::Failure;
 use crate::output::note;
+use crate::running_settings::{Setting, setting};
 
 /// Providers that are asked at a time.
 const ASKED_AT_ONCE: usize = 16;
@@ -50,8 +53,30 @@ const NEEDED: [&str; 6] = [
 pub(super) struct Inputs {
     pub(super) copied: Copied,
     pub(super) service: Service,
+    /// How the instances work, and where that comes from.
+    pub(super) settings: Chosen,
     /// What a reader must know of the copy.
     pub(super) notes: Vec<String>,
+}
+
+/// The settings of a rehearsal.
+pub(super) struct Chosen {
+    pub(super) interval: Setting,
+    pub(super) session_ttl: Setting,
+    pub(super) retire_wait: Setting,
+}
+
+impl Chosen {
+    /// # Errors
+    /// A setting of the leader is needed, and cannot be read.
+    fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
+        let chosen = |flag, of: fn(&Settings) -> Duration| setting(flag, state, of).map_err(unready);
+        Ok(Self {
+            interval: chosen(args.interval, |settings| settings.interval)?,
+            session_ttl: chosen(args.session_ttl, |settings| settings.session_ttl)?,
+            retire_wait: chosen(None, |settings| settings.retire_wait)?,
+        })
+    }
 }
 
 /// An input that cannot be read, or not be used.
@@ -89,6 +114,7 @@ pub(super) async fn gather(
         }
         notes.push(text);
     }
+    let settings = Chosen::of(args, &state)?;
     let url = state.url.as_ref().ok_or_else(|| {
         unready(
             "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",
@@ -138,7 +164,7 @@ pub(super) async fn gather(
         notes.extend(undefined.iter().map(|metric| format!("the metric {metric} comes from nowhere")));
         copied_providers = valued(found, &transport, &mut notes).await;
     }
-    let working = working(args, config);
+    let working = working(&settings, config);
     let service = Service { working, places, kubernetes: config.kubernetes.is_some() };
     if config.kubernetes.is_none() && has_drains(&state) {
         notes.push("no API server is configured: steps that drain wait, as in the running system".to_owned());
@@ -154,7 +180,7 @@ pub(super) async fn gather(
         machines,
         providers: copied_providers,
     };
-    Ok(Inputs { copied, service, notes })
+    Ok(Inputs { copied, service, settings, notes })
 }
 
 fn has_drains(state: &ClusterState) -> bool {
@@ -163,15 +189,15 @@ fn has_drains(state: &ClusterState) -> bool {
     steps.any(|step| step.need_drain)
 }
 
-/// As the running service works, by the configuration file and by flags that are those of `serve`.
-fn working(args: &RehearseArgs, config: &Config) -> Working {
+/// As the running service works, by its settings and by the configuration file.
+fn working(settings: &Chosen, config: &Config) -> Working {
     let usual = Working::default();
     let placement = config.placement.as_ref();
     Working {
-        interval: args.interval,
+        interval: settings.interval.value,
         // As cke does; it is at least one.
-        session_ttl: Duration::from_secs(args.session_ttl.as_secs()),
-        retire_wait: madako_cluster_planner::DEFAULT_RETIRE_WAIT,
+        session_ttl: Duration::from_secs(settings.session_ttl.value.as_secs()),
+        retire_wait: settings.retire_wait.value,
         hold: config.repair.hold.clone(),
         metrics: placement.map_or(usual.metrics, |placement| placement.metrics),
         scheduler: placement.map_or(usual.scheduler, |placement| placement.scheduler.clone()),

@@ -103,6 +103,7 @@ impl Shown<'_> {
     /// What is assumed of what cannot be copied: of what, and what.
     fn assumptions(&self) -> Vec<[String; 2]> {
         let (args, rehearsal, service) = (self.args, self.rehearsal, &self.inputs.service);
+        let settings = &self.inputs.settings;
         let row = |what: &str, is: String| [what.to_owned(), is];
         let around = |mean: Duration| format!("{} to {}", span(mean / 2), span(mean + mean / 2));
         let mut rows = vec![
@@ -113,8 +114,22 @@ impl Shown<'_> {
                     self.scenario.world.instances
                 ),
             ),
-            row("poll of the registry", format!("every {}", span(args.interval))),
-            row("leader's session", format!("ends {} after its leader", span(service.working.session_ttl))),
+            row(
+                "poll of the registry",
+                format!("every {}, {}", span(settings.interval.value), settings.interval.origin),
+            ),
+            row(
+                "leader's session",
+                format!(
+                    "ends {} after its leader, {}",
+                    span(service.working.session_ttl),
+                    settings.session_ttl.origin
+                ),
+            ),
+            row(
+                "retired worker",
+                format!("leaves after {}, {}", span(settings.retire_wait.value), settings.retire_wait.origin),
+            ),
             row("store", "one member in memory".to_owned()),
             row("people and clients", "nobody but the service works with the copy".to_owned()),
             row("machines", "nothing breaks that no fault breaks; none is added or taken away".to_owned()),
@@ -253,15 +268,14 @@ impl Shown<'_> {
     }
 
     fn verdicts(&self) -> Vec<[String; 3]> {
-        let verdict =
-            |(id, verdict): (&madako_messages::invariants::Id, &madako_simulation::run::Verdict)| {
-                let said = match (verdict.violations.len(), verdict.judged) {
-                    (0, 0) => "nothing to judge".to_owned(),
-                    (0, _) => "held".to_owned(),
-                    (count, _) => format!("violated, {count} times"),
-                };
-                [id.name().to_owned(), said, verdict.judged.to_string()]
+        let verdict = |(id, verdict): (&madako_domain::invariants::Id, &madako_simulation::run::Verdict)| {
+            let said = match (verdict.violations.len(), verdict.judged) {
+                (0, 0) => "nothing to judge".to_owned(),
+                (0, _) => "held".to_owned(),
+                (count, _) => format!("violated, {count} times"),
             };
+            [id.name().to_owned(), said, verdict.judged.to_string()]
+        };
         self.rehearsal.invariants.iter().map(verdict).collect()
     }
 

@@ -97,6 +97,27 @@ async fn what_is_there_already_is_replaced_only_by_force_and_all_or_nothing_is_s
 }
 
 #[tokio::test]
+async fn the_default_roles_are_stored_and_what_is_printed_are_the_same() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let printed = etcd.run(&["bootstrap", "--default-roles", "--print"]).await.calm();
+    let loaded = etcd.run(&["bootstrap", "--default-roles", "-o", "json"]).await.json();
+    let names = |loaded: &Value| -> Vec<String> {
+        loaded.as_array().unwrap().iter().map(|one| format!("{} {}", one["kind"], one["name"])).collect()
+    };
+    assert_eq!(names(&loaded)[..2], ["\"Role\" \"role:system\"", "\"RoleBinding\" \"rolebinding:system\""]);
+    let stored = etcd.get_at_root("/core/rolebindings/rolebinding:system").await.unwrap();
+    assert!(stored.contains("\"users\": [\"system:admin\"]"), "{stored}");
+    let message = etcd.run(&["bootstrap", "--default-roles"]).await.refused(1);
+    assert!(message.contains("there already: Role role:system, "), "{message}");
+    let again =
+        etcd.run(&["bootstrap", "-f", &etcd.file("printed.yaml", printed), "-o", "json"]).await.json();
+    assert_eq!(names(&again), names(&loaded));
+    for wrong in [&["bootstrap"][..], &["bootstrap", "--print"], &["bootstrap", "roles.yaml", "--print"]] {
+        assert_eq!(etcd.run(wrong).await.code, 2, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_stored_when_a_document_is_wrong() {
     let Some(etcd) = Etcd::start().await else { return };
     let before = etcd.revision().await;

@@ -13,18 +13,18 @@ use crate::program::{Answer, Files, command, free_port, madako};
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-struct Asked {
+pub(crate) struct Asked {
     /// Method and target.
-    line: String,
-    if_match: Option<String>,
-    body: Value,
+    pub(crate) line: String,
+    pub(crate) if_match: Option<String>,
+    pub(crate) body: Value,
 }
 
 /// A server on loopback that answers each request with the next of its answers; ended when dropped.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
-    files: Files,
+    pub(crate) files: Files,
     serving: JoinHandle<()>,
 }
 
@@ -35,14 +35,14 @@ impl Drop for Server {
 }
 
 /// An answer: status, further headers, body.
-type Said = (u16, &'static str, String);
+pub(crate) type Said = (u16, &'static str, String);
 
-fn json_said(status: u16, body: &Value) -> Said {
+pub(crate) fn json_said(status: u16, body: &Value) -> Said {
     (status, "", body.to_string())
 }
 
 impl Server {
-    async fn answering(answers: impl IntoIterator<Item = Said>) -> Self {
+    pub(crate) async fn answering(answers: impl IntoIterator<Item = Said>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -67,15 +67,15 @@ impl Server {
         Self { port, asked, files, serving }
     }
 
-    async fn run(&self, args: &[&str]) -> Answer {
+    pub(crate) async fn run(&self, args: &[&str]) -> Answer {
         madako(&[args, &["--config", &self.files.path("krakectl.yaml")]].concat()).await
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.asked().into_iter().map(|asked| asked.line).collect()
     }
 }
@@ -129,6 +129,7 @@ async fn each_command_asks_what_krakectl_asks() {
         json_said(200, &json!({"items": []})),
         json_said(200, &app),
         json_said(200, &app),
+        json_said(200, &json!({"dependents": [], "hidden": 0})),
         (204, "", String::new()),
         json_said(200, &app),
         json_said(200, &app),
@@ -161,6 +162,7 @@ async fn each_command_asks_what_krakectl_asks() {
             "GET /infrastructure/globalinfrastructureproviders",
             "GET /kubernetes/namespaces/testing/applications/a%20b%2F%C3%A4",
             "DELETE /kubernetes/namespaces/testing/applications/echo?blocking=deleted&force=True",
+            "GET /infrastructure/namespaces/system:admin/clouds/de/dependents",
             "DELETE /infrastructure/namespaces/system:admin/clouds/de",
             "PUT /kubernetes/namespaces/system:admin/applications/echo/retry",
             "POST /kubernetes/namespaces/system:admin/applications?blocking=pending",
@@ -168,9 +170,9 @@ async fn each_command_asks_what_krakectl_asks() {
         ]
     );
     let asked = server.asked();
-    assert_eq!(asked[8].body["spec"]["manifest"][0]["metadata"]["name"], "echo");
-    assert_eq!(asked[8].body["spec"]["backoff_limit"], -1);
-    assert_eq!(asked[9].body["rules"], json!([]));
+    assert_eq!(asked[9].body["spec"]["manifest"][0]["metadata"]["name"], "echo");
+    assert_eq!(asked[9].body["spec"]["backoff_limit"], -1);
+    assert_eq!(asked[10].body["rules"], json!([]));
 }
 
 #[tokio::test]
@@ -280,9 +282,13 @@ async fn a_refusal_is_one_message_with_every_wrong_field() {
     ]});
     let krakes = json!({"status": 422, "detail": {"metadata": {"name": ["Invalid"]}}});
     let exists = json!({"title": "RESOURCE_ALREADY_EXISTS", "detail": "Metric 'heat' already exists"});
+    let provider = json_said(200, &json!({"metadata": {"name": "p"}}));
     let server = Server::answering([
+        provider.clone(),
         json_said(422, &fields),
+        provider.clone(),
         json_said(422, &krakes),
+        provider,
         json_said(409, &exists),
         json_said(401, &json!({"detail": "nobody"})),
         json_said(403, &Value::Null),

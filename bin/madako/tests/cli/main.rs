@@ -11,8 +11,10 @@
 mod auto_repair;
 mod bootstrap;
 mod configuration;
+mod delete;
 mod demo;
 mod krakectl;
+mod kube;
 mod monitor;
 mod operate;
 mod planning;
@@ -21,3 +23,4 @@ mod repair_queue;
 mod running;
 mod service;
 mod shows;
+mod store;

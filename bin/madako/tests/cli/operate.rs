@@ -13,12 +13,13 @@ const STORED_BY_CKECLI: &str = include_str!("stored_by_ckecli.json");
 #[tokio::test]
 async fn the_url_is_stored_as_ckecli_stores_it() {
     let Some(etcd) = Etcd::start().await else { return };
-    for (typed, stored) in [
-        ("http://10.0.0.1:10080", "http://10.0.0.1:10080/graphql"),
-        ("http://10.0.0.1:10080/base/", "http://10.0.0.1:10080/base/graphql"),
-        ("https://sabakan.example/graphql", "https://sabakan.example/graphql"),
+    for (typed, stored, told) in [
+        ("http://10.0.0.1:10080", "http://10.0.0.1:10080/graphql", "stored"),
+        ("http://10.0.0.1:10080/graphql", "http://10.0.0.1:10080/graphql", "stored, the same as before"),
+        ("http://10.0.0.1:10080/base/", "http://10.0.0.1:10080/base/graphql", "stored, in place of another"),
+        ("https://sabakan.example/graphql", "https://sabakan.example/graphql", "stored, in place of another"),
     ] {
-        assert_eq!(etcd.run(&["sabakan", "set-url", typed]).await.calm(), "");
+        assert_eq!(etcd.run(&["sabakan", "set-url", typed]).await.calm(), format!("URL: {told}\n"));
         assert_eq!(etcd.get("sabakan/url").await.unwrap(), stored);
         assert_eq!(etcd.run(&["sabakan", "get-url"]).await.calm(), format!("{stored}\n"));
     }
@@ -123,7 +124,7 @@ async fn constraints_that_are_set_at_the_same_time_are_all_set() {
 async fn a_template_is_checked_whole_and_comes_back() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("template.yml", TEMPLATE);
-    assert_eq!(etcd.run(&["sabakan", "set-template", &file]).await.calm(), "");
+    assert_eq!(etcd.run(&["sabakan", "set-template", &file]).await.calm(), "template: stored\n");
     let stored: Value = serde_json::from_str(&etcd.get("sabakan/template").await.unwrap()).unwrap();
     assert_eq!(stored["nodes"][1]["labels"]["cke.cybozu.com/weight"], "6.0");
     // What ckecli fills in.
@@ -133,7 +134,8 @@ async fn a_template_is_checked_whole_and_comes_back() {
     // What is shown can be set again, by way of a pipe, and is the same then.
     let shown = etcd.run(&["sabakan", "get-template"]).await.calm();
     let before = etcd.get("sabakan/template").await.unwrap();
-    assert_eq!(etcd.run_fed(&["sabakan", "set-template", "-"], shown.as_bytes()).await.calm(), "");
+    let same = "template: stored, the same as before\n";
+    assert_eq!(etcd.run_fed(&["sabakan", "set-template", "-"], shown.as_bytes()).await.calm(), same);
     assert_eq!(etcd.get("sabakan/template").await.unwrap(), before);
 
     let wrong = TEMPLATE
@@ -145,6 +147,12 @@ async fn a_template_is_checked_whole_and_comes_back() {
     for part in ["template is not valid:\n", "control_plain", "service_subnet: got \"10.68.0.0\"", "weight"] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
+    // A misspelt control_plane is one mistake, not also a control plane that is missing.
+    let misspelt = etcd.file("misspelt.yml", TEMPLATE.replace("control_plane: true", "control_plan: true"));
+    let message = etcd.run(&["sabakan", "set-template", &misspelt]).await.refused(2);
+    assert!(message.contains("nodes[0].control_plan: got an unknown field"), "{message}");
+    assert_eq!(message.matches("got").count(), 1, "{message}");
+    assert!(!message.contains("exactly one node"), "{message}");
     for (content, part) in [("", "expected"), ("[", "expected"), ("name: x", "nodes"), ("\u{0}", "expected")]
     {
         let file = etcd.file("odd.yml", content);
@@ -172,7 +180,7 @@ async fn what_ckecli_stored_is_shown_and_kept() {
     // What is shown can be set again, and is stored as ckecli stored it.
     let yaml = etcd.run(&["sabakan", "get-template"]).await.calm();
     assert!(yaml.contains("control_plane_tolerations: null\n"), "as ckecli shows it: {yaml}");
-    assert_eq!(etcd.run_fed(&["sabakan", "set-template", "-"], yaml.as_bytes()).await.calm(), "");
+    etcd.run_fed(&["sabakan", "set-template", "-"], yaml.as_bytes()).await.calm();
     assert_eq!(etcd.get("sabakan/template").await.unwrap(), STORED_BY_CKECLI.trim_end());
 }
 
@@ -181,12 +189,12 @@ async fn variables_are_stored_as_they_are_and_absent_ones_warned_of() {
     let Some(etcd) = Etcd::start().await else { return };
     let text = "{ \"having\": {\"racks\": [0, 1]},\n  \"notHaving\": {\"roles\":[\"boot\"], \"states\":[\"RETIRED\"]} }\n";
     let file = etcd.file("variables.json", text);
-    assert_eq!(etcd.run(&["sabakan", "set-variables", &file]).await.calm(), "");
+    assert_eq!(etcd.run(&["sabakan", "set-variables", &file]).await.calm(), "variables: stored\n");
     assert_eq!(etcd.get("sabakan/query-variables").await.unwrap(), text);
     assert_eq!(etcd.run(&["sabakan", "get-variables"]).await.calm(), text);
 
     let warned = etcd.run_fed(&["sabakan", "set-variables", "-"], br#"{"having":{"roles":["boot"]}}"#).await;
-    assert_eq!((warned.code, warned.out.as_str()), (0, ""));
+    assert_eq!((warned.code, warned.out.as_str()), (0, "variables: stored, in place of another\n"));
     assert!(warned.err.starts_with("madako: warning: notHaving: "), "{}", warned.err);
 
     for (wrong, part) in [
@@ -208,7 +216,12 @@ async fn variables_are_stored_as_they_are_and_absent_ones_warned_of() {
 async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("cluster.yml", CLUSTER);
-    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), "");
+    let told = "cluster: stored, with 2 nodes (0 before); added: 10.0.0.1, 10.0.0.2; removed: none\n";
+    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), told);
+    let other = etcd.file("other.yml", CLUSTER.replace("10.0.0.2", "10.0.0.3"));
+    let told = "cluster: stored, with 2 nodes (2 before); added: 10.0.0.3; removed: 10.0.0.2\n";
+    assert_eq!(etcd.run(&["cluster", "set", &other]).await.calm(), told);
+    etcd.run(&["cluster", "set", &file]).await.calm();
     let stored: Value = serde_json::from_str(&etcd.get("cluster").await.unwrap()).unwrap();
     assert_eq!(stored["nodes"][1]["address"], "10.0.0.2");
     assert_eq!(etcd.get("cluster-revision").await, None, "the planner's key is left alone, as by ckecli");

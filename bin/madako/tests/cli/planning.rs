@@ -293,3 +293,19 @@ async fn taints_of_addresses_that_nobody_has_are_warned_of() {
          node of the cluster\n"
     );
 }
+
+#[tokio::test]
+async fn what_a_rehearsal_would_leave_out_is_refused_before_anything_is_dialled() {
+    let rehearse =
+        async |more: &[&str]| madako(&[&["rehearse", "--for", "10m"], more].concat()).await.refused(2);
+    for fault in ["kill rack=3 at 1h", "kill rack=3 every 10m for 1m"] {
+        let message = rehearse(&["--fault", "kill rack=2 at 1m", "--fault", fault]).await;
+        assert!(message.contains(&format!("the fault \"{fault}\" would begin at ")), "{message}");
+        assert!(message.contains("the rehearsal ends after 10m") && message.contains("--for"), "{message}");
+        assert!(!message.contains("rack=2"), "{message}");
+    }
+    let message = rehearse(&["--scenario", "nope"]).await;
+    for part in ["nope cannot be read", "the scenarios that ship are calm-day, ", "rack-power-loss"] {
+        assert!(message.contains(part), "{part:?}: {message}");
+    }
+}

@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::store::{Outcome, Store, Transaction, Write};
+use madako_domain::store::{Outcome, Transaction, Write};
+use madako_protocol::store::Store;
 use madako_store::{EtcdStore, StoreConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};

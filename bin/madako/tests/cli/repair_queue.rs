@@ -4,7 +4,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-use madako_messages::machine::MachineState;
+use madako_domain::machine::MachineState;
 use serde_json::{Value, json};
 
 use crate::program::{CLUSTER, Etcd, madako};
@@ -63,7 +63,7 @@ const IN_BACK_OFF: &str = r#"{"index":"5","address":"10.0.0.2","nodename":"n2","
 async fn with_cluster() -> Option<Etcd> {
     let etcd = Etcd::start().await?;
     let file = etcd.file("cluster.yml", format!("{CLUSTER}{REPAIR}"));
-    assert_eq!(etcd.run(&["cluster", "set", &file]).await.calm(), "");
+    etcd.run(&["cluster", "set", &file]).await.calm();
     Some(etcd)
 }
 
@@ -80,8 +80,9 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
     assert_eq!(add(&etcd, "a&b", "10.0.0.3").await.calm(), "");
     assert_eq!(etcd.get("repairs/write-index").await.unwrap(), "2");
     assert_eq!(etcd.get("repairs/data/0000000000000001").await.unwrap(), STORED_BY_CKECLI);
-    for _ in 0..2 {
-        assert_eq!(etcd.run(&["repair-queue", "delete", "0"]).await.calm(), "");
+    for when in ["", ", as before"] {
+        let shown = etcd.run(&["repair-queue", "delete", "0"]).await.calm();
+        assert_eq!(shown, format!("entry 0 (unreachable of 10.0.0.2, queued): to be removed{when}\n"));
     }
     assert_eq!(etcd.run(&["repair-queue", "list"]).await.calm(), LISTED_BY_CKECLI);
     let table = etcd.run(&["repair-queue", "list", "-o", "table"]).await.calm();
@@ -136,7 +137,10 @@ async fn entries_that_are_added_at_the_same_time_all_get_a_number_of_their_own()
 async fn back_off_is_reset_and_what_a_later_version_added_stays() {
     let Some(etcd) = with_cluster().await else { return };
     etcd.put("repairs/data/0000000000000005", IN_BACK_OFF).await;
-    assert_eq!(etcd.run(&["repair-queue", "reset-backoff"]).await.calm(), "");
+    assert_eq!(
+        etcd.run(&["repair-queue", "reset-backoff"]).await.calm(),
+        "entry 5 (unreachable of 10.0.0.2, processing): tried again at once\n"
+    );
     let stored = etcd.get("repairs/data/0000000000000005").await.unwrap();
     let reset = IN_BACK_OFF
         .replace(r#""drain_backoff_count":3,"#, "")
@@ -174,7 +178,7 @@ async fn variables_of_auto_repair_are_stored_as_they_are() {
     assert!(message.contains("madako auto-repair set-variables stores one"), "{message}");
     let text = "{ \"having\": {\"states\": [\"UNREACHABLE\"]},\n  \"notHaving\": {\"roles\":[\"boot\"]} }\n";
     let file = etcd.file("variables.json", text);
-    assert_eq!(etcd.run(&["auto-repair", "set-variables", &file]).await.calm(), "");
+    assert_eq!(etcd.run(&["auto-repair", "set-variables", &file]).await.calm(), "variables: stored\n");
     assert_eq!(etcd.get("auto-repair/query-variables").await.unwrap(), text);
     assert_eq!(etcd.get("sabakan/query-variables").await, None);
     assert_eq!(etcd.run(&["auto-repair", "get-variables"]).await.calm(), text);
@@ -255,6 +259,13 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
     assert_eq!(told["entries"][1]["health"], "unknown", "only the leader knows it");
     let one = etcd.run(&["repair-queue", "explain", "10.0.0.9", "-o", "json"]).await.json();
     assert_eq!(one["entries"].as_array().unwrap().len(), 1);
+    // A machine that nobody has is not one of which nothing is known.
+    let unknown = etcd.run(&["repair-queue", "explain", "foo"]).await;
+    assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
+    assert!(unknown.err.contains("no such machine: foo is the address of no node"), "{}", unknown.err);
+    assert!(unknown.err.contains("no URL of sabakan is stored"), "{}", unknown.err);
+    let node = etcd.run(&["repair-queue", "explain", "10.0.0.2", "-o", "json"]).await;
+    assert_eq!((node.code, &node.json()["entries"]), (0, &json!([])), "a node without an entry");
     let table = etcd.run(&["repair-queue", "explain"]).await.out;
     assert!(
         table.starts_with(

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, GRAPHQL_PATH, SimulatedRegistry};
-use madako_messages::ports::Clock;
+use madako_domain::machine::MachineState;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::net::TcpListener;
 
-use crate::program::{Etcd, TEMPLATE};
+use crate::program::{Answer, Etcd, TEMPLATE};
 
 /// The time stands still.
 struct Noon;
@@ -44,7 +45,9 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     etcd.run(&["constraints", "set", "minimum-workers", "6"]).await.calm();
     let before = etcd.revision().await;
     let answer = etcd.run(&["plan", "-o", "json"]).await;
-    assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{answer:?}");
+    let assumed =
+        "retired machines leave after 300 s, the default, since no leader has stored madako/settings";
+    assert_eq!((answer.code, answer.err.as_str()), (0, &*format!("madako: {assumed}\n")), "{answer:?}");
     let plan = answer.json();
     assert_eq!((plan["action"].as_str(), plan["changes"].as_array().unwrap().len()), (Some("initialize"), 9));
 
@@ -80,6 +83,53 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     registry.faults().set(Fault::Status(500));
     let message = etcd.run(&["plan"]).await.refused_after_notes(1);
     assert!(message.contains("status 500"), "{message}");
+}
+
+#[tokio::test]
+async fn plans_beside_a_running_system_use_its_settings() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let (registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-template", &etcd.file("template.yml", TEMPLATE)]).await.calm();
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    etcd.put("sabakan/query-variables", r#"{"notHaving":{"roles":["boot"]}}"#).await;
+    etcd.run(&["constraints", "set", "minimum-workers", "3"]).await.calm();
+    let plan = etcd.run(&["plan", "-o", "json"]).await.json();
+    etcd.run(&["constraints", "set", "minimum-workers", "1"]).await.calm();
+    etcd.put("cluster", plan["cluster"].to_string()).await;
+    etcd.put("cluster-revision", etcd.revision_of("sabakan/template").await.to_string()).await;
+    // A worker's machine retires now.
+    let nodes = plan["cluster"]["nodes"].as_array().unwrap();
+    let worker = nodes.iter().find(|node| node["control_plane"] != true).unwrap()["address"].as_str();
+    let machine = registry.machines().into_iter().find(|machine| machine.address() == worker).unwrap();
+    for state in [MachineState::Retiring, MachineState::Retired] {
+        registry.set_state(&machine.spec.serial, state).unwrap();
+    }
+
+    let waits = |answer: &Answer, seconds: u32| {
+        let reasons = answer.json()["reasons"].to_string();
+        let waits = format!("1 worker is retired, but none for more than {seconds} s");
+        assert!(reasons.contains(&waits), "{waits:?}: {answer:?}");
+    };
+    waits(&etcd.run(&["plan", "-o", "json"]).await, 300);
+    // The leader's settings count, a flag counts more, and what nobody can read is not guessed.
+    let settings = r#"{"interval_seconds":2.0,"session_ttl_seconds":10.0,"retire_wait_seconds":10.0}"#;
+    etcd.put("madako/settings", settings).await;
+    let answer = etcd.run(&["plan", "-o", "json"]).await;
+    waits(&answer, 10);
+    let told = "retired machines leave after 10 s, as the running system has it (madako/settings)";
+    assert!(answer.err.contains(told), "{}", answer.err);
+    let asked = etcd.run(&["what-if", "--lose", "rack=3"]).await;
+    assert!(asked.err.contains(told), "{}", asked.err);
+    let answer = etcd.run(&["plan", "--retire-wait", "60", "-o", "json"]).await;
+    waits(&answer, 60);
+    assert_eq!(answer.err, "");
+    etcd.put("madako/settings", settings.replace("10.0", "\"10s\"")).await;
+    for (command, code) in [(&["plan"][..], 1), (&["what-if", "--lose", "rack=3"], 1), (&["rehearse"], 3)] {
+        let message = etcd.run(command).await.refused_after_notes(code);
+        assert!(message.contains("stored as madako/settings, cannot be read"), "{message}");
+        assert!(message.contains("delete the key"), "{message}");
+    }
+    waits(&etcd.run(&["plan", "--retire-wait", "60", "-o", "json"]).await, 60);
 }
 
 #[tokio::test]

@@ -151,6 +151,109 @@ async fn history_is_newest_first_and_cut_off() {
 }
 
 #[tokio::test]
+async fn a_table_of_the_history_tells_how_each_operation_came_out() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let finish = |id, info| {
+        record(id, "completed").replace(&format!("op-{id}"), "repair-finish").replace(r#""info":"""#, info)
+    };
+    etcd.put(
+        "records/0000000000000001",
+        record(1, "cancelled").replace(r#""error":"""#, r#""error":"exit code 3""#),
+    )
+    .await;
+    etcd.put("records/0000000000000002", finish(2, r#""info":"failed: there is no step 1""#)).await;
+    etcd.put("records/0000000000000003", finish(3, r#""info":"succeeded: the machine is healthy""#)).await;
+    etcd.put("records/0000000000000004", record(4, "running")).await;
+    let table = etcd.run(&["history", "-o", "table"]).await.calm();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(
+        lines[0].ends_with("OUTCOME                   INFO                               ERROR"),
+        "{table}"
+    );
+    for (line, parts) in [
+        (1, &["running", "under way"][..]),
+        (2, &["completed", "done", "succeeded: the machine is healthy"]),
+        (3, &["completed", "the repair failed", "failed: there is no step 1"]),
+        (4, &["cancelled", "cancelled before its end", "exit code 3"]),
+    ] {
+        assert!(parts.iter().all(|part| lines[line].contains(part)), "{parts:?}: {table}");
+    }
+    let shown = etcd.run(&["history", "-n", "1", "-o", "json"]).await.json();
+    let fields: Vec<&String> = shown.as_object().unwrap().keys().collect();
+    let of_cke = ["command", "end-at", "error", "id", "info", "operation", "start-at", "status", "targets"];
+    let mut sorted = fields.clone();
+    sorted.sort();
+    assert_eq!(sorted, of_cke, "{shown}");
+}
+
+const STATUS: &str = r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00Z"}"#;
+
+#[tokio::test]
+async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("status", STATUS).await;
+    let shown = async || etcd.run(&["status", "-o", "table"]).await.calm();
+    assert!(shown().await.ends_with("\nNothing is stuck.\n"), "{}", shown().await);
+
+    // What etcd itself tells; nobody noted since when.
+    etcd.run(&["repair-queue", "disable"]).await.calm();
+    etcd.run(&["auto-repair", "disable"]).await.calm();
+    etcd.put("madako/removal-guard", r#"{"vanished":["10.0.0.1","10.0.0.2"],"agreed":1,"confirmed":false}"#)
+        .await;
+    etcd.put(
+        "madako/repair/holds/3",
+        r#"{"label":"rack","events":[{"since":"2026-11-21T09:00:00Z","machines":[
+            {"changed":"2026-11-21T08:58:00Z","serial":"s1","address":"10.0.0.1"},
+            {"changed":"2026-11-21T08:58:01Z","serial":"s2","address":"10.0.0.2"}]}],"released":[]}"#,
+    )
+    .await;
+    etcd.put("madako/repair/holds/4", "{").await;
+    let table = shown().await;
+    for (rule, parts) in [
+        ("removal-guard", &["not known", "2 nodes vanished", "1 of 3 polls agree", "confirm-removal"][..]),
+        ("repair-queue-disabled", &["not known", "madako repair-queue enable"]),
+        ("auto-repair-disabled", &["for information", "madako auto-repair enable"]),
+        ("rack-held", &["rack 3", "2026-11-21T09:00:00Z", "2 machines failed together: s1, s2", "release 3"]),
+        ("unusable-value", &["madako/repair/holds/4", "not readable", "release 4"]),
+    ] {
+        let line =
+            table.lines().find(|line| line.contains(rule)).unwrap_or_else(|| panic!("{rule}: {table}"));
+        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
+    }
+
+    // What the leader noted; of a value that is stored again, what is stored counts.
+    etcd.put(
+        "madako/obstacles",
+        r#"{"registry-silent":{"since":"2026-11-21T09:30:00Z"},
+            "no-plan":{"since":"2026-11-21T09:40:00Z","why":"too few machines"},
+            "repair-queue-disabled":{"since":"2026-11-21T09:50:00Z"},
+            "integration-disabled":{"since":"2026-11-21T09:55:00Z"},
+            "of-a-newer-version":{"since":"2026-11-21T09:56:00Z"}}"#,
+    )
+    .await;
+    let table = shown().await;
+    for (rule, parts) in [
+        ("registry-silent", &["2026-11-21T09:30:00Z", "no good answer", "look at sabakan"][..]),
+        ("no-plan", &["2026-11-21T09:40:00Z", "too few machines", "madako plan"]),
+        ("repair-queue-disabled", &["2026-11-21T09:50:00Z"]),
+    ] {
+        let line =
+            table.lines().find(|line| line.contains(rule)).unwrap_or_else(|| panic!("{rule}: {table}"));
+        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
+    }
+    assert!(!table.contains("integration-disabled"), "it is enabled: {table}");
+    etcd.run(&["sabakan", "disable"]).await.calm();
+    let table = shown().await;
+    assert!(table.contains("2026-11-21T09:55:00Z  integration-disabled"), "{table}");
+    assert!(!table.contains("registry-silent"), "nobody asks it: {table}");
+
+    // The other forms are CKE's.
+    assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));
+    let shown = etcd.run(&["status", "-o", "json"]).await.json();
+    assert_eq!(shown, serde_json::from_str::<Value>(STATUS).unwrap());
+}
+
+#[tokio::test]
 async fn history_follows() {
     let Some(etcd) = Etcd::start().await else { return };
     for id in 1..=3 {

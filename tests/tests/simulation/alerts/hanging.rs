@@ -1,6 +1,6 @@
 //! An actor whose messages take as long as they say.
 
-use madako_messages::mailbox::{Addressed, Letter};
+use madako_protocol::mailbox::{Addressed, Letter};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::{Instant, sleep_until};
 

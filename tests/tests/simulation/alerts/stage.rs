@@ -8,15 +8,15 @@ use std::time::Duration;
 use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
-use madako_messages::actors::{Evidence, LeaderMessage, Mutation};
-use madako_messages::cluster::Cluster;
-use madako_messages::feed::Task;
-use madako_messages::keys;
-use madako_messages::machine::MachineState;
-use madako_messages::mailbox::{Addressed as _, Letter};
-use madako_messages::plan::Plan;
-use madako_messages::ports::Clock;
-use madako_messages::repair::RepairQueueEntry;
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+use madako_domain::plan::Plan;
+use madako_domain::repair::RepairQueueEntry;
+use madako_protocol::actors::{ClusterMutation, Evidence, LeaderMessage, Mutation};
+use madako_protocol::feed::Task;
+use madako_protocol::mailbox::{Addressed as _, Letter};
+use madako_protocol::ports::Clock;
 use madako_simulation::api::{Answer, Request, ask};
 use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
@@ -496,8 +496,9 @@ impl Stage {
             observed: Arc::default(),
             template_changed: true,
         };
-        let mutation =
-            Mutation::Cluster { plan: Arc::new(plan), template_revision: 1, basis: Vec::new(), evidence };
+        let planned =
+            ClusterMutation { plan: Arc::new(plan), template_revision: 1, basis: Vec::new(), evidence };
+        let mutation = Mutation::Cluster(planned);
         let (reply, answer) = ractor::concurrency::oneshot();
         let message = LeaderMessage::Commit { epoch, mutation, reply: reply.into() };
         ActorRef::<Letter<LeaderMessage>>::from(cell).cast(message.into()).unwrap();

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
-use madako_messages::invariants::{PlacementChange, placed_where_allowed};
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::store::{Outcome, Transaction};
+use madako_domain::invariants::{PlacementChange, placed_where_allowed};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::store::{Outcome, Transaction};
+use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use madako_protocol::mailbox::Letter;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::store::FakeStore;
+use super::store::{FakeStore, PREFIX};
 
 /// The epoch that it leads.
 pub(super) const EPOCH: i64 = 7;
@@ -38,18 +38,21 @@ impl Actor for FakeLeader {
     ) -> Result<(), ActorProcessingErr> {
         let LeaderMessage::Commit { epoch, mutation, reply } = letter.open() else { panic!("not a commit") };
         assert_eq!(epoch, EPOCH);
-        let Mutation::Placement { conditions, writes, evidence, .. } = mutation else {
-            panic!("{mutation:?}")
-        };
+        let Mutation::Placement(change) = mutation else { panic!("{mutation:?}") };
+        let (conditions, writes) = (change.conditions(PREFIX), change.writes(PREFIX));
         let mut inner = store.lock();
         if let Some(before) = inner.before.take() {
             before(&mut inner);
         }
         let objects = inner.objects.clone();
         let find = move |key: &ObjectKey| objects.get(key).cloned();
-        let change =
-            PlacementChange { conditions: &conditions, writes: &writes, evidence: &evidence, stored: &find };
-        let judged = placed_where_allowed(&change);
+        let evidence = &change.evidence;
+        let judged = placed_where_allowed(&PlacementChange {
+            conditions: &conditions,
+            writes: &writes,
+            evidence,
+            stored: &find,
+        });
         assert_eq!(judged.violations, []);
         let fails = inner.fails.pop_front();
         let written = fails.as_ref().is_none_or(|(written, _)| *written);

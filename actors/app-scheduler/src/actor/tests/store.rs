@@ -5,16 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use madako_messages::actors::CommitError;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::limits;
-use madako_messages::placement::object_value::Object;
-use madako_messages::placement::objects::{Change, Follower, Gap, Objects, Selection, Stored, Unread};
-use madako_messages::state::Fault;
-use madako_messages::store::{
-    Campaign, CampaignOptions, Condition, Entry, Epoch, Outcome, Snapshot, Store, StoreError, Transaction,
-    WatchEvent, Write,
-};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::limits;
+use madako_domain::placement::object_value::Object;
+use madako_domain::placement::objects::{Change, Stored, Unread};
+use madako_domain::state::Fault;
+use madako_domain::store::{Condition, Entry, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
+use madako_protocol::actors::CommitError;
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

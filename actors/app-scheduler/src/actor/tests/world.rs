@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use madako_messages::actors::SchedulerMessage;
-use madako_messages::event::{Event, EventSink};
-use madako_messages::latest::{self, Publisher};
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::decision::{ExplainError, Explanation, WhatIf};
-use madako_messages::placement::kind::{Kind, ObjectKey};
-use madako_messages::placement::kubernetes::Application;
-use madako_messages::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
-use madako_messages::placement::object_value::Resource;
-use madako_messages::placement::objects::Objects;
-use madako_messages::placement::ownership::Ownership;
-use madako_messages::ports::Clock;
-use madako_messages::store::Store;
+use madako_domain::placement::decision::{ExplainError, Explanation, WhatIf};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::Application;
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved, Trust, Value};
+use madako_domain::placement::object_value::Resource;
+use madako_domain::placement::ownership::Ownership;
+use madako_protocol::actors::SchedulerMessage;
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::latest::{self, Publisher};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::placement::objects::Objects;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use ractor::{Actor, ActorRef};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -64,7 +64,6 @@ impl World {
         let given = SchedulerArguments {
             epoch: EPOCH,
             leader,
-            prefix: PREFIX.to_owned(),
             objects: Arc::clone(&store) as Arc<dyn Objects>,
             store: Arc::clone(&store) as Arc<dyn Store>,
             metrics: observed,
@@ -131,7 +130,7 @@ impl World {
     pub(super) fn scored(&self, name: &str) {
         self.put(metric(name));
         let mut cluster = cluster(name);
-        cluster.spec.metrics = vec![madako_messages::placement::metadata::MetricRef::new(name, 1.0, false)];
+        cluster.spec.metrics = vec![madako_domain::placement::metadata::MetricRef::new(name, 1.0, false)];
         self.put(cluster);
     }
 

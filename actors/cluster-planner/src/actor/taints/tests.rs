@@ -2,9 +2,10 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use madako_messages::kubernetes::{Eviction, KubeNode, KubernetesError, Pod, PodId};
-use madako_messages::latest::Subscriber;
-use madako_messages::permit::Permit;
+use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::permit::Permit;
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! Random data centers, and what happens to them.
 
-use madako_messages::machine::{Machine, MachineLabel, MachineState};
-use madako_messages::plan::{Plan, PlanError};
-use madako_messages::template::Template;
+use madako_domain::machine::{Machine, MachineLabel, MachineState};
+use madako_domain::plan::{Plan, PlanError};
+use madako_domain::template::Template;
 use proptest::prelude::*;
 
 use crate::testing::{Site, machine, template};

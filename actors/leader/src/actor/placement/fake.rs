@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::objects::{Follower, Gap, Objects, Selection, Stored, Unread};
-use madako_messages::state::Fault;
-use madako_messages::store::{
-    Campaign, CampaignEvent, CampaignOptions, Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, Store,
-    StoreError, StoreErrorKind, Transaction, WatchEvent, Write,
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::state::Fault;
+use madako_domain::store::{
+    Condition, Entry, Epoch, KeyChange, Outcome, Snapshot, StoreError, StoreErrorKind, Transaction, Write,
 };
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::store::{Campaign, CampaignEvent, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -188,7 +189,7 @@ impl Store for FakeStore {
         keys.leases += 1;
         keys.revision += 1;
         let (lease, number) = (keys.leases, keys.revision);
-        let key = madako_messages::keys::leader(lease);
+        let key = madako_domain::keys::leader(lease);
         let value = bytes::Bytes::from_static(b"host");
         let entry = Entry { value, create_revision: number, mod_revision: number, lease };
         keys.entries.insert(format!("{}{key}", self.prefix), entry);

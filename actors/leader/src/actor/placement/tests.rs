@@ -1,20 +1,24 @@
 //! The gate of placement: its transactions, and the leader's life with the owner's key on paused time.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::actors::{Committed, LeaderMessage, Mutation};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::gate;
-use madako_messages::latest;
-use madako_messages::mailbox::Letter;
-use madako_messages::placement::fit::Compared;
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::limits::ADDED_BY_THE_GATE;
-use madako_messages::placement::object_value::Object;
-use madako_messages::ports::Clock;
-use madako_messages::store::{CampaignEvent, CampaignOptions};
+use madako_domain::invariants::BindingEvidence;
+use madako_domain::placement::change::{Kept, StoredObject};
+use madako_domain::placement::fit::Compared;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::limits::ADDED_BY_THE_GATE;
+use madako_domain::placement::object_value::Object;
+use madako_domain::settings::Settings;
+use madako_domain::store::{Condition, Write};
+use madako_protocol::actors::{Committed, LeaderMessage, Mutation};
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::{CampaignEvent, CampaignOptions};
+use madako_protocol::{gate, latest};
 use ractor::{Actor, ActorRef};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -65,20 +69,33 @@ fn put(key: &str, value: impl Into<Bytes>, lease: i64) -> Write {
 const APPLICATION: &str = "/kubernetes/applications/n/a";
 const OURS: Ownership = Ownership::Ours { revision: 3 };
 
-fn made(
-    owner: &Ownership,
-    conditions: &[Condition],
-    writes: &[Write],
-    evidence: &[BindingEvidence],
-) -> Result<Transaction, CommitError> {
+fn made(owner: &Ownership, change: &PlacementMutation) -> Result<Transaction, CommitError> {
     let epoch = Epoch { number: 7, key: "leader//1f".into(), lease: 0x1f };
-    transaction(&epoch, "/a/", owner, Proposed { conditions, writes, evidence }, &|_| None)
+    transaction(&epoch, "/a/", owner, change, &|_| None)
+}
+
+/// The application that is bound to a cluster of a location, with evidence, and nothing compared.
+fn binding(location: &str) -> PlacementMutation {
+    let object = Object::from_stored(Kind::Application, &application(true, location)).unwrap();
+    let objects = BTreeMap::from([(object.key(), Some(StoredObject::of(&object)))]);
+    PlacementMutation { objects, evidence: vec![evidence()], ..PlacementMutation::default() }
+}
+
+/// How many applications moved when, and nothing else.
+fn moves() -> PlacementMutation {
+    let kept = BTreeMap::from([(Kept::Moves, Some(Bytes::from_static(b"[]")))]);
+    PlacementMutation { kept, ..PlacementMutation::default() }
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new(Kind::Application, Some("n"), "a")
 }
 
 #[test]
 fn a_binding_compares_the_leader_the_owner_and_whatever_it_was_judged_by() {
-    let writes = [put(APPLICATION, application(true, "DE"), 0), put("/a/madako/placement/moves", "[]", 0)];
-    let made = made(&OURS, &[unchanged(APPLICATION, 5)], &writes, &[evidence()]).unwrap();
+    let unchanged_application = BTreeMap::from([(key(), 5)]);
+    let change = PlacementMutation { unchanged: unchanged_application, kept: moves().kept, ..binding("DE") };
+    let made = made(&OURS, &change).unwrap();
     assert_eq!(
         made.conditions,
         [
@@ -88,46 +105,65 @@ fn a_binding_compares_the_leader_the_owner_and_whatever_it_was_judged_by() {
             unchanged("/kubernetes/clusters/n/c", 4),
         ]
     );
-    assert_eq!(made.writes, writes);
+    let [Write::Put { key, .. }, kept] = &made.writes[..] else { panic!("{:?}", made.writes) };
+    assert_eq!((key.as_str(), kept), (APPLICATION, &put("/a/madako/placement/moves", "[]", 0)));
 }
 
 #[test]
 fn what_may_not_be_committed_becomes_no_transaction() {
-    let good = [put(APPLICATION, application(true, "DE"), 0)];
-    let bad = [put(APPLICATION, application(true, "SK"), 0)];
     let conflict = |keys: &[&str]| {
         Err(CommitError::Conflict { keys: keys.iter().map(|key| (*key).to_owned()).collect() })
     };
     for owner in [Ownership::Unknown, Ownership::Theirs { prefix: "/b/".into() }] {
-        assert_eq!(made(&owner, &[], &good, &[evidence()]), conflict(&[ownership::KEY]));
+        assert_eq!(made(&owner, &binding("DE")), conflict(&[ownership::KEY]));
     }
-    let error = made(&OURS, &[], &bad, &[evidence()]).unwrap_err();
+    let error = made(&OURS, &binding("SK")).unwrap_err();
     let CommitError::Invariant { violations } = error else { panic!("{error}") };
     assert_eq!(
         violations[0].to_string(),
         "I11: Application n/a: it is bound to Cluster n/c: location is SK: the label is DE"
     );
     // It was decided on another revision than it is to be compared with.
-    assert_eq!(made(&OURS, &[unchanged(APPLICATION, 6)], &good, &[evidence()]), conflict(&[APPLICATION]));
+    let later = PlacementMutation { unchanged: BTreeMap::from([(key(), 6)]), ..binding("DE") };
+    assert_eq!(made(&OURS, &later), conflict(&[APPLICATION]));
     // It was bound to begin with, and has changed since.
-    assert_eq!(made(&OURS, &[unchanged(APPLICATION, 6)], &good, &[]), conflict(&[APPLICATION]));
-    for key in ["madako/placement/moves", "/cke/cluster", "/a/cluster", ownership::KEY] {
-        let error = made(&OURS, &[], &[put(key, "", 0)], &[]).unwrap_err();
-        assert!(matches!(&error, CommitError::Encoding { why } if why.contains(key)), "{error}");
+    let kept = PlacementMutation { evidence: vec![], ..later };
+    assert_eq!(made(&OURS, &kept), conflict(&[APPLICATION]));
+    for (kind, namespace, name) in [
+        (Kind::Application, None, "a"),
+        (Kind::Application, Some("n"), "a/b"),
+        (Kind::Application, Some(""), "a"),
+        (Kind::Role, None, ""),
+    ] {
+        let key = ObjectKey::new(kind, namespace, name);
+        let objects = BTreeMap::from([(key.clone(), None)]);
+        let misnamed = PlacementMutation { objects, ..PlacementMutation::default() };
+        let error = made(&OURS, &misnamed).unwrap_err();
+        assert_eq!(error, CommitError::ForeignKey { key: key.etcd_key() });
     }
 }
 
 #[test]
 fn a_transaction_that_etcd_would_not_take_is_refused_before_it_is_sent() {
-    let key = |n: usize| format!("/core/roles/{n}");
-    let conditions = |count| (0..count).map(|n| unchanged(&key(n), 1)).collect::<Vec<_>>();
-    let writes = |count| (0..count).map(|n| put(&key(n), "{}", 0)).collect::<Vec<_>>();
+    let key = |n: usize| ObjectKey::new(Kind::Role, None, n.to_string());
+    let conditions = |count| (0..count).map(|n| (key(n), 1)).collect::<BTreeMap<_, _>>();
+    let writes = |count| (0..count).map(|n| (key(n), None)).collect::<BTreeMap<_, _>>();
+    let made = |unchanged, objects| {
+        made(&OURS, &PlacementMutation { unchanged, objects, ..PlacementMutation::default() })
+    };
     let most = MOST_OPERATIONS - ADDED_BY_THE_GATE;
-    assert_eq!(made(&OURS, &conditions(most), &writes(1), &[]).unwrap().conditions.len(), MOST_OPERATIONS);
-    assert!(made(&OURS, &[], &writes(MOST_OPERATIONS), &[]).is_ok());
-    for (conditions, writes) in [(conditions(most + 1), writes(1)), (vec![], writes(MOST_OPERATIONS + 1))] {
-        let error = made(&OURS, &conditions, &writes, &[]).unwrap_err();
-        assert!(matches!(&error, CommitError::Encoding { why } if why.contains("etcd takes 128")), "{error}");
+    assert_eq!(made(conditions(most), writes(1)).unwrap().conditions.len(), MOST_OPERATIONS);
+    assert!(made(BTreeMap::new(), writes(MOST_OPERATIONS)).is_ok());
+    for (operations, conditions, writes) in [
+        ("comparisons", conditions(most + 1), writes(1)),
+        ("writes", BTreeMap::new(), writes(MOST_OPERATIONS + 1)),
+    ] {
+        let error = made(conditions, writes).unwrap_err();
+        let count = MOST_OPERATIONS + 1;
+        assert_eq!(
+            error,
+            CommitError::TooLarge { what: "placement", operations, count, most: MOST_OPERATIONS }
+        );
     }
 }
 
@@ -187,6 +223,7 @@ impl Led {
         let arguments = LeaderArguments {
             store: Arc::new(root.below("/a/")),
             campaign: CampaignOptions { host: "host".into(), ttl: PATIENCE },
+            settings: Settings::DEFAULT,
             clock: Arc::new(Noon),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             state,
@@ -210,13 +247,7 @@ impl Led {
 
     async fn commit(&self) -> Result<Committed, CommitError> {
         let epoch = self.reign.borrow().unwrap_or_default();
-        let mutation = Mutation::Placement {
-            what: "moves",
-            conditions: vec![],
-            writes: vec![put("/a/madako/placement/moves", "[]", 0)],
-            evidence: vec![],
-        };
-        gate::commit(&self.name, epoch, mutation).await
+        gate::commit(&self.name, epoch, Mutation::Placement(Box::new(moves()))).await
     }
 
     fn events(&self) -> Vec<String> {

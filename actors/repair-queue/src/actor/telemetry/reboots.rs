@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_messages::reboot::RebootStatus;
-use madako_messages::state::ClusterState;
+use madako_domain::reboot::RebootStatus;
+use madako_domain::state::ClusterState;
 use metrics::{describe_gauge, gauge};
 
 /// Registers their help texts.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use madako_messages::actors::CommitError;
-use madako_messages::keys;
-use madako_messages::repair::change::{RepairChange, RepairWrite};
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::keys;
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_protocol::actors::CommitError;
 use tokio::time::Instant;
 
 use super::world::{Does, World};

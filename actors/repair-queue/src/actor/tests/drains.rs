@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use madako_messages::keys;
-use madako_messages::kubernetes::{ANNOTATION_REBOOT, KubeNode, KubernetesError};
-use madako_messages::permit::PermitEnded;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-use madako_messages::state::ClusterState;
+use madako_domain::keys;
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, KubeNode};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::state::ClusterState;
+use madako_protocol::kubernetes::KubernetesError;
+use madako_protocol::permit::PermitEnded;
 use tokio::time::Instant;
 
 use super::world::{Does, KubeState, World, pod};
@@ -82,7 +83,7 @@ async fn a_budget_that_allows_nothing_is_asked_again_and_again_but_ever_more_rar
     world.kubernetes.0.lock().unwrap().budget.insert("web".to_owned());
     world.begin().await;
     let count = |count| {
-        move |state: &madako_messages::state::ClusterState| {
+        move |state: &madako_domain::state::ClusterState| {
             state.repair.entries[&0].value.drain_backoff_count >= count
         }
     };

@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use madako_messages::actors::CommitError;
-use madako_messages::constraints::Constraints;
-use madako_messages::invariants::repair::{
+use madako_domain::constraints::Constraints;
+use madako_domain::invariants::repair::{
     one_api_server, one_api_server_of_cluster, one_repair_a_machine, records,
 };
-use madako_messages::keys;
-use madako_messages::kubernetes::KubernetesError;
-use madako_messages::machine::{Bmc, Machine};
-use madako_messages::reboot::RebootStatus;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::hold::Hold;
-use madako_messages::repair::report::Reports;
-use madako_messages::state::ClusterState;
+use madako_domain::keys;
+use madako_domain::machine::{Bmc, Machine};
+use madako_domain::reboot::RebootStatus;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::hold::Hold;
+use madako_domain::repair::report::Reports;
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::CommitError;
+use madako_protocol::kubernetes::KubernetesError;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::test_runner::TestCaseError;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use madako_messages::keys;
-use madako_messages::reboot::RebootStatus::{self, Cancelled, Draining, Queued, Rebooting};
+use madako_domain::keys;
+use madako_domain::reboot::RebootStatus::{self, Cancelled, Draining, Queued, Rebooting};
 
 use super::gauges::Gauges;
 use super::world::World;

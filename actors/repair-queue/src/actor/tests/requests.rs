@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::event::Event;
-use madako_messages::keys;
-use madako_messages::machine::Machine;
-use madako_messages::observation::{Observation, Query};
-use madako_messages::repair::RepairStatus;
-use madako_messages::repair::refusal::Reason;
-use madako_messages::repair::report::Reports;
-use madako_messages::state::ClusterState;
-use madako_messages::store::Write;
+use madako_domain::keys;
+use madako_domain::machine::Machine;
+use madako_domain::observation::{Observation, Query};
+use madako_domain::repair::RepairStatus;
+use madako_domain::repair::refusal::Reason;
+use madako_domain::repair::report::Reports;
+use madako_domain::state::ClusterState;
+use madako_domain::store::Write;
+use madako_protocol::event::Event;
 use tokio::time::Instant;
 
 use super::gauges::Gauges;
@@ -25,7 +25,7 @@ async fn world(maximum: i64) -> World {
     store.text(keys::SABAKAN_URL, "http://registry");
     store.put(
         keys::CONSTRAINTS,
-        &madako_messages::constraints::Constraints {
+        &madako_domain::constraints::Constraints {
             maximum_repair_queue_entries: maximum,
             ..Default::default()
         },
@@ -83,7 +83,7 @@ async fn a_rack_that_fails_is_held_and_repairs_nobody() {
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
     let held = Obstacle::Held { rack: "3".to_owned() }.name();
     let events = world.events.0.lock().unwrap();
-    let told = |event: &madako_messages::event::Event| matches!(event, madako_messages::event::Event::RepairWaits { index: 7, reason, .. } if *reason == held);
+    let told = |event: &madako_protocol::event::Event| matches!(event, madako_protocol::event::Event::RepairWaits { index: 7, reason, .. } if *reason == held);
     assert_eq!(events.iter().filter(|event| told(event)).count(), 1, "{events:?}");
 }
 
@@ -106,7 +106,7 @@ async fn each_refusal_is_told_once_and_not_per_poll() {
     let news = |world: &World| {
         let events = world.events.0.lock().unwrap();
         let news = events.iter().filter_map(|event| match event {
-            madako_messages::event::Event::Reports(news) => Some(news.clone()),
+            madako_protocol::event::Event::Reports(news) => Some(news.clone()),
             _ => None,
         });
         news.collect::<Vec<_>>()
@@ -192,7 +192,7 @@ async fn a_registry_that_stays_away_or_is_not_asked_blocks_no_repair() {
             "there is none",
             |world| {
                 let key = keys::SABAKAN_URL.to_owned();
-                world.change(|store| store.write(&[madako_messages::store::Write::Delete { key }]));
+                world.change(|store| store.write(&[madako_domain::store::Write::Delete { key }]));
             },
             0,
         ),

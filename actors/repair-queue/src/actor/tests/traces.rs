@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use madako_messages::constraints::Constraints;
-use madako_messages::keys;
-use madako_messages::machine::Machine;
-use madako_messages::repair::report::Reports;
-use madako_messages::repair::{RepairStatus, RepairStepStatus};
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_domain::machine::Machine;
+use madako_domain::repair::report::Reports;
+use madako_domain::repair::{RepairStatus, RepairStepStatus};
 use tokio::time::Instant;
 use tracing::span::{Attributes, Id};
 use tracing::subscriber::{DefaultGuard, set_default};

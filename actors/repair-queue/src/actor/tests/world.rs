@@ -6,26 +6,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::actors::{CommitError, Committed, LeaderMessage, Mutation};
-use madako_messages::event::{Event, EventSink};
-use madako_messages::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
-use madako_messages::invariants::Violation;
-use madako_messages::invariants::repair::check_repair_change;
-use madako_messages::kubernetes::{
-    ANNOTATION_REBOOT, Eviction, KubeNode, Kubernetes, KubernetesError, Pod, PodId, PodPhase,
-};
-use madako_messages::latest::{self, Publisher};
-use madako_messages::mailbox::Letter;
-use madako_messages::observation::Observation;
-use madako_messages::permit::Permit;
-use madako_messages::ports::Clock;
-use madako_messages::record::Record;
-use madako_messages::repair::change::RepairChange;
-use madako_messages::repair::hold::HoldSettings;
-use madako_messages::repair::report::Reports;
-use madako_messages::repair::{RepairQueueEntry, RepairStatus};
-use madako_messages::state::ClusterState;
-use madako_messages::store::Condition;
+use madako_domain::invariants::Violation;
+use madako_domain::invariants::repair::check_repair_change;
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, KubeNode, Pod, PodId, PodPhase};
+use madako_domain::observation::Observation;
+use madako_domain::record::Record;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::repair::hold::HoldSettings;
+use madako_domain::repair::report::Reports;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use madako_domain::state::ClusterState;
+use madako_domain::store::Condition;
+use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
+use madako_protocol::latest::{self, Publisher};
+use madako_protocol::mailbox::Letter;
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -423,7 +422,7 @@ pub(super) struct World {
     pub(super) reported: Publisher<Arc<Reports>>,
     pub(super) observed: Publisher<Arc<Observation>>,
     pub(super) arguments: RepairArguments,
-    actor: Option<ActorRef<Letter<madako_messages::actors::RepairMessage>>>,
+    actor: Option<ActorRef<Letter<madako_protocol::actors::RepairMessage>>>,
 }
 
 impl World {

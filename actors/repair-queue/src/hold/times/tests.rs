@@ -1,6 +1,6 @@
 //! Clocks that are set, and reports that are new all the same.
 
-use madako_messages::repair::hold::Holds;
+use madako_domain::repair::hold::Holds;
 use proptest::prelude::*;
 
 use super::*;

@@ -3,12 +3,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use madako_messages::event::EventSink;
-use madako_messages::keys;
-use madako_messages::latest::{self, Publisher, Subscriber};
-use madako_messages::machine::{Machine, QueryVariables};
-use madako_messages::ports::{Clock, Registry};
-use madako_messages::store::Entry;
+use madako_domain::keys;
+use madako_domain::machine::{Machine, QueryVariables};
+use madako_domain::store::Entry;
+use madako_protocol::event::EventSink;
+use madako_protocol::latest::{self, Publisher, Subscriber};
+use madako_protocol::ports::{Clock, Registry};
 use ractor::Actor;
 use time::OffsetDateTime;
 

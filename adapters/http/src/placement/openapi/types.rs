@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use madako_messages::placement::infrastructure::CloudBinding;
-use madako_messages::placement::kind::{Kind, Subresource};
-use madako_messages::placement::kubernetes::{ApplicationComplete, ApplicationShutdown, ClusterBinding};
-use madako_messages::placement::openstack::MagnumClusterBinding;
-use madako_messages::placement::schema::{Access, FieldSchema, Schema, Shape};
+use madako_domain::placement::infrastructure::CloudBinding;
+use madako_domain::placement::kind::{Kind, Subresource};
+use madako_domain::placement::kubernetes::{ApplicationComplete, ApplicationShutdown, ClusterBinding};
+use madako_domain::placement::openstack::MagnumClusterBinding;
+use madako_json::krake::schema::{Access, FieldSchema, Schema, Shape};
 use serde_json::{Map, Value, json};
 
 use super::rules;

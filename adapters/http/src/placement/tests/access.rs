@@ -30,6 +30,7 @@ async fn each_right_opens_what_it_names_and_nothing_else() {
             ("GET", object.clone(), kind.plural().to_owned(), "get", 404),
             ("PUT", object.clone(), kind.plural().to_owned(), "update", 415),
             ("DELETE", object.clone(), kind.plural().to_owned(), "delete", 404),
+            ("GET", format!("{object}/dependents"), kind.plural().to_owned(), "get", 404),
         ];
         if kind.namespaced() {
             let all = format!("/{}/{}", kind.api().name(), kind.plural());

@@ -92,7 +92,7 @@ async fn a_client_may_name_the_version_that_it_reads_or_believes_to_be_there() {
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_said() {
-    use madako_messages::store::{StoreError, StoreErrorKind};
+    use madako_domain::store::{StoreError, StoreErrorKind};
     let world = world();
     let (path, value) = world.created(Kind::Application, "echo").await;
     let why = "connection to 10.0.0.1:2379 refused".to_owned();

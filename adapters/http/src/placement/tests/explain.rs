@@ -1,27 +1,40 @@
 //! Explanations: what a question becomes, who may see what of the answer, and what there is when there is none.
 
-use madako_messages::placement::decision::{
-    Candidate, Counts, Decision, ExplainError, Explanation, Hold, Move, Outcome, Ranked, Stay, WhatIf,
+use madako_domain::placement::decision::{
+    Candidate, Counts, Decision, Dropped, ExplainError, Explanation, Gain, Hold, MetricPart, Move, Outcome,
+    Ranked, Stay, WhatIf,
 };
-use madako_messages::placement::explainer::{Explainer, NoExplanation};
-use madako_messages::placement::kind::ObjectKey;
+use madako_domain::placement::kind::ObjectKey;
+use madako_protocol::placement::explainer::{Explainer, NoExplanation};
 
 use super::access::{allow, rbac};
 use super::*;
 
-/// Knows one application, `testing/known`, with a cluster in each of two namespaces.
+/// Knows two applications, `testing/known` and `testing/bound`, with a cluster in each of two namespaces. The second one is
+/// bound to `testing/c`.
 pub(super) struct Fake;
 
 fn cluster(namespace: &str) -> ObjectKey {
     ObjectKey::new(Kind::Cluster, Some(namespace), "c")
 }
 
-fn candidate(namespace: &str) -> Candidate {
+fn candidate(namespace: &str, current: bool) -> Candidate {
+    let metric = MetricPart {
+        metric: "latency".to_owned(),
+        weight: 0.25,
+        value: Some(4.0),
+        normalized: Some(0.8),
+        age: None,
+        oscillates: false,
+        range: None,
+        since: None,
+        note: None,
+    };
     Candidate {
         target: cluster(namespace),
-        current: false,
-        dropped: None,
-        metrics: Vec::new(),
+        current,
+        dropped: current.then_some(Dropped::FailingMetrics { metric: "latency".to_owned(), why: None }),
+        metrics: vec![metric],
         base: Some(0.5),
         score: Some(0.5),
     }
@@ -52,7 +65,7 @@ impl Explainer for Fake {
         what_if: WhatIf,
     ) -> Result<Box<Explanation>, NoExplanation> {
         match application.name.as_str() {
-            "known" => {}
+            "known" | "bound" => {}
             "elsewhere" => {
                 return Err(NoExplanation::Elsewhere { leader: Some("host1".to_owned()), last: None });
             }
@@ -72,6 +85,7 @@ impl Explainer for Fake {
         }
         let clusters =
             ["testing", "other"].into_iter().filter(|name| !what_if.without.contains(&(*name).to_owned()));
+        let bound = application.name == "bound";
         Ok(Box::new(Explanation {
             application,
             revision: 7,
@@ -80,12 +94,14 @@ impl Explainer for Fake {
                 outcome: Outcome::Stays { on: cluster("testing"), why: Stay::Best },
                 best: Some(ranked("testing")),
                 runner_up: Some(ranked("other")),
-                gain: None,
+                gain: Some(Gain { gain: 0.125, stickiness: 0.0625 }),
                 clusters: Counts::default(),
             },
             last: Some(held()),
             stickiness: 0.1,
-            clusters: clusters.map(candidate).collect(),
+            clusters: clusters
+                .map(|namespace| candidate(namespace, bound && namespace == "testing"))
+                .collect(),
             clouds: Vec::new(),
         }))
     }
@@ -135,6 +151,43 @@ async fn candidates_of_others_stay_theirs() {
     assert_eq!(answer["decision"]["runner_up"]["target"]["namespace"], "other");
     assert_eq!(answer["last"]["to"]["namespace"], "other");
     world.ask("GET", &question).await.with(200);
+}
+
+#[tokio::test]
+async fn of_a_bound_cluster_that_the_user_may_not_list_the_name_alone_is_shown() {
+    let world = rbac();
+    allow(&world, "creator", "kubernetes", "applications", &["testing"], "create");
+    allow(&world, "binder", "kubernetes", "applications/binding", &["testing"], "update");
+    allow(&world, "reader", "kubernetes", "applications", &["testing"], "get");
+    let (application, _) = world.created(Kind::Application, "bound").await;
+    let to = json!({"api": "kubernetes", "kind": "Cluster", "namespace": "testing", "name": "c"});
+    world.say("PUT", &format!("{application}/binding"), &json!({"cluster": to})).await.with(200);
+
+    let path = format!("{application}/explain");
+    let answer = world.ask("GET", &path).await.with(200).json();
+    let bound = json!({"kind": "Cluster", "namespace": "testing", "name": "c"});
+    let alone = json!({
+        "target": bound, "current": true, "dropped": null, "metrics": [], "base": null, "score": null,
+    });
+    assert_eq!(answer["clusters"], json!([alone]));
+    assert_eq!((&answer["decision"]["on"], &answer["last"]["on"]), (&bound, &bound));
+    for decision in ["decision", "last"] {
+        for compared in ["best", "runner_up", "gain"] {
+            assert_eq!(
+                answer[decision][compared],
+                Value::Null,
+                "{decision}.{compared} tells of the cluster's score"
+            );
+        }
+    }
+    allow(&world, "lister", "kubernetes", "clusters", &["testing"], "list");
+    let answer = world.ask("GET", &path).await.with(200).json();
+    assert_eq!(answer["clusters"][0]["metrics"][0]["weight"], 0.25);
+    assert_eq!(answer["decision"]["best"]["score"], 0.5);
+    // The gain compares with a cluster of another namespace.
+    assert_eq!(answer["decision"]["gain"], Value::Null);
+    allow(&world, "all", "kubernetes", "clusters", &[""], "list");
+    assert_eq!(world.ask("GET", &path).await.with(200).json()["decision"]["gain"]["gain"], 0.125);
 }
 
 #[tokio::test]

@@ -88,13 +88,13 @@ fn key(transaction: &Transaction) -> String {
 struct Writers {
     store: Arc<Noting>,
     writer: Arc<Writer>,
-    _lanes: [madako_messages::feed::Task; LANES],
+    _lanes: [madako_protocol::feed::Task; LANES],
 }
 
 fn writers(store: Arc<Noting>) -> Writers {
     let source: Arc<dyn Source> = store.clone();
     let (writer, lanes) = writer(&source);
-    Writers { store, writer: Arc::new(writer), _lanes: lanes.map(madako_messages::feed::Task::start) }
+    Writers { store, writer: Arc::new(writer), _lanes: lanes.map(madako_protocol::feed::Task::start) }
 }
 
 impl Writers {

@@ -1,6 +1,6 @@
 use bytes::Bytes;
-use madako_messages::placement::kind::ObjectKey;
-use madako_messages::placement::object_value::Object;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::object_value::Object;
 use proptest::prelude::*;
 
 use super::*;

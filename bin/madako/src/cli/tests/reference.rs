@@ -30,7 +30,8 @@ This page is made from the program's own help (`madako help COMMAND`); a test co
 - What is typed is checked whole before anything is stored. A value is stored only if nobody changed it in the same
   moment; otherwise the command says so and has written nothing.
 - Without `-o`, what a command shows has the form that ckecli gives it. Tables are for people and may change; JSON and
-  YAML are for programs.
+  YAML are for programs. A command that deletes or overwrites something answers what it changed, where ckecli prints
+  nothing.
 - When an option is given twice, the last one counts.
 
 ";
@@ -61,7 +62,11 @@ fn section(text: &mut String, words: &[String], command: &Words) {
     let about = about.trim_end();
     let stop = if about.ends_with('.') { "" } else { "." };
     let _ = writeln!(text, "\n## `{title}`\n\n{}{stop}", wrapped(about));
-    let own = || command.get_arguments().filter(|arg| !arg.is_global_set() && !is_built_in(arg));
+    // What a group says otherwise than the program, under the same name, is its own.
+    let root = Cli::command();
+    let common =
+        |arg: &Arg| root.get_arguments().any(|it| it.is_global_set() && it.get_help() == arg.get_help());
+    let own = || command.get_arguments().filter(|arg| !common(arg) && !is_built_in(arg));
     if own().next().is_some() {
         text.push('\n');
         options(text, own());

@@ -1,13 +1,13 @@
 //! `madako auto-repair plan`: which machines of a file would be repaired, and why the others would not. Nothing is
 //! dialled or changed.
 
-use madako_messages::constraints::Constraints;
-use madako_messages::input::{InputError, Problems};
-use madako_messages::machine::Machine;
-use madako_messages::ports::Clock;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::hold::{HoldSettings, Holds};
-use madako_messages::repair::refusal::Refusal;
+use madako_domain::constraints::Constraints;
+use madako_domain::machine::Machine;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::hold::{HoldSettings, Holds};
+use madako_domain::repair::refusal::Refusal;
+use madako_json::input::{InputError, Problems};
+use madako_protocol::ports::Clock;
 use madako_repair_queue::hold::times::Times;
 use madako_repair_queue::limiter::{Decision, Input, Removed, limit};
 use madako_sabakan::parse_machines;

@@ -1,7 +1,7 @@
 //! `kube app`: applications.
 
 use clap::{Arg, ArgAction};
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
 use super::edit::{Change, append, merge, place, put, put_all};

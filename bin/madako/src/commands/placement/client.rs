@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use madako_messages::input::{InputError, Problem};
+use madako_json::input::{InputError, Problem};
 use reqwest::{Client, Method, Response, StatusCode, Url, header, redirect};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -83,7 +83,7 @@ impl Api {
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::Policy::none())
-            .tls_backend_preconfigured(tls_config(settings.tls.as_ref())?)
+            .tls_backend_preconfigured(tls_config(settings.tls.as_ref(), settings.url.scheme() == "https")?)
             .build()
             .map_err(|error| Failure::Failed(error.into()))?;
         Ok(Self { client, url: settings.url.clone(), origin: settings.origin.clone() })
@@ -96,6 +96,18 @@ impl Api {
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
         self.judged(request, status, etag, &body)
+    }
+
+    /// Sends a request; none if what it is about does not exist.
+    ///
+    /// # Errors
+    /// See [`Api::send`].
+    pub(super) async fn find(&self, request: &Request) -> Result<Option<Answer>, Failure> {
+        let (status, etag, body) = self.exchange(request).await?;
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        self.judged(request, status, etag, &body).map(Some)
     }
 
     /// Sends a request; none if the resource is no longer of the version that `if_match` says.
@@ -223,7 +235,9 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
     };
     let hint = match status {
         StatusCode::UNAUTHORIZED => "; the certificate under tls in krakectl.yaml says who asks",
-        StatusCode::FORBIDDEN => "; roles and role bindings say who may do what",
+        StatusCode::FORBIDDEN => {
+            "; roles and role bindings say who may do what (madako bootstrap --default-roles stores the first ones)"
+        }
         _ => "",
     };
     let message = format!(
@@ -246,16 +260,16 @@ fn clean(text: &str) -> String {
     printable(&text.chars().take(MAX_SHOWN).collect::<String>())
 }
 
-fn tls_config(tls: Option<&Tls>) -> Result<ClientConfig, Failure> {
+fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
     match tls {
-        None => {}
+        None if !https => {}
         Some(Tls { ca: Some(path), .. }) => {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|error| unusable(path, &error))?;
             }
         }
-        Some(Tls { ca: None, .. }) => {
+        None | Some(Tls { ca: None, .. }) => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }

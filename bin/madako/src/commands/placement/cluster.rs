@@ -1,10 +1,10 @@
 //! `kube cluster`: Kubernetes clusters.
 
 use clap::Arg;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::kubernetes::ClusterState;
 use serde_json::{Map, Value, json};
 
-use super::Place;
 use super::client::{Api, Request};
 use super::edit::{Change, append, merge, place, put, put_all};
 use super::given::Given;
@@ -13,6 +13,7 @@ use super::show::Column;
 use super::words::{
     Create, Resource, Update, backoffs, global_metric, labels, metric, name, switch, text, texts,
 };
+use super::{Place, Rewritten, rewrite};
 use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
@@ -84,7 +85,11 @@ pub(super) const CLUSTER: Resource = Resource {
         changes,
         example: "example --metric heat 0.5 -l location=DE",
     },
-    delete: || vec![switch("force", "Deletes it even where it cannot be reached")],
+    delete: || {
+        let help =
+            "Deletes it at once, even where it cannot be reached; its applications stay, and go elsewhere";
+        vec![switch("force", help)]
+    },
     retry: false,
 };
 
@@ -205,6 +210,30 @@ fn changes(given: &Given) -> Result<Change, Failure> {
             put(cluster, &["spec", field], given.whole(field));
         }
     }))
+}
+
+/// The words of `set-state`, and the states that they stand for.
+const STATES: [(&str, ClusterState); 2] =
+    [("online", ClusterState::Online), ("offline", ClusterState::Offline)];
+
+/// The arguments of `set-state`.
+pub(super) fn state_options() -> [Arg; 2] {
+    let words = STATES.map(|(word, _)| word);
+    let state = Arg::new("state").value_name("STATE").required(true).value_parser(words);
+    [name("Name of the cluster"), state.help("State that the cluster is to have")]
+}
+
+/// Writes the state of a cluster with the request of Krake's cluster observer, which the API judges. A cluster that has this
+/// state already is not written.
+pub(super) async fn set_state(api: &Api, place: &Place, given: &Given) -> Result<Value, Failure> {
+    let word = given.text("state").unwrap_or_default();
+    let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.as_str());
+    let name = given.name()?;
+    let apply = Change::new(move |cluster| put(cluster, &["status", "state"], state)).apply;
+    match rewrite(api, place, &[name, "status"], Vec::new(), &apply).await? {
+        Rewritten::Same(cluster) | Rewritten::Changed(Some(cluster)) => Ok(cluster),
+        Rewritten::Changed(None) => Ok(Value::Null),
+    }
 }
 
 /// Adds what a cluster inherits from its cloud to what is shown of it, marked as such.

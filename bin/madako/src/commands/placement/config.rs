@@ -2,14 +2,15 @@
 //!
 //! Found where krakectl looks for it: a file that was named, `krakectl.yaml` here, in `$XDG_CONFIG_HOME` (or
 //! `~/.config`), in `/etc/krakectl`; the first that is there counts, and without any krakectl's defaults do. A file that
-//! was named must be there: krakectl would quietly ask another API.
+//! was named must be there: krakectl would quietly ask another API. `--api-url` replaces the file's address; user and
+//! certificates stay the file's.
 
 use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use madako_messages::input::{InputError, Problem};
+use madako_json::input::{InputError, Problem};
 use reqwest::Url;
 use serde_json::Value;
 
@@ -45,18 +46,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings of the file that was named, or of the first that is there.
+    /// The settings of the file that was named, or of the first that is there. `api_url`: the address of `--api-url`.
     ///
     /// # Errors
-    /// The file cannot be read or is wrong.
-    pub(super) fn load(named: Option<&Path>) -> Result<Self, Failure> {
+    /// The file or the address cannot be read or is wrong.
+    pub(super) fn load(named: Option<&Path>, api_url: Option<&str>) -> Result<Self, Failure> {
         if let Some(path) = named {
             let text = read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable(path, &error))?;
-            return Self::judge(&text, &path.display().to_string());
+            return Self::judge(&text, &path.display().to_string(), api_url);
         }
         for path in places() {
             match read_bounded(&path, MAX_SETTINGS_BYTES) {
-                Ok(text) => return Self::judge(&text, &path.display().to_string()),
+                Ok(text) => return Self::judge(&text, &path.display().to_string(), api_url),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
                 Err(error) => return Err(unreadable(&path, &error)),
@@ -65,6 +66,7 @@ impl Settings {
         Self::judge(
             &format!("api_url: {DEFAULT_URL}\nuser: {DEFAULT_USER}"),
             "krakectl's defaults, as there is no krakectl.yaml",
+            api_url,
         )
     }
 
@@ -78,7 +80,7 @@ impl Settings {
         })
     }
 
-    fn judge(text: &str, origin: &str) -> Result<Self, Failure> {
+    fn judge(text: &str, origin: &str, api_url: Option<&str>) -> Result<Self, Failure> {
         let documents = documents(text)
             .map_err(|why| Failure::bad_input(format_args!("{origin} is not valid YAML: {why}")))?;
         let mut reading = Reading { problems: Vec::new() };
@@ -93,13 +95,22 @@ impl Settings {
                 warn(format_args!("{origin}: {name} is not known and has no effect"));
             }
         }
-        let url = reading.text(file, "api_url", true).and_then(|text| reading.url(&text));
+        let url = match api_url {
+            Some(text) => reading.url("--api-url", text),
+            None => reading.text(file, "api_url", true).and_then(|text| reading.url("api_url", &text)),
+        };
         let user = reading.text(file, "user", false);
         let tls = reading.tls(&file["tls"]);
         match (url, reading.problems.is_empty()) {
-            (Some(url), true) => {
-                Ok(Self { url: with_scheme(url, tls.is_some()), origin: origin.to_owned(), user, tls })
-            }
+            (Some(url), true) => Ok(match api_url {
+                None => Self { url: with_scheme(url, tls.is_some()), origin: origin.to_owned(), user, tls },
+                // The scheme is as it was typed: http sends no certificate of the file.
+                Some(_) => {
+                    let tls = tls.filter(|_| url.scheme() == "https");
+                    let origin = format!("--api-url, beside {origin}");
+                    Self { url: bare(url), origin, user, tls }
+                }
+            }),
             _ => Err(InputError { subject: origin.to_owned(), problems: reading.problems }.into()),
         }
     }
@@ -130,8 +141,13 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
         // Both are schemes of the web, which may be exchanged.
         let _ = url.set_scheme(scheme);
     }
+    bare(url)
+}
+
+/// The address without what stands behind host and port.
+fn bare(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
-        warn("what stands behind host and port in api_url has no effect, as with krakectl");
+        warn("what stands behind host and port of the API's address has no effect, as with krakectl");
     }
     url.set_path("/");
     url.set_query(None);
@@ -160,14 +176,14 @@ impl Reading {
         None
     }
 
-    fn url(&mut self, text: &str) -> Option<Url> {
+    fn url(&mut self, field: &str, text: &str) -> Option<Url> {
         // What stands there may hold a password, so it is not shown.
         let expected = "an http or https URL without user and password";
         let url =
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
         if url.is_none() {
-            self.wrong("api_url", "something else", expected);
+            self.wrong(field, "something else", expected);
         }
         url
     }
@@ -209,7 +225,7 @@ mod tests {
     use super::*;
 
     fn judge(text: &str) -> Result<Settings, Failure> {
-        Settings::judge(text, "it.yaml")
+        Settings::judge(text, "it.yaml", None)
     }
 
     fn message(text: &str) -> String {
@@ -233,6 +249,20 @@ mod tests {
         let settings = judge(&tls).unwrap();
         assert_eq!(settings.url.as_str(), "https://a/");
         assert_eq!(settings.tls.unwrap().ca, None);
+    }
+
+    #[test]
+    fn an_address_that_is_typed_counts_and_the_rest_is_the_files() {
+        let typed = |text: &str, url: &str| Settings::judge(text, "it.yaml", Some(url));
+        let settings = typed("api_url: http://a\nuser: me", "http://b:1").unwrap();
+        assert_eq!((settings.url.as_str(), settings.user().unwrap()), ("http://b:1/", "me".to_owned()));
+        // The file needs no address then; the scheme is as it was typed.
+        let tls = "user: me\ntls: {enabled: yes, client_cert: Cargo.toml, client_key: Cargo.toml}";
+        assert!(typed(tls, "https://b").unwrap().tls.is_some());
+        let plain = typed(tls, "http://b").unwrap();
+        assert_eq!((plain.url.as_str(), plain.tls), ("http://b/", None));
+        let message = typed("user: me", "ftp://b").unwrap_err().message().unwrap();
+        assert!(message.contains("--api-url: "), "{message}");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! `core`: metrics and their providers, each of a namespace or of everybody, and roles.
 
 use clap::Arg;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
-use super::edit::{Change, place, put};
+use super::Place;
+use super::client::{Api, Request};
+use super::edit::{Apply, Change, place, put};
 use super::given::Given;
 use super::show::Column;
 use super::words::{Create, Resource, Update, decimal, name, none, text, weighted, whole};
 use crate::failure::Failure;
 use crate::input::read_documents;
+use crate::output::warn;
 
 const METRIC_COLUMNS: &[Column] = &[
     Column::new("provider", "/spec/provider/name"),
@@ -99,7 +102,7 @@ fn allowed(given: &Given) -> Vec<i64> {
 
 fn build_metric(given: &Given, provider: &str) -> Result<Value, Failure> {
     let name = given.name()?;
-    Ok(json!({
+    let metric = json!({
         "metadata": { "name": name },
         "spec": {
             "min": given.decimal("min"),
@@ -107,12 +110,49 @@ fn build_metric(given: &Given, provider: &str) -> Result<Value, Failure> {
             "allowed_values": allowed(given),
             "provider": { "name": given.json(provider), "metric": given.text("metric-name").unwrap_or(name) },
         },
-    }))
+    });
+    check_range(&metric)?;
+    Ok(metric)
+}
+
+/// Refuses a metric without any value in its range. Krake's API stores it, and the metric fails in each round.
+fn check_range(metric: &Value) -> Result<(), Failure> {
+    match (metric["spec"]["min"].as_f64(), metric["spec"]["max"].as_f64()) {
+        (Some(min), Some(max)) if min > max => Err(Failure::bad_input(format_args!(
+            "the metric would have no value: its least value {min} is above its greatest value {max} (--min, --max)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a metric whose provider does not exist. Krake's API stores it, and the metric fails in each round.
+pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Result<(), Failure> {
+    let (kind, word) = match at.kind {
+        Kind::Metric => (Kind::MetricsProvider, "mp"),
+        Kind::GlobalMetric => (Kind::GlobalMetricsProvider, "gmp"),
+        _ => return Ok(()),
+    };
+    let name = metric["spec"]["provider"]["name"].as_str().unwrap_or_default();
+    let of = Place { kind, namespace: at.namespace.clone() };
+    match api.find(&Request::new("GET", of.segments(&[name]), of.called(name))).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(Failure::bad_input(format_args!(
+            "the metric would have no value: there is no {}; madako core {word} create makes one, madako core {word} list \
+             shows which there are",
+            of.called(name)
+        ))),
+        // A role may allow metrics alone.
+        Err(failure) => {
+            let why = failure.message().unwrap_or_default();
+            warn(format_args!("whether the metrics provider exists is not known: {why}"));
+            Ok(())
+        }
+    }
 }
 
 fn change_metric(given: &Given, provider: &'static str) -> Change {
     let given = given.clone();
-    Change::new(move |metric| {
+    let apply: Apply = Box::new(move |metric| {
         put(metric, &["spec", "min"], given.decimal("min"));
         put(metric, &["spec", "max"], given.decimal("max"));
         if given.has("allowed-values") {
@@ -120,7 +160,9 @@ fn change_metric(given: &Given, provider: &'static str) -> Change {
         }
         put(metric, &["spec", "provider", "name"], given.text(provider));
         put(metric, &["spec", "provider", "metric"], given.text("metric-name"));
-    })
+        check_range(metric)
+    });
+    Change { name: None, apply }
 }
 
 /// The types of metrics providers: what each has, by the names of options and of fields. The first is what each needs

@@ -4,13 +4,14 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-type Apply = Box<dyn Fn(&mut Value) -> Result<(), Failure>>;
+/// Changes a document. May be called several times, each with the resource as it is then.
+pub(super) type Apply = Box<dyn Fn(&mut Value) -> Result<(), Failure>>;
 
 /// What an update does to a resource.
 pub(super) struct Change {
     /// Which resource, if what was handed over says so.
     pub(super) name: Option<String>,
-    /// Does it. May be called several times, each with the resource as it is then.
+    /// Does it.
     pub(super) apply: Apply,
 }
 

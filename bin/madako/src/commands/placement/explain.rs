@@ -1,7 +1,9 @@
 //! `madako kube app explain`: why an application is where it is, and what would have changed it.
 
-use madako_messages::placement::decision::{Decision, Outcome};
-use madako_messages::placement::fit::Unmet;
+use std::collections::BTreeMap;
+
+use madako_domain::placement::decision::{Decision, Outcome};
+use madako_domain::placement::fit::Unmet;
 use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -128,7 +130,50 @@ fn text(application: &str, shown: &Shown) -> String {
         text.push('\n');
         text += &table.text();
     }
+    text += &advice(&shown.clusters);
     text
+}
+
+/// Advice on clusters that are not online: one line for each state.
+fn advice(clusters: &[Candidate]) -> String {
+    let mut by_state: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
+    for candidate in clusters {
+        for unmet in candidate.unmet() {
+            if let Unmet::NotOnline { state } = unmet {
+                by_state.entry(state.as_str()).or_default().push(&candidate.target);
+            }
+        }
+    }
+    let mut text = String::new();
+    for (state, targets) in by_state {
+        let first = targets[0];
+        let namespace = first.namespace.as_deref().unwrap_or_default();
+        let others = match targets.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        let why = match state {
+            "PENDING" => "nothing has said yet that it takes applications",
+            "OFFLINE" => "an operator or an observer has said that it takes no applications",
+            _ => "its observer, or an operator, has said so",
+        };
+        let command = format!("madako kube cluster set-state {} online -n {namespace}", first.name);
+        text += &printable(&format!(
+            "{namespace}/{}{others} is {state}: {why}. Once it can run applications: {command}",
+            first.name
+        ));
+        text.push('\n');
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+impl Candidate {
+    fn unmet(&self) -> &[Unmet] {
+        match &self.dropped {
+            Some(Dropped::Unmet { unmet }) => unmet,
+            _ => &[],
+        }
+    }
 }
 
 /// A decision in a line.
@@ -230,8 +275,8 @@ fn number(number: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use madako_messages::placement::decision::{self, Counts, Explanation, Gain, MetricPart, Ranked, Stay};
-    use madako_messages::placement::kind::{Kind, ObjectKey};
+    use madako_domain::placement::decision::{self, Counts, Explanation, Gain, MetricPart, Ranked, Stay};
+    use madako_domain::placement::kind::{Kind, ObjectKey};
     use serde_json::json;
 
     use super::*;

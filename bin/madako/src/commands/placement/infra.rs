@@ -1,7 +1,7 @@
 //! `infra`: infrastructure providers and clouds, each of a namespace or of everybody.
 
 use clap::Arg;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
 use super::edit::{Change, place, put, put_all};

@@ -1,7 +1,7 @@
 //! `os`: OpenStack projects and Magnum clusters.
 
 use clap::Arg;
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
 use super::edit::{Change, place, put, put_all};

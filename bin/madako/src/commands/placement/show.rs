@@ -1,6 +1,6 @@
 //! Resources as krakectl shows them: columns for people, the documents themselves for programs.
 
-use madako_messages::placement::timestamp::Timestamp;
+use madako_json::krake::timestamp::Timestamp;
 use serde_json::Value;
 
 use super::words::Resource;

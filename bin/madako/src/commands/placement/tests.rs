@@ -2,14 +2,14 @@
 //!
 //! `krakectl.txt` is what krakectl itself sent (commit `92f86489`); it stands with the tests of the resources.
 
-use madako_messages::placement::kind::Kind;
-use madako_messages::placement::object_value::Object;
+use madako_domain::placement::kind::Kind;
+use madako_domain::placement::object_value::Object;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cli::{self, Cli};
 
-const SENT: &str = include_str!("../../../../../messages/src/placement/tests/krakectl.txt");
+const SENT: &str = include_str!("../../../../../messages/domain/src/placement/tests/krakectl.txt");
 
 /// The command of a line, split at blanks but for what stands in apostrophes.
 fn command(line: &str) -> Command {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
-use madako_messages::placement::kind::Kind;
+use madako_domain::placement::kind::Kind;
 use serde_json::Value;
 
 use super::edit::Change;
@@ -47,6 +47,9 @@ pub(super) const GROUPS: [Group; 4] = [
         ],
     },
 ];
+
+/// Kinds that the service makes owners, when it binds something to them.
+const OWNERS: [Kind; 4] = [Kind::Cluster, Kind::Cloud, Kind::GlobalCloud, Kind::Project];
 
 /// Commands that share a first word.
 #[derive(Debug)]
@@ -113,10 +116,11 @@ pub(super) enum Verb {
     Delete,
     Retry,
     Explain,
+    SetState,
 }
 
 impl Verb {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::List,
         Self::Register,
         Self::Create,
@@ -125,6 +129,7 @@ impl Verb {
         Self::Delete,
         Self::Retry,
         Self::Explain,
+        Self::SetState,
     ];
 }
 
@@ -140,6 +145,7 @@ impl Resource {
             Verb::Delete => Some("delete"),
             Verb::Retry => self.retry.then_some("retry"),
             Verb::Explain => (self.kind == Kind::Application).then_some("explain"),
+            Verb::SetState => (self.kind == Kind::Cluster).then_some("set-state"),
         }
     }
 
@@ -164,6 +170,12 @@ impl Resource {
             Verb::Create => (format!("Creates {one}"), self.more(verb)),
             Verb::Get => (format!("Shows {one}"), ""),
             Verb::Update => (format!("Changes {one}: what is given, and nothing else"), self.update.more),
+            Verb::Delete if OWNERS.contains(&self.kind) => (
+                format!("Deletes {one}, and the resources that it owns"),
+                "The service also deletes the clusters of a cloud, the Magnum clusters of a project, and the \
+                 applications that are bound to a cluster. The command names these resources and asks first. Without \
+                 a terminal, it refuses with exit code 2, unless --yes is given or nothing else would be deleted.",
+            ),
             Verb::Delete => (format!("Deletes {one}"), ""),
             Verb::Retry => (format!("Lets {one} be moved or deleted once more after that failed"), ""),
             Verb::Explain => (
@@ -172,6 +184,14 @@ impl Resource {
                  --with and --without ask what another value, or one cluster less, would have changed. Who asks \
                  an instance that does not lead is told the last decision, and on which host the leader runs. Krake has \
                  no such command.",
+            ),
+            Verb::SetState => (
+                format!("Says whether {one} takes applications"),
+                "Applications are bound to clusters that are online. Krake's cluster observer writes the state of a \
+                 cluster; Madako has no observer yet, so a registered cluster stays PENDING until this command, or an \
+                 observer of Krake, says more. Once a cluster has been offline for reschedule_after, its applications \
+                 move to other clusters that fit. The role needs the verb update on clusters/status. krakectl has no \
+                 such command.",
             ),
         }
     }
@@ -197,7 +217,15 @@ impl Resource {
                 texts("without", "CLUSTER", "Leaves a cluster out; may be given several times"),
             ],
             Verb::Update => (self.update.options)(),
-            Verb::Delete => [vec![name()], (self.delete)()].concat(),
+            Verb::Delete => {
+                let asks = [
+                    switch("yes", "Agrees that everything that it owns goes along, without a question")
+                        .short('y'),
+                    switch("dry-run", "Shows the resources that it owns, and deletes nothing"),
+                ];
+                [vec![name()], (self.delete)(), asks.to_vec()].concat()
+            }
+            Verb::SetState => cluster::state_options().to_vec(),
         }
     }
 
@@ -208,7 +236,9 @@ impl Resource {
             Verb::Create | Verb::Register => self.creation(verb).map_or("", |how| how.example),
             Verb::Update => self.update.example,
             Verb::Get => "example -o yaml",
-            Verb::Delete | Verb::Retry => "example",
+            Verb::Delete => "example --dry-run",
+            Verb::Retry => "example",
+            Verb::SetState => "example online",
             Verb::Explain => "example --with heat_demand=0.2",
         }
     }
@@ -225,7 +255,7 @@ impl Resource {
                 text("namespace", "NAMESPACE", "Namespace [default: the user of krakectl.yaml]").short('n'),
             );
         }
-        command.about(about).args([output(), config()])
+        command.about(about).arg(output()).args(api())
     }
 }
 
@@ -244,6 +274,7 @@ pub(super) fn group(group: &Group) -> Command {
     });
     Command::new(group.word)
         .about(group.about)
+        .args(api().map(|arg| arg.global(true)))
         .visible_aliases(group.alias)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -260,14 +291,18 @@ fn output() -> Arg {
         .help("Form of the output")
 }
 
-/// krakectl's file instead of CKE's, under the same name.
-fn config() -> Arg {
-    Arg::new("config")
+/// Where the API is: krakectl's file instead of CKE's, under the same name, and the address alone.
+fn api() -> [Arg; 2] {
+    let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf))
         .value_hint(ValueHint::FilePath)
-        .help("krakectl's configuration file [default: krakectl.yaml here, in ~/.config or in /etc/krakectl]")
+        .help(
+            "krakectl's configuration file [default: krakectl.yaml here, in ~/.config or in /etc/krakectl]",
+        );
+    let url = text("api-url", "URL", "Address of the API, instead of api_url of the configuration file");
+    [config, url.value_hint(ValueHint::Url)]
 }
 
 /// An option with a text.

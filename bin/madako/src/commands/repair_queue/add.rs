@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
-use madako_messages::cluster::Cluster;
-use madako_messages::go::escaped;
-use madako_messages::keys;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::repair::config::RepairConfig;
-use madako_messages::store::{Condition, Outcome, Store, Transaction, Write};
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::repair::config::RepairConfig;
+use madako_domain::store::{Condition, Outcome, Transaction, Write};
+use madako_json::go::escaped;
+use madako_protocol::store::Store;
 
 use crate::access::{changed_meanwhile, decode, get, unchanged};
 use crate::failure::Failure;

@@ -1,10 +1,10 @@
 //! Commands that change entries which are there: each is read again when somebody else was faster, so that nothing that
 //! the service wrote meanwhile is undone.
 
-use madako_messages::go::escaped;
-use madako_messages::keys;
-use madako_messages::repair::RepairQueueEntry;
-use madako_messages::store::Store;
+use madako_domain::keys;
+use madako_domain::repair::RepairQueueEntry;
+use madako_json::go::escaped;
+use madako_protocol::store::Store;
 use serde_json::json;
 
 use super::entries;
@@ -15,22 +15,23 @@ use crate::output::{OutputArgs, Table, print, show};
 /// How often a change is tried when the service writes the same entry.
 const MAX_TRIES: usize = 20;
 
-/// Changes an entry. `change` says whether there is something to write. `None`: it is not there any more.
+/// Changes an entry. `change` says whether there is something to write. Whether it did, and the entry; `None`: it is not
+/// there any more.
 async fn change(
     store: &dyn Store,
     index: i64,
     change: impl Fn(&mut RepairQueueEntry) -> bool,
-) -> Result<Option<bool>, Failure> {
+) -> Result<Option<(bool, RepairQueueEntry)>, Failure> {
     let key = keys::repair(index);
     for _ in 0..MAX_TRIES {
         let Some(stored) = get(store, &key).await? else { return Ok(None) };
         let mut entry: RepairQueueEntry = decode(&key, &stored)?;
         if !change(&mut entry) {
-            return Ok(Some(false));
+            return Ok(Some((false, entry)));
         }
         let conditions = vec![unchanged(&key, Some(&stored))];
         if put_if(store, &key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
-            return Ok(Some(true));
+            return Ok(Some((true, entry)));
         }
     }
     Err(changed_meanwhile(&key))
@@ -43,7 +44,10 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
 /// Asks for the removal of an entry.
 pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
     match change(store, index, mark_deleted).await? {
-        Some(_) => Ok(()),
+        Some((changed, entry)) => print(&match changed {
+            true => format!("{}: to be removed\n", called(&entry)),
+            false => format!("{}: to be removed, as before\n", called(&entry)),
+        }),
         None => Err(Failure::failed(format_args!("the repair queue has no entry {index}"))),
     }
 }
@@ -53,7 +57,7 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
     let mut deleted = Vec::new();
     for entry in entries(store).await? {
         let mark = |entry: &mut RepairQueueEntry| entry.is_finished() == finished && mark_deleted(entry);
-        if change(store, entry.index, mark).await? == Some(true) {
+        if matches!(change(store, entry.index, mark).await?, Some((true, _))) {
             deleted.push(entry.index);
             if args.output.is_none() {
                 // Each as soon as it is done, as ckecli does: a later one may fail.
@@ -82,7 +86,13 @@ pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
             entry.drain_backoff_expire = None;
             waits
         };
-        change(store, entry.index, reset).await?;
+        if let Some((true, entry)) = change(store, entry.index, reset).await? {
+            print(&format!("{}: tried again at once\n", called(&entry)))?;
+        }
     }
     Ok(())
+}
+
+fn called(entry: &RepairQueueEntry) -> String {
+    format!("entry {} ({} of {}, {})", entry.index, entry.operation, entry.address, entry.status)
 }

@@ -2,10 +2,10 @@
 
 mod reports;
 
-use madako_messages::ports::Clock;
-use madako_messages::repair::hold::{Hold, Holds};
-use madako_messages::state::ClusterState;
-use madako_messages::store::Store;
+use madako_domain::repair::hold::{Hold, Holds};
+use madako_domain::state::ClusterState;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use madako_repair_queue::explain::{Beside, explain};
 use madako_repair_queue::outlook::Explained;
 use madako_repair_queue::racks::{Answers, KeptRacks, held_back};
@@ -21,7 +21,8 @@ use crate::output::{Format, Table, show};
 /// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
 ///
 /// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off; while a rack is
-/// held, also for the machines of the cluster's query, to know which stand in it. Nothing is changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
+/// held, also for the machines of the cluster's query, to know which stand in it. A machine that is named and neither reported nor
+/// a node nor in the queue is asked for as well: if sabakan has none, the command fails. Nothing is changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
 /// leader alone: NEXT is what comes if it is not; if it is, the entry succeeds. Whether Kubernetes is reached is taken from
 /// the configuration file that is used here.
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ use crate::output::{Format, Table, show};
     after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"
 )]
 pub(crate) struct Args {
-    /// Address of one machine [default: all]
+    /// Address of one machine, which must be a node, have an entry, or be in sabakan [default: all]
     address: Option<String>,
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
@@ -85,6 +86,10 @@ pub(super) async fn run(
         kubernetes: config.kubernetes.is_some(),
     };
     let entries = explain(&state, &beside, address, clock.now());
+    let is_reported = reports.as_ref().is_some_and(|reports| !reports.is_empty());
+    if let Some(address) = address.filter(|_| !is_reported && entries.is_empty()) {
+        reports::exists(&state, address).await?;
+    }
     let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
     show(args.output, &explanation, table)
 }

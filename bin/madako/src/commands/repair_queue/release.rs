@@ -1,8 +1,8 @@
 //! `madako repair-queue release`: repairs in a rack go on.
 
-use madako_messages::keys;
-use madako_messages::repair::hold::{HeldReport, Hold};
-use madako_messages::store::Store;
+use madako_domain::keys;
+use madako_domain::repair::hold::{HeldReport, Hold};
+use madako_protocol::store::Store;
 use serde::Serialize;
 
 use crate::access::{changed_meanwhile, decode, get, modify, remove_if};

@@ -1,8 +1,8 @@
 //! `madako sabakan confirm-removal`: the removal guard lets through what it holds.
 
-use madako_messages::guard::{GuardState, POLLS_TO_AGREE};
-use madako_messages::keys;
-use madako_messages::store::Store;
+use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
+use madako_domain::keys;
+use madako_protocol::store::Store;
 use serde_json::{Value, json};
 
 use crate::access::{decode, get, modify};

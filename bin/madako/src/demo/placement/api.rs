@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madako_messages::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use serde_json::Value;
 
 use super::USER;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::{SimulatedPrometheus, Wandering};
 use madako_http::placement::Authorization;
-use madako_messages::feed::Task;
+use madako_protocol::feed::Task;
 use madako_supervisor::config::Placement;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use madako_messages::placement::decision::{Decision, Hold, LeftAlone, Move, Outcome};
-use madako_messages::placement::kind::ObjectKey;
+use madako_domain::placement::decision::{Decision, Hold, LeftAlone, Move, Outcome};
+use madako_domain::placement::kind::ObjectKey;
 
 /// How a decision is told; `None` for what changes nothing that one would see.
 pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::plan::{Action, Change, ChangeKind, Plan, Why};
+use madako_domain::plan::{Action, Change, ChangeKind, Plan, Why};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_messages::event::Event;
+use madako_protocol::event::Event;
 use madako_supervisor::config::Config;
 use madako_supervisor::http::HTTP;
 use madako_supervisor::instance::{InstanceOptions, LEADER, PLANNER, POLLER, REIGN};
@@ -107,7 +107,7 @@ async fn start(site: &Site) -> (Service, Events) {
             interval: Duration::from_millis(500),
             session_ttl: Duration::from_secs(60),
             retire_wait: Duration::from_secs(300),
-            hold: Some(madako_messages::repair::hold::HoldSettings::default()),
+            hold: Some(madako_domain::repair::hold::HoldSettings::default()),
             seed: 7,
         },
         http: "127.0.0.1:0".to_owned(),

@@ -6,10 +6,19 @@ use crate::program::{Files, madako};
 
 /// A site on an embedded store that is not started yet.
 pub(crate) async fn site_on_embedded(racks: u32, machines: &[(&str, u32)]) -> Site {
+    site_on(racks, machines, "").await
+}
+
+/// A site of a few machines whose embedded store keeps so many bytes of pages in memory.
+pub(crate) async fn site_with_cache(bytes: u64) -> Site {
+    site_on(1, &[("compute", 4)], &format!(", cache-bytes: {bytes}")).await
+}
+
+async fn site_on(racks: u32, machines: &[(&str, u32)], more: &str) -> Site {
     let files = Files::new();
     let listen = format!("{HOST}:{}", free_port());
-    let config = files
-        .write("config.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
+    let config = format!("embedded: {{data-dir: {}, listen: '{listen}'{more}}}\n", files.path("data"));
+    let config = files.write("config.yml", config);
     let keys = Keys::at(&format!("http://{listen}"), None);
     Site::of(files, &config, keys, racks, machines).await
 }

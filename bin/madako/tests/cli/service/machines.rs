@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use madako_messages::machine::Machine;
+use madako_domain::machine::Machine;
 use time::macros::datetime;
 
 use super::embedded::site_on_embedded;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use etcd_client::{EventType, WatchOptions};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
-use madako_messages::machine::MachineState;
-use madako_messages::ports::Clock;
+use madako_domain::machine::MachineState;
+use madako_protocol::ports::Clock;
 use madako_supervisor::clock::SystemClock;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

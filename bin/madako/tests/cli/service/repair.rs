@@ -27,11 +27,16 @@ struct Workshop {
 impl Workshop {
     /// `None`: etcd is not installed.
     async fn open(reset: &str) -> Option<Self> {
+        Self::watching(reset, 3600).await
+    }
+
+    /// The same where the machine is watched for so long after the repair command.
+    async fn watching(reset: &str, watch_seconds: u32) -> Option<Self> {
         let etcd = RealEtcd::start(&[]).await?;
         let files = Files::new();
         let config = files.write("config.yml", etcd.settings());
         let success = Some("echo celebrate \"$1\" >> \"$D/done\"");
-        let procedure = Procedure { machine_types: &["bmc"], reset, success, watch_seconds: 3600 };
+        let procedure = Procedure { machine_types: &["bmc"], reset, success, watch_seconds };
         let repair = procedure.written(&files);
         let cluster = files.write("cluster.yml", format!("{CLUSTER}repair: {repair}\n"));
         let keys = Keys::at(&etcd.endpoint(), None);
@@ -94,6 +99,39 @@ async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
     workshop.run(&["repair-queue", "delete-finished"]).await;
     eventually("the entry is gone", async || workshop.keys.get(ENTRY).await.is_none().then_some(())).await;
     assert_eq!(workshop.keys.records().await.last().unwrap(), "repair-dequeue completed");
+}
+
+/// Severity and reason of each line of the log about a step that failed.
+fn failed_steps(service: &Serve) -> Vec<(String, String)> {
+    let lines = service.log();
+    let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let failed = lines.filter(|line| line["message"] == "a step of a repair failed");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    failed.map(|line| (text(&line["severity"]), text(&line["what"]))).collect()
+}
+
+#[tokio::test]
+async fn a_repair_that_fails_says_so_in_the_history_and_is_a_warning() {
+    // A command that fails; and one after which the machine is not healthy, with no step left.
+    for (reset, operation, outcome, why) in [
+        ("echo no power; exit 3", "repair-execute", "cancelled before its end", "no power"),
+        ("true", "repair-finish", "the repair failed", "failed: "),
+    ] {
+        let Some(workshop) = Workshop::watching(reset, 1).await else { return };
+        let service = workshop.serve().await;
+        leader_after(&[&service], 0).await;
+        workshop.run(&["repair-queue", "add", "unreachable", "bmc", ADDRESS]).await;
+        workshop.until_entry("status", "failed").await;
+        let table = workshop.run(&["history", "-o", "table"]).await;
+        let line = table.lines().find(|line| line.contains(operation)).unwrap();
+        assert!(line.contains(outcome) && line.contains(why), "{table}");
+        let failed = eventually("it is logged", async || {
+            Some(failed_steps(&service)).filter(|failed| !failed.is_empty())
+        })
+        .await;
+        assert_eq!(failed.len(), 1, "{failed:?}");
+        assert_eq!(failed[0].0, "warning", "{failed:?}");
+    }
 }
 
 #[tokio::test]

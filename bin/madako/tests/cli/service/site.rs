@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedRegistry};
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::net::TcpListener;

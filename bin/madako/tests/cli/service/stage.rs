@@ -113,6 +113,11 @@ impl Serve {
     /// Asks it to end, and waits for that.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
+        self.until_ended().await
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn until_ended(&mut self) -> ExitStatus {
         timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use madako_messages::machine::MachineState;
+use madako_domain::machine::MachineState;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use madako_messages::keys;
-use madako_messages::machine::Machine;
-use madako_messages::ports::{Clock, Registry};
-use madako_messages::repair::hold::{HoldSettings, Holds};
-use madako_messages::repair::report::default_variables;
-use madako_messages::state::ClusterState;
+use madako_domain::keys;
+use madako_domain::machine::{Machine, QueryVariables};
+use madako_domain::repair::hold::{HoldSettings, Holds};
+use madako_domain::repair::report::default_variables;
+use madako_domain::state::ClusterState;
+use madako_http_client::ReqwestTransport;
+use madako_protocol::ports::{Clock, Registry};
 use madako_repair_queue::explain::reports::{Prospect, prospects};
 use madako_repair_queue::hold::times::{Times, changed_at};
 use madako_repair_queue::limiter::Removed;
 use madako_repair_queue::racks::Racks;
 use madako_repair_queue::requests::{Asked, judge, kept, unreadable};
-use madako_sabakan::{ReqwestTransport, SabakanRegistry};
+use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -97,6 +98,30 @@ pub(super) async fn gather(
         found.observed = observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
     }
     Ok(found)
+}
+
+/// Whether a machine with that address exists: a node, or one that the registry has, whatever its state.
+///
+/// # Errors
+/// No node has the address, and the registry has no such machine or cannot be asked.
+pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Failure> {
+    let mut nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
+    if nodes.any(|node| node.address == address) {
+        return Ok(());
+    }
+    let none =
+        format!("no such machine: {address} is the address of no node and of no entry of the repair queue");
+    let Some(url) = &state.url else {
+        return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored to ask for it")));
+    };
+    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let registry = SabakanRegistry::new(Arc::new(transport));
+    // Without conditions: every machine that there is.
+    match registry.machines(&url.value, Some(&QueryVariables::default())).await {
+        Ok(fetched) if fetched.machines.iter().any(|machine| machine.address() == Some(address)) => Ok(()),
+        Ok(_) => Err(Failure::failed(format_args!("{none}, and sabakan has no machine with it"))),
+        Err(error) => Err(Failure::failed(format_args!("{none}, and sabakan does not tell: {error}"))),
+    }
 }
 
 /// The machines that the registry reports for repair.

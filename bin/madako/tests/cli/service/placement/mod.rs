@@ -2,6 +2,7 @@
 
 mod api;
 mod encryption;
+mod guide;
 mod handover;
 mod outages;
 mod prefixes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_datacenter_sim::{
     Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedPrometheus, SimulatedRegistry, Wandering,
 };
-use madako_messages::ports::Clock;
+use madako_protocol::ports::Clock;
 use madako_supervisor::clock::SystemClock;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

@@ -1,0 +1,65 @@
+//! Obstacles for the planner's shell: when the leader is asked to note others than it has.
+
+use std::sync::Arc;
+
+use madako_domain::keys;
+use madako_domain::observation::Observation;
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::{Failure, Mutation, PlannerMessage};
+use madako_protocol::event::Event;
+use madako_protocol::gate::commit;
+use madako_protocol::mailbox::Letter;
+use ractor::ActorRef;
+use time::OffsetDateTime;
+
+use super::{Considered, PlannerState, STALE_AFTER_POLLS};
+use crate::obstacles::{Look, obstacles};
+
+/// The question of a state to the registry: the revisions of URL and variables; `None`: the integration is disabled.
+pub(super) fn asked(state: &ClusterState) -> Option<(i64, i64)> {
+    let query = (state.revision_of(keys::SABAKAN_URL), state.revision_of(keys::SABAKAN_VARIABLES));
+    (!state.disabled).then_some(query)
+}
+
+impl PlannerState {
+    /// The obstacles, if they are others than those that are noted.
+    pub(super) fn new_obstacles(&self, considered: &Considered) -> Option<Mutation> {
+        let state = self.state.as_deref()?;
+        let look = match considered {
+            Considered::Behind => return None,
+            Considered::Blocked(why) => Look::Blocked { why, silent: self.silent_since(state) },
+            Considered::Planned(decision) => match &decision.result {
+                Ok(_) => Look::Planned,
+                Err(error) => Look::Failed(error),
+            },
+        };
+        let found = obstacles(state, look, self.given.clock.now());
+        let noted = state.obstacles.as_ref().map(|noted| &noted.value);
+        let revision = state.revision_of(keys::OBSTACLES);
+        // What cannot be read is written anew.
+        let same = noted.map_or(revision == 0 && found.is_empty(), |noted| *noted == found);
+        (!same).then_some(Mutation::Obstacles { noted: found, revision })
+    }
+
+    /// Time of the registry's last good answer to the current question, or of the question's start, once the silence is too long.
+    fn silent_since(&self, state: &ClusterState) -> Option<OffsetDateTime> {
+        let answers = |observation: &&Arc<Observation>| {
+            asked(state) == Some((observation.query.url, observation.query.variables))
+        };
+        let answered = self.observation.as_ref().filter(answers).map(|observation| observation.seen);
+        let silence = self.asked_since.max(answered.unwrap_or(self.asked_since)).elapsed();
+        (silence > self.given.interval * STALE_AFTER_POLLS).then(|| self.given.clock.now() - silence)
+    }
+
+    pub(super) async fn note(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, mutation: Mutation) {
+        match commit(&self.given.leader, self.given.epoch, mutation).await {
+            Ok(committed) => self.committed = self.committed.max(committed.revision),
+            Err(error) => {
+                self.given.events.emit(Event::CommitFailed { what: "obstacles", why: error.to_string() });
+                if error.failure() == Failure::Unknown {
+                    self.retry_later(myself);
+                }
+            }
+        }
+    }
+}

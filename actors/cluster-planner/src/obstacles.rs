@@ -1,0 +1,145 @@
+//! The obstacles that the leader notes, each with the time of its start.
+//!
+//! Guarantees: unchanged inputs give what is noted already, so that nothing is written (invariant I12).
+
+use madako_domain::obstacle::{
+    AUTO_REPAIR_DISABLED, INTEGRATION_DISABLED, NO_PLAN, Obstacle, Obstacles, REGISTRY_SILENT, REMOVAL_GUARD,
+    REPAIR_QUEUE_DISABLED, UNUSABLE_VALUE,
+};
+use madako_domain::plan::PlanError;
+use madako_domain::state::ClusterState;
+use madako_protocol::event::Blocked;
+use time::OffsetDateTime;
+
+/// The result of a look at the inputs of a plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Look<'a> {
+    /// Nothing is planned.
+    Blocked {
+        /// Why.
+        why: &'a Blocked,
+        /// Since when the registry has been silent, if it is.
+        silent: Option<OffsetDateTime>,
+    },
+    /// There is a plan, even if there is nothing to do.
+    Planned,
+    /// There is none.
+    Failed(&'a PlanError),
+}
+
+/// All obstacles of a state. Those that are noted keep their time; the others begin now.
+pub(crate) fn obstacles(state: &ClusterState, look: Look<'_>, now: OffsetDateTime) -> Obstacles {
+    let none = Obstacles::new();
+    let noted = state.obstacles.as_ref().map_or(&none, |noted| &noted.value);
+    let mut found = Obstacles::new();
+    let mut add = |rule: &str, since: OffsetDateTime, why: &str| {
+        let since = noted.get(rule).map_or(since, |noted| noted.since);
+        found.insert(rule.to_owned(), Obstacle::new(since, why));
+    };
+    match look {
+        Look::Planned => {}
+        Look::Failed(error) => add(NO_PLAN, now, &error.to_string()),
+        Look::Blocked { why: Blocked::Disabled, .. } => add(INTEGRATION_DISABLED, now, ""),
+        Look::Blocked { why: Blocked::Unusable { key, why }, .. } => {
+            add(UNUSABLE_VALUE, now, &format!("{key}: {why}"));
+        }
+        Look::Blocked { why: Blocked::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
+        // What a wish of the operator's is missing for was never begun.
+        Look::Blocked { why: Blocked::NoState | Blocked::NoTemplate | Blocked::NoUrl, .. } => {}
+        Look::Blocked { silent: Some(since), .. } => add(REGISTRY_SILENT, since, ""),
+        // The registry may still answer: until then nothing is known better than before.
+        Look::Blocked { silent: None, .. } => {
+            for rule in [NO_PLAN, REGISTRY_SILENT, REMOVAL_GUARD] {
+                if let Some(Obstacle { since, why }) = noted.get(rule) {
+                    add(rule, *since, why);
+                }
+            }
+        }
+    }
+    for (is_so, rule) in
+        [(state.repair.disabled, REPAIR_QUEUE_DISABLED), (state.auto_repair_disabled, AUTO_REPAIR_DISABLED)]
+    {
+        if is_so {
+            add(rule, now, "");
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use madako_domain::guard::GuardState;
+    use madako_domain::plan::PlanErrorKind;
+    use madako_domain::state::Revised;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const THEN: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+    const NOW: OffsetDateTime = datetime!(2026-01-02 04:00:00.5 UTC);
+
+    fn noted(value: &Obstacles) -> ClusterState {
+        let obstacles = Some(Revised { value: value.clone(), revision: 7 });
+        ClusterState { obstacles, ..ClusterState::default() }
+    }
+
+    fn blocked(why: &Blocked) -> Look<'_> {
+        Look::Blocked { why, silent: None }
+    }
+
+    fn rules(found: &Obstacles) -> Vec<(&str, OffsetDateTime)> {
+        found.iter().map(|(rule, obstacle)| (rule.as_str(), obstacle.since)).collect()
+    }
+
+    #[test]
+    fn an_obstacle_keeps_its_time_until_it_ends() {
+        let kind = PlanErrorKind::NotAvailable;
+        let error = PlanError { kind, message: "too few machines".to_owned(), reasons: Vec::new() };
+        let first = obstacles(&ClusterState::default(), Look::Failed(&error), THEN);
+        assert_eq!(rules(&first), [(NO_PLAN, THEN)]);
+        assert!(first[NO_PLAN].why.contains("too few"), "{first:?}");
+        assert_eq!(obstacles(&noted(&first), Look::Failed(&error), NOW), first, "nothing new is written");
+        assert_eq!(obstacles(&noted(&first), Look::Planned, NOW), Obstacles::new());
+    }
+
+    #[test]
+    fn each_reason_that_stops_plans_is_an_obstacle_but_a_wish_that_nobody_has() {
+        let guard = GuardState::default();
+        let unusable = Blocked::Unusable { key: "constraints".into(), why: "not readable".into() };
+        for (why, rule) in [
+            (Blocked::Disabled, Some(INTEGRATION_DISABLED)),
+            (Blocked::Held(guard), Some(REMOVAL_GUARD)),
+            (unusable, Some(UNUSABLE_VALUE)),
+            (Blocked::NoTemplate, None),
+            (Blocked::NoUrl, None),
+        ] {
+            let found = obstacles(&ClusterState::default(), blocked(&why), THEN);
+            let expected: Vec<_> = rule.map(|rule| (rule, THEN)).into_iter().collect();
+            assert_eq!(rules(&found), expected, "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_registry_is_silent_only_after_its_time_and_since_its_last_answer() {
+        let stale = Blocked::Stale { age: Duration::from_secs(200) };
+        let state = ClusterState::default();
+        assert_eq!(obstacles(&state, blocked(&stale), NOW), Obstacles::new());
+        let found = obstacles(&state, Look::Blocked { why: &stale, silent: Some(THEN) }, NOW);
+        assert_eq!(rules(&found), [(REGISTRY_SILENT, THEN)]);
+        // A new leader has not asked for long enough, and does not say that all is well.
+        let begun = noted(&found);
+        assert_eq!(obstacles(&begun, blocked(&Blocked::NoObservation), NOW), found);
+        let since = Look::Blocked { why: &Blocked::NoObservation, silent: Some(NOW) };
+        assert_eq!(rules(&obstacles(&begun, since, NOW)), [(REGISTRY_SILENT, THEN)]);
+    }
+
+    #[test]
+    fn switches_of_repairs_stand_beside_what_stops_plans() {
+        let state = ClusterState { auto_repair_disabled: true, ..ClusterState::default() };
+        let found = obstacles(&state, blocked(&Blocked::Disabled), NOW);
+        let whole = NOW.replace_nanosecond(0).unwrap();
+        assert_eq!(rules(&found), [(AUTO_REPAIR_DISABLED, whole), (INTEGRATION_DISABLED, whole)]);
+    }
+}

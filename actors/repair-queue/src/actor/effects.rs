@@ -1,0 +1,187 @@
+//! Decisions on their way to the leader, and the commands that they announce: what the workflow says is done here.
+
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::state::ClusterState;
+use madako_effects::{Action, EffectEvent, Left};
+use madako_protocol::actors::{CommitError, Committed, Failure, Mutation};
+use madako_protocol::event::Event;
+use madako_protocol::permit::Permit;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::command::{self, Announced, Command};
+use super::{RepairState, telemetry};
+use crate::transition::is_failure;
+
+/// Subject of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// An entry of the queue, by its index.
+    Entry(i64),
+    /// What the registry reports.
+    Reports,
+    /// A record, or what is kept, of no entry.
+    Upkeep,
+}
+
+/// A decision.
+pub(super) struct Decided {
+    pub(super) change: RepairChange,
+    pub(super) subject: Subject,
+    /// What is told of it when it is committed, if it is of an entry.
+    pub(super) told: String,
+    pub(super) then: Then,
+}
+
+impl Decided {
+    /// A change that nothing is told of.
+    pub(super) fn upkeep(change: RepairChange) -> Self {
+        Self { change, subject: Subject::Upkeep, told: String::new(), then: Then::Nothing }
+    }
+}
+
+/// What follows a commit.
+pub(super) enum Then {
+    Nothing,
+    /// The end of a command is recorded.
+    Record,
+    /// A drain was begun here.
+    Drain,
+    /// A command is started.
+    Run(Command),
+}
+
+/// The change in flight.
+pub(super) struct Writing {
+    what: &'static str,
+    subject: Subject,
+    /// The machine of its entry, if that is there.
+    address: Option<String>,
+    told: String,
+    /// Whether a step or the whole repair fails by it.
+    failed: bool,
+    is_drain: bool,
+    /// Whether its subject is left alone for a while when it is rejected.
+    is_shunned: bool,
+    /// Entries that it adds.
+    added: Vec<i64>,
+    /// What the decision is told in.
+    span: Span,
+}
+
+impl RepairState {
+    /// Brings a decision on this state to the leader.
+    pub(super) fn write(&mut self, state: &ClusterState, decided: Decided) {
+        let Decided { change, subject, told, then } = decided;
+        let address = match subject {
+            Subject::Entry(index) => state.repair.entries.get(&index).map(|item| item.value.address.clone()),
+            Subject::Reports | Subject::Upkeep => None,
+        };
+        let added = |write: &RepairWrite| match write {
+            RepairWrite::Added(entry) => Some(entry.index),
+            _ => None,
+        };
+        let added = change.writes.iter().filter_map(added).collect();
+        let failed = is_failure(&change);
+        let (what, span) = (change.what, self.traces.decision(subject, change.what));
+        let _decision = span.clone().entered();
+        let is_drain = matches!(then, Then::Drain);
+        let is_shunned = subject != Subject::Upkeep && !matches!(then, Then::Record);
+        let (on, now) = (state.revision, Instant::now());
+        let action = match then {
+            Then::Nothing | Then::Drain => self.effects.change(change, on, now),
+            Then::Record => self.effects.record(change, None, on, now),
+            Then::Run(command) => {
+                self.effects.announce(change, Announced { command, span: span.clone() }, on, now)
+            }
+        };
+        // A look decides on a state that may be decided on, and announces no command beside another.
+        let Some(action) = action else { return };
+        self.writing =
+            Some(Writing { what, subject, address, told, failed, is_drain, is_shunned, added, span });
+        self.perform(vec![action]);
+    }
+
+    /// Does what the workflow says. Whether the newest state is to be looked at.
+    pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) -> bool {
+        let mut decides = false;
+        for action in actions {
+            match action {
+                Action::Commit { number, change } => {
+                    self.hands.commit(number, Mutation::Repair(Box::new(change)));
+                }
+                Action::Answered { result } => self.answered(result),
+                Action::Ask { number, effect } => effect.span.in_scope(|| self.hands.ask(number)),
+                Action::Start { number, attempt, effect, permit } => {
+                    self.start(number, attempt, effect, permit);
+                }
+                Action::Pause { number, effect } => self.pause(number, effect),
+                Action::Abort => self.hands.abort(),
+                Action::Record { effect, took } => {
+                    let end = self.effects.conclusion().map(|(_, conclusion)| command::end(conclusion));
+                    let how = end.map(|end| end.how.name());
+                    how.into_iter().for_each(|how| telemetry::ran(effect.command.kind.name(), how, took));
+                }
+                Action::Decide => decides = true,
+                Action::Report { effect: Announced { command, .. }, left } => {
+                    let (entry, record) = (command.index, command.record);
+                    let left = match left {
+                        Left::NotBegun => "it did not begin",
+                        Left::Unknown => "it was ended, and what it did is not known",
+                        Left::NotRecorded => "it ended, and that is not recorded",
+                    };
+                    tracing::warn!(entry, record, left, "the next leader cancels the record of a command");
+                }
+            }
+        }
+        self.hands.wake_at(self.effects.wake());
+        decides
+    }
+
+    fn answered(&mut self, result: Result<Committed, CommitError>) {
+        let Some(writing) = self.writing.take() else { return };
+        match result {
+            Ok(_) => self.committed_as(writing),
+            Err(error) => {
+                self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
+                if error.failure() == Failure::Rejected && writing.is_shunned {
+                    self.shunned.insert(writing.subject);
+                    self.effects.forgive();
+                }
+            }
+        }
+    }
+
+    fn committed_as(&mut self, writing: Writing) {
+        let Writing { what, subject, address, told, failed, is_drain, added, span, .. } = writing;
+        telemetry::done(what);
+        let Subject::Entry(index) = subject else { return self.traces.committed(added, &span) };
+        self.traces.committed(added.into_iter().chain([index]), &span);
+        if let Some(address) = address {
+            let repaired = Event::Repaired { index, address, operation: what, what: told, failed };
+            self.given.events.emit(repaired);
+        }
+        if is_drain {
+            self.begun.insert(index, span);
+        }
+    }
+
+    fn start(&mut self, number: u64, attempt: u32, announced: Announced, permit: Permit) {
+        let Some(host) = self.given.host.clone() else { return };
+        let Announced { command, span } = announced;
+        let _decision = span.entered();
+        self.hands.carry_out(async move {
+            EffectEvent::Ended { number, end: command.attempt(&*host, permit, attempt).await }
+        });
+    }
+
+    fn pause(&mut self, number: u64, announced: Announced) {
+        let Some(host) = self.given.host.clone() else { return };
+        let (permits, round) = (self.hands.permits().clone(), self.given.interval);
+        let Announced { command, span } = announced;
+        let _decision = span.entered();
+        self.hands.carry_out(async move {
+            EffectEvent::Paused { number, against: command.pause(host, permits, round).await }
+        });
+    }
+}

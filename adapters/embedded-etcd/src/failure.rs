@@ -1,0 +1,85 @@
+//! Why a store stopped for good, and who is told.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use redb::ReadTransaction;
+use tokio::sync::watch;
+
+/// The reason, once there is one; shared by everything that works on the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure(Arc<watch::Sender<Option<String>>>);
+
+impl Failure {
+    pub(crate) fn none() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
+    /// Records the first reason; later ones follow from it.
+    pub(crate) fn set(&self, reason: &str) {
+        let is_first = self.0.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert_with(|| reason.to_owned());
+            is_first
+        });
+        if is_first {
+            tracing::error!(
+                reason,
+                "the embedded store failed; it takes no write until the process is started again"
+            );
+        }
+    }
+
+    /// Waits for a reason.
+    pub(crate) async fn wait(&self) -> String {
+        let mut reasons = self.0.subscribe();
+        // The sender is in `self`, so there is no end without a reason.
+        let reason = reasons.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        reason.unwrap_or_default()
+    }
+
+    /// A panic while this is held fails the store: redb panics where a page holds what no page can.
+    pub(crate) fn on_panic(&self, during: &'static str) -> FailsOnPanic {
+        FailsOnPanic { failure: self.clone(), during }
+    }
+}
+
+/// See [`Failure::on_panic`].
+#[derive(Debug)]
+pub(crate) struct FailsOnPanic {
+    failure: Failure,
+    during: &'static str,
+}
+
+impl Drop for FailsOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.failure.set(&format!("{} panicked; its file may be damaged", self.during));
+        }
+    }
+}
+
+/// What the file holds at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    transaction: ReadTransaction,
+    _fails: FailsOnPanic,
+}
+
+impl Snapshot {
+    pub(crate) fn new(transaction: ReadTransaction, failure: &Failure) -> Self {
+        Self { transaction, _fails: failure.on_panic("a read of it") }
+    }
+}
+
+impl Deref for Snapshot {
+    type Target = ReadTransaction;
+
+    fn deref(&self) -> &ReadTransaction {
+        &self.transaction
+    }
+}

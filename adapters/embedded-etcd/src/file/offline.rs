@@ -1,0 +1,103 @@
+//! Work on the file of a store that no process has open.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::backends::FileBackend;
+
+use super::disk::Disk;
+use super::open::{FILE_NAME, LOCK_NAME, check, damaged, failed, lock, make};
+use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
+use crate::snapshot::Snapshot;
+
+/// A file whose checksums are all right.
+#[derive(Debug, Clone)]
+pub struct Verified {
+    /// The file.
+    pub file: PathBuf,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The newest revision.
+    pub revision: i64,
+    /// Revision of the last compaction, -1 without one.
+    pub compacted: i64,
+    /// Whether the process that had it last closed it.
+    pub was_closed: bool,
+}
+
+/// Verifies every page and every record of a file, or of the one in a directory. Nothing is written.
+///
+/// # Errors
+/// The file is damaged, in use or cannot be read.
+pub fn verify(path: &Path) -> Result<Verified, OpenError> {
+    let (directory, file) = match path.is_dir() {
+        true => (Some(path), path.join(FILE_NAME)),
+        false => (path.parent(), path.to_owned()),
+    };
+    let _lock = match directory {
+        Some(directory) if directory.join(LOCK_NAME).exists() => Some(lock(directory)?),
+        _ => None,
+    };
+    let shown = file.display().to_string();
+    let opened = File::open(&file).map_err(|source| failed("opening", &shown, source))?;
+    let bytes = opened.metadata().map_err(|source| failed("looking at", &shown, source))?.len();
+    if bytes == 0 {
+        return Err(damaged(&shown, "it is empty".to_owned()));
+    }
+    let storage = FileBackend::new(opened).map_err(|error| damaged(&shown, error.to_string()))?;
+    // What redb writes while it opens the file stays in the rehearsal.
+    let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| failed("reading", &shown, source))?;
+    let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
+    let loaded = checked.loaded.ok_or_else(|| damaged(&shown, "it has no tables".to_owned()))?;
+    let view = loaded.view;
+    Ok(Verified {
+        file,
+        bytes,
+        revision: view.current,
+        compacted: view.compacted,
+        was_closed: checked.was_closed,
+    })
+}
+
+/// Makes the file of a store in `directory` from a snapshot. A file that is there stays, under the name that is returned,
+/// with `replace`; without, it is an error.
+///
+/// # Errors
+/// The directory is in use, has a store already, or cannot be written.
+pub fn restore(
+    snapshot: Snapshot,
+    directory: &Path,
+    replace: bool,
+    seed: u64,
+) -> Result<Option<PathBuf>, OpenError> {
+    fs::create_dir_all(directory).map_err(|source| failed("making", directory.display(), source))?;
+    let _lock = lock(directory)?;
+    let file = directory.join(FILE_NAME);
+    let mut kept = None;
+    if file.try_exists().map_err(|source| failed("looking for", file.display(), source))? {
+        if !replace {
+            return Err(OpenError::Exists { file: file.display().to_string() });
+        }
+        // A second name: the first one has a whole store at every moment.
+        let name = (1..).map(|number| directory.join(format!("{FILE_NAME}.before-restore-{number}")));
+        let name = name.into_iter().find(|name| !name.exists()).unwrap_or_default();
+        fs::hard_link(&file, &name).map_err(|source| failed("keeping", file.display(), source))?;
+        kept = Some(name);
+    }
+    let mut options = Options::new(Backend::File(directory.to_owned()), Commit::Inline, seed);
+    options.snapshot = Some(Arc::new(snapshot));
+    match make(&options, directory) {
+        Ok(opened) => {
+            drop(opened);
+            Ok(kept)
+        }
+        Err(error) => {
+            if let Some(kept) = kept {
+                // The store itself is as it was; what is left is a second name of it.
+                let _ = fs::remove_file(kept);
+            }
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading a snapshot in etcd's format: this store's own, or one that `etcdctl snapshot save` made of an etcd.
+//!
+//! Guarantees: the SHA-256 at its end is right; a file of another form is an error, never a panic or an endless walk.
+//! The whole file is in memory meanwhile.
+
+use etcd_client::proto::PbKeyValue;
+use prost::Message;
+
+use super::StoredLease;
+use super::bolt::{
+    BRANCH, CHANGES, ELEMENT_BYTES, IS_BUCKET, LEAF, MAGIC, PAGE_HEADER_BYTES, VERSION, fnv1a,
+};
+use crate::record::Revision;
+
+const DIGEST_BYTES: usize = 32;
+/// Bytes of a meta page from its magic number to its checksum.
+const META_BYTES: usize = 56;
+/// Sizes of pages that a first meta page, which tells the size itself, is not needed for.
+const PAGE_SIZES: [usize; 3] = [4096, 8192, 16384];
+const COMPACTED: &[u8] = b"finishedCompactRev";
+
+/// What a snapshot holds: everything that the store held, history included.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub(crate) changes: Vec<(Revision, PbKeyValue)>,
+    /// Ids and TTLs in seconds.
+    pub(crate) leases: Vec<(i64, i64)>,
+    pub(crate) compacted: i64,
+}
+
+/// Why a file is no snapshot that can be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It has no digest, or another one than its bytes have.
+    #[error("its SHA-256 is missing or wrong: it was cut off, altered, or not saved by `snapshot save`")]
+    Digest,
+    /// Its pages are not those of a bbolt file.
+    #[error("it is not in etcd's format ({0})")]
+    Format(&'static str),
+}
+
+impl Snapshot {
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`].
+    pub fn read(file: &[u8]) -> Result<Self, SnapshotError> {
+        let (contents, digest) = file.split_last_chunk::<DIGEST_BYTES>().ok_or(SnapshotError::Digest)?;
+        if ring::digest::digest(&ring::digest::SHA256, contents).as_ref() != digest {
+            return Err(SnapshotError::Digest);
+        }
+        Self::from_pages(contents).map_err(SnapshotError::Format)
+    }
+
+    /// The newest revision.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        self.changes.last().map_or(1, |(revision, _)| revision.main).max(self.compacted).max(1)
+    }
+
+    /// How many changes of keys it has.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    fn from_pages(bytes: &[u8]) -> Result<Self, &'static str> {
+        let pages = Pages::of(bytes)?;
+        let mut changes = Vec::new();
+        pages.each_of(CHANGES.as_bytes(), &mut |key, value| {
+            let (revision, is_tombstone) = revision(key).ok_or("a key of the changes is no revision")?;
+            let mut pair = PbKeyValue::decode(value).map_err(|_| "a change cannot be decoded")?;
+            if is_tombstone {
+                pair = PbKeyValue { key: pair.key, ..PbKeyValue::default() };
+            }
+            changes.push((revision, pair));
+            Ok(())
+        })?;
+        let mut leases = Vec::new();
+        pages.each_of(b"lease", &mut |_, value| {
+            let lease = StoredLease::decode(value).map_err(|_| "a lease cannot be decoded")?;
+            leases.push((lease.id, lease.ttl));
+            Ok(())
+        })?;
+        let mut compacted = -1;
+        pages.each_of(b"meta", &mut |key, value| {
+            if key == COMPACTED {
+                compacted = revision(value).ok_or("the last compaction is no revision")?.0.main;
+            }
+            Ok(())
+        })?;
+        Ok(Self { changes, leases, compacted })
+    }
+}
+
+/// A revision as etcd writes it, and whether a deletion is meant.
+fn revision(key: &[u8]) -> Option<(Revision, bool)> {
+    let (main, rest) = key.split_first_chunk::<8>()?;
+    let (sub, rest) = rest.strip_prefix(b"_")?.split_first_chunk::<8>()?;
+    let revision =
+        Revision { main: i64::from_be_bytes(*main), sub: u32::try_from(i64::from_be_bytes(*sub)).ok()? };
+    (revision.main >= 0 && (rest.is_empty() || rest == b"t")).then_some((revision, rest == b"t"))
+}
+
+type Take<'t> = &'t mut dyn FnMut(&[u8], &[u8]) -> Result<(), &'static str>;
+
+/// The pages of a file.
+struct Pages<'a> {
+    bytes: &'a [u8],
+    page_bytes: usize,
+    root: u64,
+}
+
+impl<'a> Pages<'a> {
+    fn of(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let valid = PAGE_SIZES.into_iter().flat_map(|page_bytes| [(page_bytes, 0), (page_bytes, page_bytes)]);
+        let newest = valid.filter_map(|(page_bytes, at)| meta(bytes, page_bytes, at)).max();
+        let (_, root, page_bytes) = newest.ok_or("it has no valid meta page")?;
+        Ok(Self { bytes, page_bytes, root })
+    }
+
+    /// Every entry of a bucket; none of a bucket that is not there.
+    fn each_of(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
+        let mut header = None;
+        self.each(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
+            if flags & IS_BUCKET != 0 && key == bucket {
+                header = Some(value);
+            }
+            Ok(())
+        })?;
+        let Some(header) = header else { return Ok(()) };
+        let root = number(header, 0).ok_or("a bucket has no header")?;
+        // A small bucket is in place, behind its header.
+        let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
+        self.each(page, &mut self.pages(), &mut |_, key, value| take(key, value))
+    }
+
+    /// More pages than these no walk over a tree can meet.
+    fn pages(&self) -> usize {
+        self.bytes.len() / self.page_bytes
+    }
+
+    fn page(&self, page: u64) -> Result<&'a [u8], &'static str> {
+        let at = usize::try_from(page).ok().and_then(|page| page.checked_mul(self.page_bytes));
+        at.and_then(|at| self.bytes.get(at..)).ok_or("a page is beyond its end")
+    }
+
+    fn each(
+        &self,
+        page: &'a [u8],
+        left: &mut usize,
+        take: &mut dyn FnMut(u32, &'a [u8], &'a [u8]) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        const CUT_OFF: &str = "an element is cut off";
+        *left = left.checked_sub(1).ok_or("its pages form a circle")?;
+        let head = page.get(..PAGE_HEADER_BYTES).ok_or("a page is cut off")?;
+        let (flags, count) =
+            (u16::from_le_bytes([head[8], head[9]]), u16::from_le_bytes([head[10], head[11]]));
+        for index in 0..usize::from(count) {
+            let element = page.get(PAGE_HEADER_BYTES + index * ELEMENT_BYTES..).ok_or(CUT_OFF)?;
+            let field = |index: usize| {
+                let bytes = element.get(4 * index..)?.first_chunk::<4>()?;
+                Some(u32::from_le_bytes(*bytes))
+            };
+            match flags {
+                BRANCH => {
+                    let child = number(element, 8).ok_or(CUT_OFF)?;
+                    self.each(self.page(child)?, left, take)?;
+                }
+                LEAF => {
+                    let [flags, position, key, value] =
+                        [field(0), field(1), field(2), field(3)].map(|field| field.ok_or(CUT_OFF));
+                    let (key, value) = (key? as usize, value? as usize);
+                    let pair = element.get(position? as usize..).ok_or(CUT_OFF)?;
+                    let (key, rest) = pair.split_at_checked(key).ok_or(CUT_OFF)?;
+                    take(flags?, key, rest.get(..value).ok_or(CUT_OFF)?)?;
+                }
+                _ => return Err("a page is neither a branch nor a leaf"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Transaction, root page and page size of a meta page that is valid.
+fn meta(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u64, usize)> {
+    let meta = bytes.get(at + PAGE_HEADER_BYTES..)?;
+    let words =
+        [0, 4, 8].map(|at| meta.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)));
+    let is_valid = words == [Some(MAGIC), Some(VERSION), Some(page_bytes as u32)]
+        && number(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
+    is_valid.then_some((number(meta, 48)?, number(meta, 16)?, page_bytes))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?))
+}

@@ -1,0 +1,205 @@
+//! HTTP over TCP and TLS: the port `HttpTransport` on reqwest.
+//!
+//! Guarantees: every request is bounded in time and in the size of its answer; an answer is given whole or not at all; no error
+//! shows the user name and password of a URL.
+//!
+//! Assumes: no crypto provider from outside; TLS runs on ring by an explicit provider.
+//!
+//! Does not: retry. A failed request is the caller's to count.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Response, Url, redirect};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Time to connect, TLS included. Within a data center it takes milliseconds; one lost SYN costs a second.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Redirects followed within one origin: a load balancer may need one.
+const MAX_REDIRECTS: usize = 3;
+/// Idle connections are closed after this, before servers and firewalls commonly forget them (60 s).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Idle connections kept for one server: polls do not overlap.
+const MAX_IDLE: usize = 2;
+
+/// Why a transport could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS for the HTTP client")]
+    Tls(#[source] rustls::Error),
+    /// The client cannot be set up.
+    #[error("cannot set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+}
+
+/// HTTP/1.1 over TCP and TLS.
+///
+/// Proxies of the environment are not used: what is asked is inside the data center. Redirects are
+/// followed within the same scheme, host and port only; another one is returned as the answer.
+#[derive(Debug, Clone)]
+pub struct ReqwestTransport {
+    client: Client,
+}
+
+impl ReqwestTransport {
+    /// With the certificate authorities that the operating system trusts. Where it has none, `http` works and
+    /// `https` is refused.
+    ///
+    /// # Errors
+    /// See [`TransportError`].
+    pub fn new() -> Result<Self, TransportError> {
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
+            tracing::warn!(%error, "a trusted certificate of the operating system cannot be read");
+        }
+        let mut roots = RootCertStore::empty();
+        let (_, ignored) = roots.add_parsable_certificates(native.certs);
+        if ignored > 0 {
+            tracing::debug!(ignored, "trusted certificates of the operating system that are not usable");
+        }
+        Self::with_roots(roots)
+    }
+
+    /// With these certificate authorities only.
+    ///
+    /// # Errors
+    /// See [`TransportError`].
+    pub fn with_roots(roots: RootCertStore) -> Result<Self, TransportError> {
+        // An explicit provider: nothing depends on which one the process has installed.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TransportError::Tls)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .redirect(redirect::Policy::custom(same_origin))
+            .build()
+            .map_err(TransportError::Client)?;
+        Ok(Self { client })
+    }
+
+    async fn exchange(&self, request: HttpRequest, shown: &str) -> Result<HttpResponse, HttpError> {
+        let invalid = |why: String| HttpError::Invalid { url: shown.to_owned(), why };
+        let url = Url::parse(&request.url).map_err(|error| invalid(error.to_string()))?;
+        let method = match request.method {
+            HttpMethod::Get => Method::GET,
+            HttpMethod::Post => Method::POST,
+            HttpMethod::Put => Method::PUT,
+        };
+        let headers = header_map(&request.headers).map_err(invalid)?;
+        let limit = request.max_response_bytes;
+        let sent = self.client.request(method, url).headers(headers).body(request.body).send().await;
+        let mut response = sent.map_err(|error| classify(error, shown, request.deadline))?;
+        let status = response.status().as_u16();
+        let headers = answer_headers(&response);
+        let too_large = || HttpError::TooLarge { url: shown.to_owned(), limit };
+        // The header may lie, so the body is measured as well.
+        let fits = |length: u64| usize::try_from(length).is_ok_and(|length| length <= limit);
+        if response.content_length().is_some_and(|length| !fits(length)) {
+            return Err(too_large());
+        }
+        let mut body = BytesMut::new();
+        loop {
+            let chunk: Option<Bytes> = response.chunk().await.map_err(|error| truncated(&error, shown))?;
+            let Some(chunk) = chunk else { break };
+            if body.len() + chunk.len() > limit {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(HttpResponse { status, headers, body: body.freeze() })
+    }
+}
+
+#[async_trait]
+impl HttpTransport for ReqwestTransport {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let shown = without_credentials(&request.url);
+        let deadline = request.deadline;
+        let exchange = Box::pin(self.exchange(request, &shown));
+        match tokio::time::timeout(deadline, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(HttpError::Deadline { url: shown, deadline }),
+        }
+    }
+}
+
+fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let previous = attempt.previous();
+    let stays = previous.first().is_some_and(|first| first.origin() == attempt.url().origin());
+    if stays && previous.len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
+}
+
+fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        // The value may be a secret, so only the name is told.
+        let told = |what: &str| format!("header {name:?} has an impossible {what}");
+        let key = HeaderName::try_from(name.as_str()).map_err(|_| told("name"))?;
+        map.append(key, HeaderValue::try_from(value.as_str()).map_err(|_| told("value"))?);
+    }
+    Ok(map)
+}
+
+fn answer_headers(response: &Response) -> Vec<(String, String)> {
+    response
+        .headers()
+        .iter()
+        .map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
+        .collect()
+}
+
+/// An error before the answer's head was there.
+fn classify(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError {
+    let url = shown.to_owned();
+    if error.is_connect() {
+        return HttpError::Connect { url, why: root_cause(&error) };
+    }
+    if error.is_timeout() {
+        return HttpError::Deadline { url, deadline };
+    }
+    if error.is_builder() {
+        return HttpError::Invalid { url, why: root_cause(&error) };
+    }
+    truncated(&error, shown)
+}
+
+fn truncated(error: &reqwest::Error, shown: &str) -> HttpError {
+    HttpError::Truncated { url: shown.to_owned(), why: root_cause(error) }
+}
+
+/// The innermost words. The outer ones repeat the URL, which may hold credentials.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if cause.is::<reqwest::Error>() { "the exchange failed".to_owned() } else { cause.to_string() }
+}
+
+/// A URL as errors and logs may show it: without user name and password.
+fn without_credentials(url: &str) -> String {
+    let Ok(mut url) = Url::parse(url) else { return "(not a URL)".to_owned() };
+    if url.set_username("").is_err() || url.set_password(None).is_err() {
+        // Such a URL (`data:` and the like) has no place for credentials.
+        return format!("{}:", url.scheme());
+    }
+    url.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! `GET .../{name}/dependents`: what is deleted along with a resource. Ours; Krake has no such path.
+//!
+//! Guarantees: the answer follows the rule of the garbage collection. Resources that the user may not list are counted
+//! and not named. Resources whose deletion has begun already are left out.
+//! Does not: hold anything. A dependent that comes between this answer and the deletion goes along, too.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use madako_domain::placement::core::Verb;
+use madako_domain::placement::dependents::Dependents;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::objects::Stored;
+use madako_protocol::placement::objects::Selection;
+use serde_json::json;
+
+use super::problem::Problem;
+use super::rbac::Granted;
+use super::service::{Turn, json_answer};
+
+impl Turn {
+    /// Answers what a deletion of the resource takes along.
+    pub(super) async fn dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
+        self.authorize_one(&owner, None, Verb::Get).await?;
+        self.fresh().await?;
+        let objects = &self.service.api.objects;
+        let listed = Kind::ALL.iter().flat_map(|&kind| objects.list(Selection { kind, namespace: None }).1);
+        let all: BTreeMap<ObjectKey, Arc<Stored>> =
+            listed.map(|stored| (stored.key.clone(), stored)).collect();
+        let root = all.get(&owner).ok_or_else(|| self.service.absent(&owner))?;
+        let dependents =
+            Dependents::among(all.values().map(Arc::as_ref), |key| all.get(key).map(Arc::as_ref));
+        let mut going = dependents.going_with(&[&root.key]).reached;
+        going.retain(|key, _| *key != &owner && all[*key].object.metadata().deleted.is_none());
+
+        let mut rights: BTreeMap<Kind, Granted> = BTreeMap::new();
+        let (mut named, mut hidden) = (Vec::new(), 0_usize);
+        for key in going.into_keys() {
+            let granted = match rights.entry(key.kind) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => unknown.insert(self.visible(key.kind).await?),
+            };
+            // A kind without namespaces is shown whole or not at all.
+            let shown = granted.shows(key.namespace.as_deref());
+            match shown {
+                true => {
+                    named.push(json!({"kind": key.kind.name(), "namespace": key.namespace, "name": key.name}))
+                }
+                false => hidden += 1,
+            }
+        }
+        Ok(json_answer(StatusCode::OK, &json!({"dependents": named, "hidden": hidden})))
+    }
+}

@@ -1,0 +1,144 @@
+//! `delete`: takes a resource away. Where the garbage collection deletes others along with it (Krake's owner rule), the
+//! command names them and asks first.
+//!
+//! Guarantees: without `--yes`, nothing that others go along with is deleted unless a person at a terminal agrees.
+//! Does not: hold anything. What begins to depend on the resource after the answer goes along, too.
+
+use std::io::{self, IsTerminal as _};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Place;
+use super::client::{Api, Request};
+use super::given::Given;
+use crate::failure::Failure;
+use crate::output::{Format, Table, note, printable, show, warn};
+
+/// Dependents that are named before the question: more would scroll the first ones off a terminal.
+const MAX_NAMED: usize = 20;
+
+/// The resources that are deleted along with another one, as the API tells them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Dependents {
+    dependents: Vec<Dependent>,
+    /// Number of further dependents, which the user may not list.
+    hidden: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Dependent {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+}
+
+impl Dependents {
+    fn count(&self) -> usize {
+        self.dependents.len() + self.hidden
+    }
+
+    /// The message before anything is deleted.
+    fn describe(&self, subject: &str) -> String {
+        let mut text = format!("deleting {subject} also deletes {} that it owns:", resources(self.count()));
+        for Dependent { kind, namespace, name } in self.dependents.iter().take(MAX_NAMED) {
+            let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            text += &format!("\n  {}", printable(&format!("{kind} {namespace}{name}")));
+        }
+        if let Some(more) = self.dependents.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
+            text += &format!("\n  and {more} more (--dry-run lists all of them)");
+        }
+        if self.hidden > 0 {
+            text += &format!("\n  {} that you may not list", resources(self.hidden));
+        }
+        text
+    }
+
+    fn table(&self, subject: &str) -> String {
+        if self.count() == 0 {
+            return format!("Deleting {subject} deletes nothing else.\n");
+        }
+        let mut table = Table::new(["KIND", "NAMESPACE", "NAME"]);
+        for Dependent { kind, namespace, name } in &self.dependents {
+            table.row([kind.clone(), namespace.clone().unwrap_or_default(), name.clone()]);
+        }
+        let hidden = match self.hidden {
+            0 => String::new(),
+            hidden => format!("\nYou may not list {hidden} of them.\n"),
+        };
+        format!(
+            "Deleting {subject} also deletes {} that it owns:\n\n{}{hidden}",
+            resources(self.count()),
+            table.text()
+        )
+    }
+}
+
+fn resources(count: usize) -> String {
+    if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") }
+}
+
+/// Deletes the resource, or tells what would go. The document that the API answers, if it is to be shown.
+pub(super) async fn run(
+    api: &Api,
+    place: &Place,
+    given: &Given,
+    format: Format,
+) -> Result<Option<Value>, Failure> {
+    let name = given.name()?;
+    let subject = place.called(name);
+    // What is taken away by force leaves its dependents behind.
+    let dependents =
+        if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
+    if given.flag("dry-run") {
+        return show(format, &dependents?, |dependents| dependents.table(&subject)).map(|()| None);
+    }
+    match dependents {
+        Ok(dependents) if dependents.count() == 0 => {}
+        Ok(dependents) => {
+            let text = dependents.describe(&subject);
+            if !given.flag("yes") {
+                confirm(&text, &subject)?;
+            } else {
+                note(text);
+            }
+        }
+        Err(failure) if given.flag("yes") => {
+            let why = failure.message().unwrap_or_default();
+            warn(format_args!("the command deletes without knowing what goes along: {why}"));
+        }
+        Err(failure) => {
+            let why = failure.message().unwrap_or_default();
+            return Err(Failure::failed(format_args!(
+                "{why}; nothing was deleted (--yes deletes without asking what goes along)"
+            )));
+        }
+    }
+    let mut request = Request::new("DELETE", place.segments(&[name]), subject);
+    request.query = given.query();
+    Ok(api.send(&request).await?.document())
+}
+
+async fn read_dependents(api: &Api, place: &Place, name: &str) -> Result<Dependents, Failure> {
+    let subject = format!("what goes along with {}", place.called(name));
+    let request = Request::new("GET", place.segments(&[name, "dependents"]), subject);
+    let body = api.send(&request).await?.body;
+    serde_json::from_value(body)
+        .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))
+}
+
+/// Asks at the terminal.
+fn confirm(text: &str, subject: &str) -> Result<(), Failure> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(Failure::bad_input(format_args!(
+            "{text}\nnothing was deleted: there is no terminal to ask at; --yes agrees to delete all of this"
+        )));
+    }
+    note(format_args!("{text}\nDelete {subject} and all of this? Type yes to agree:"));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    match answer.trim() {
+        "yes" | "y" => Ok(()),
+        _ => Err(Failure::failed("nothing was deleted")),
+    }
+}

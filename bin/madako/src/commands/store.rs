@@ -1,0 +1,110 @@
+//! `madako store`: the file of the embedded store, while no service has it open.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use madako_embedded_etcd::{OpenError, Snapshot, restore, verify};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::host;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// Verifies and restores the file of the embedded store.
+///
+/// The service must not run on that file. `etcdctl snapshot save` saves the store of a running service.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Verifies the checksums of every page and every record. Nothing is written.
+    ///
+    /// A file that is not whole ends the command with exit code 1 and the reason.
+    #[command(after_help = "Example:\n  madako store verify /var/lib/madako")]
+    Verify {
+        /// The store's directory, or a file
+        path: PathBuf,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Makes the file of a store from a snapshot.
+    ///
+    /// SNAPSHOT is what `etcdctl snapshot save` wrote, of an embedded store or of an etcd. Keys, values, revisions, history
+    /// and leases are those of the snapshot. Clients that saw later revisions must be started again.
+    #[command(
+        after_help = "Examples:\n  madako store restore backup.db --to /var/lib/madako\n  madako store restore backup.db --to /var/lib/madako --force"
+    )]
+    Restore {
+        /// The snapshot
+        snapshot: PathBuf,
+        /// Directory of the store
+        #[arg(long, value_name = "DIRECTORY")]
+        to: PathBuf,
+        /// Replaces the file that is there, and keeps it under another name
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+/// Runs the command.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Verify { path, output } => {
+            let verified = verify(&path).map_err(|error| Failure::Failed(error.into()))?;
+            let end = if verified.was_closed { "closed" } else { "not closed: its process was killed" };
+            let Some(format) = output.output else {
+                return print(&format!(
+                    "{} is whole: revision {}, {} bytes, {end}\n",
+                    verified.file.display(),
+                    verified.revision,
+                    verified.bytes
+                ));
+            };
+            let value = json!({
+                "file": verified.file,
+                "bytes": verified.bytes,
+                "revision": verified.revision,
+                "compacted": verified.compacted,
+                "closed": verified.was_closed,
+            });
+            show(format, &value, |_| {
+                let mut table = Table::new(["FILE", "BYTES", "REVISION", "COMPACTED", "END"]);
+                table.row([
+                    verified.file.display().to_string(),
+                    verified.bytes.to_string(),
+                    verified.revision.to_string(),
+                    verified.compacted.to_string(),
+                    end.to_owned(),
+                ]);
+                table.text()
+            })
+        }
+        Command::Restore { snapshot: path, to, force, output } => {
+            let shown = path.display();
+            let bytes = std::fs::read(&path).with_context(|| format!("reading the snapshot {shown} failed"));
+            let bytes = bytes.map_err(Failure::BadInput)?;
+            let snapshot = Snapshot::read(&bytes)
+                .map_err(|error| Failure::bad_input(format_args!("{shown} cannot be restored: {error}")))?;
+            let (revision, changes) = (snapshot.revision(), snapshot.changes());
+            let seed = host::seed().map_err(Failure::Failed)?;
+            let kept = restore(snapshot, &to, force, seed).map_err(|error| match error {
+                OpenError::Exists { .. } => Failure::BadInput(error.into()),
+                other => Failure::Failed(other.into()),
+            })?;
+            let Some(format) = output.output else {
+                let kept =
+                    kept.map_or_else(String::new, |kept| format!("; the file before is {}", kept.display()));
+                return print(&format!("{} has the store at revision {revision}{kept}\n", to.display()));
+            };
+            let value = json!({ "directory": to, "revision": revision, "changes": changes, "kept": kept });
+            show(format, &value, |_| {
+                let mut table = Table::new(["DIRECTORY", "REVISION", "CHANGES", "KEPT"]);
+                let kept = kept.as_ref().map_or_else(|| "-".to_owned(), |kept| kept.display().to_string());
+                table.row([to.display().to_string(), revision.to_string(), changes.to_string(), kept]);
+                table.text()
+            })
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The settings of plans beside a running system: a flag's, or those that its leader keeps in etcd, or the defaults.
+
+use std::fmt;
+use std::time::Duration;
+
+use madako_domain::keys;
+use madako_domain::settings::Settings;
+use madako_domain::state::ClusterState;
+
+/// Where a setting comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A flag of the command.
+    Flag,
+    /// The leader of the running system keeps it.
+    RunningSystem,
+    /// No flag is given, and no leader has kept it.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("as the flag says"),
+            Self::RunningSystem => write!(f, "as the running system has it ({})", keys::SETTINGS),
+            Self::Default => write!(f, "the default, since no leader has stored {}", keys::SETTINGS),
+        }
+    }
+}
+
+/// A setting and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) value: Duration,
+    pub(crate) origin: Origin,
+}
+
+/// A setting: the flag's, if one is given. `of` takes it from settings.
+///
+/// # Errors
+/// No flag is given, and the stored settings cannot be read: the message names the key, the reason and the way out.
+pub(crate) fn setting(
+    flag: Option<Duration>,
+    state: &ClusterState,
+    of: impl Fn(&Settings) -> Duration,
+) -> Result<Setting, String> {
+    if let Some(value) = flag {
+        return Ok(Setting { value, origin: Origin::Flag });
+    }
+    if let Some(why) = state.fault(keys::SETTINGS) {
+        return Err(format!(
+            "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and the next leader \
+             writes it anew",
+            keys::SETTINGS
+        ));
+    }
+    Ok(match &state.settings {
+        Some(stored) => Setting { value: of(&stored.value), origin: Origin::RunningSystem },
+        None => Setting { value: of(&Settings::DEFAULT), origin: Origin::Default },
+    })
+}

@@ -1,0 +1,126 @@
+//! `delete` of a resource that others go along with: what is said before, who agrees, and what is asked of the API.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+
+use crate::krakectl::{Said, Server, json_said};
+use crate::program::command;
+
+const LOOK: &str = "GET /kubernetes/namespaces/testing/clusters/munich/dependents";
+const DELETE: &str = "DELETE /kubernetes/namespaces/testing/clusters/munich";
+const WORDS: [&str; 6] = ["kube", "cluster", "delete", "munich", "-n", "testing"];
+
+/// Some applications, and some that the user may not list.
+fn along(count: usize, hidden: usize) -> Said {
+    let one =
+        |number| json!({"kind": "Application", "namespace": "testing", "name": format!("echo-{number}")});
+    let dependents: Vec<Value> = (0..count).map(one).collect();
+    json_said(200, &json!({"dependents": dependents, "hidden": hidden}))
+}
+
+fn munich() -> Said {
+    json_said(200, &json!({"metadata": {"name": "munich", "namespace": "testing"}}))
+}
+
+#[tokio::test]
+async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
+    let server = Server::answering([along(2, 1), along(25, 0), along(0, 1), along(0, 0), munich()]).await;
+    let message = server.run(&WORDS).await.refused(2);
+    assert_eq!(
+        message,
+        "madako: deleting Cluster testing/munich also deletes 3 resources that it owns:\n  Application testing/echo-0\n  \
+         Application testing/echo-1\n  1 resource that you may not list\nnothing was deleted: there is no terminal to ask \
+         at; --yes agrees to delete all of this\n"
+    );
+    let message = server.run(&WORDS).await.refused(2);
+    assert!(message.contains("echo-19\n  and 5 more (--dry-run lists all of them)\n"), "{message}");
+    server.run(&WORDS).await.refused(2);
+    assert_eq!(server.lines(), [LOOK, LOOK, LOOK]);
+    // A script in krakectl's words goes on where nothing goes along.
+    server.run(&WORDS).await.calm();
+    assert_eq!(server.lines()[3..], [LOOK, DELETE]);
+}
+
+#[tokio::test]
+async fn yes_deletes_and_says_what_goes_along() {
+    let server = Server::answering([along(1, 0), munich()]).await;
+    let answer = server.run(&[&WORDS[..], &["--yes", "-o", "json"]].concat()).await;
+    assert_eq!((answer.code, answer.json()["metadata"]["name"].as_str()), (0, Some("munich")));
+    assert!(
+        answer.err.contains("also deletes 1 resource that it owns:\n  Application testing/echo-0\n"),
+        "{answer:?}"
+    );
+    assert_eq!(server.lines(), [LOOK, DELETE]);
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_all_that_would_go_and_deletes_nothing() {
+    let server = Server::answering([along(25, 2), along(0, 0), along(1, 0)]).await;
+    let dry = [&WORDS[..], &["--dry-run", "--yes"]].concat();
+    let shown = server.run(&dry).await.calm();
+    assert!(
+        shown.starts_with("Deleting Cluster testing/munich also deletes 27 resources that it owns:\n"),
+        "{shown}"
+    );
+    assert_eq!(shown.matches("echo-").count(), 25);
+    assert!(shown.ends_with("You may not list 2 of them.\n"), "{shown}");
+    assert_eq!(server.run(&dry).await.calm(), "Deleting Cluster testing/munich deletes nothing else.\n");
+    let told = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
+    assert_eq!((&told["dependents"][0]["name"], &told["hidden"]), (&json!("echo-0"), &json!(0)));
+    assert_eq!(server.lines(), [LOOK; 3]);
+}
+
+#[tokio::test]
+async fn where_the_api_does_not_tell_what_goes_along_yes_decides() {
+    // Krake's own API has no such path.
+    let nowhere = || json_said(404, &json!({"detail": "404: Not Found"}));
+    let server = Server::answering([nowhere(), nowhere(), munich(), munich()]).await;
+    let message = server.run(&WORDS).await.refused(1);
+    assert!(message.contains("404") && message.contains("nothing was deleted (--yes deletes"), "{message}");
+    assert_eq!(server.lines(), [LOOK]);
+    let answer = server.run(&[&WORDS[..], &["--yes"]].concat()).await;
+    assert!(answer.code == 0 && answer.err.contains("without knowing what goes along"), "{answer:?}");
+    assert_eq!(server.lines()[1..], [LOOK, DELETE]);
+    // By force the cluster alone goes, and nothing has to be asked.
+    server.run(&[&WORDS[..], &["--force"]].concat()).await.calm();
+    assert_eq!(server.lines()[3..], [format!("{DELETE}?force=True")]);
+}
+
+/// Both ends of a terminal.
+fn terminal() -> (OwnedFd, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let end = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (master, end)
+}
+
+#[tokio::test]
+async fn at_a_terminal_a_person_is_asked() {
+    for (typed, code, asked) in [("no\n", 1, &[LOOK][..]), ("yes\n", 0, &[LOOK, DELETE])] {
+        let server = Server::answering([along(1, 0), munich()]).await;
+        let config = server.files.path("krakectl.yaml");
+        let (master, end) = terminal();
+        // The terminal keeps what is typed before somebody reads.
+        rustix::io::write(&master, typed.as_bytes()).unwrap();
+        let mut child = command(&[&WORDS[..], &["--config", &config]].concat())
+            .stdin(Stdio::from(end.try_clone().unwrap()))
+            .stderr(Stdio::from(end))
+            .spawn()
+            .unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(code), "{typed}");
+        assert_eq!(server.lines(), asked, "{typed}");
+        let mut shown = vec![0; 4096];
+        let count = rustix::io::read(&master, &mut shown[..]).unwrap();
+        let shown = String::from_utf8_lossy(&shown[..count]).into_owned();
+        assert!(
+            shown.contains("Application testing/echo-0") && shown.contains("Type yes to agree:"),
+            "{shown}"
+        );
+    }
+}

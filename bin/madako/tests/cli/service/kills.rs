@@ -1,0 +1,176 @@
+//! `kill -9` of the service on its embedded store, under clients of etcd: what was acknowledged is there, and no watch
+//! misses an event.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use etcd_client::{Client, CompactionOptions, EventType, GetOptions, WatchOptions};
+use tokio::task::JoinSet;
+
+use super::embedded::site_with_cache;
+use super::site::QUICK;
+use super::stage::eventually;
+
+const WRITERS: u64 = 4;
+const KEYS: u64 = 5;
+/// One in so many values is large, up to this.
+const LARGE_ONE_IN: u64 = 6;
+const LARGE_BYTES: u64 = 300_000;
+/// Revisions that compaction leaves.
+const KEPT: i64 = 60;
+/// Most writes that are acknowledged before a kill.
+const MOST_WRITES: u64 = 60;
+/// Fewer bytes than one large value has, and more than all of them.
+const CACHES: [u64; 2] = [256 * 1024, 32 * 1024 * 1024];
+
+/// What clients were told, over all lives of the process.
+#[derive(Default)]
+struct Told {
+    /// By revision: the key and the number that was written.
+    acknowledged: BTreeMap<i64, (String, u64)>,
+    /// The same as the watch told it.
+    watched: BTreeMap<i64, (String, u64)>,
+    /// Newest number of each writer that may have arrived.
+    asked: BTreeMap<u64, u64>,
+}
+
+impl Told {
+    fn check(&self, kill: u64) {
+        let Some((newest, _)) = self.watched.last_key_value() else { return };
+        for (revision, written) in self.acknowledged.range(..=newest) {
+            assert_eq!(self.watched.get(revision), Some(written), "kill {kill}: revision {revision}");
+        }
+    }
+}
+
+/// Numbers that a seed stands for (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    let digits = value.split(|byte| *byte == b' ').next().unwrap();
+    std::str::from_utf8(digits).unwrap().parse().expect("each value begins with its number")
+}
+
+/// Writes until the process is gone.
+async fn write(mut client: Client, writer: u64, told: Arc<Mutex<Told>>, mut dice: Dice) {
+    loop {
+        let key = format!("kills/{writer}/{}", dice.below(KEYS));
+        let asked = {
+            let mut told = told.lock().unwrap();
+            let asked = told.asked.entry(writer).or_default();
+            *asked += 1;
+            *asked
+        };
+        let len = if dice.below(LARGE_ONE_IN) == 0 { dice.below(LARGE_BYTES) } else { dice.below(3_000) };
+        let value = format!("{asked} {}", "x".repeat(len as usize));
+        let Ok(response) = client.put(key.clone(), value, None).await else { return };
+        let revision = response.header().unwrap().revision();
+        told.lock().unwrap().acknowledged.insert(revision, (key, asked));
+        if dice.below(10) == 0 {
+            // No further than the watch was told. What is compacted already is refused, and so is it by who is gone.
+            let watched = told.lock().unwrap().watched.last_key_value().map_or(0, |(revision, _)| *revision);
+            let physical = (dice.below(2) == 0).then(|| CompactionOptions::new().with_physical());
+            let _ = client.compact(watched.min(revision - KEPT), physical).await;
+        }
+    }
+}
+
+/// Reads what is there now and what was, until the process is gone.
+async fn read(mut client: Client, mut dice: Dice) {
+    loop {
+        let key = format!("kills/{}/{}", dice.below(WRITERS), dice.below(KEYS));
+        let Ok(now) = client.get(key.clone(), None).await else { return };
+        let then = GetOptions::new()
+            .with_revision((now.header().unwrap().revision() - dice.below(50) as i64).max(1));
+        let then = client.get(key, Some(then)).await;
+        for kv in now.kvs().iter().chain(then.iter().flat_map(|then| then.kvs())) {
+            number(kv.value());
+        }
+    }
+}
+
+/// Watches on from the last revision that was told, until the process is gone.
+async fn watch(mut client: Client, told: Arc<Mutex<Told>>) {
+    let next = told.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
+    let options = WatchOptions::new().with_prefix().with_start_revision(next);
+    let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
+    while let Ok(Some(response)) = stream.message().await {
+        assert_eq!(response.compact_revision(), 0, "what it had not been told is compacted");
+        let mut told = told.lock().unwrap();
+        for event in response.events().iter().filter(|event| event.event_type() == EventType::Put) {
+            let kv = event.kv().unwrap();
+            let written = (kv.key_str().unwrap().to_owned(), number(kv.value()));
+            assert_eq!(told.watched.insert(kv.mod_revision(), written), None, "an event came twice");
+        }
+    }
+}
+
+/// Kills a service so often.
+async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
+    let site = site_with_cache(cache_bytes).await;
+    let told = Arc::new(Mutex::new(Told::default()));
+    let mut dice = Dice(seed);
+    for kill in 0..=kills {
+        let service = site.serve("30s", QUICK).await;
+        let mut client = site.keys.client().await;
+        let newest = {
+            let told = told.lock().unwrap();
+            let mut newest: BTreeMap<String, (i64, u64)> = BTreeMap::new();
+            for (revision, (key, number)) in &told.acknowledged {
+                newest.insert(key.clone(), (*revision, *number));
+            }
+            newest
+        };
+        for (key, (revision, written)) in newest {
+            let found = client.get(key.clone(), None).await.unwrap();
+            let kv = found.kvs().first().unwrap_or_else(|| panic!("kill {kill}: {key} is gone"));
+            // A later write may have arrived unacknowledged.
+            let is_it = kv.mod_revision() == revision && number(kv.value()) == written;
+            assert!(is_it || kv.mod_revision() > revision, "kill {kill}: {key} is older than acknowledged");
+        }
+        let enough = told.lock().unwrap().acknowledged.len() as u64 + 1 + dice.below(MOST_WRITES);
+        let mut clients = JoinSet::new();
+        clients.spawn(watch(site.keys.client().await, Arc::clone(&told)));
+        clients.spawn(read(site.keys.client().await, Dice(dice.below(u64::MAX))));
+        for writer in 0..WRITERS {
+            let dice = Dice(dice.below(u64::MAX));
+            clients.spawn(write(site.keys.client().await, writer, Arc::clone(&told), dice));
+        }
+        eventually("clients are answered", async || {
+            (told.lock().unwrap().acknowledged.len() as u64 >= enough).then_some(())
+        })
+        .await;
+        let log = service.log();
+        assert!(!log.contains("panicked"), "kill {kill}: {log}");
+        service.kill().await;
+        while let Some(ended) = clients.join_next().await {
+            ended.expect("no client met anything wrong");
+        }
+        told.lock().unwrap().check(kill);
+    }
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_the_service_is_killed() {
+    for cache_bytes in CACHES {
+        kill_and_start_again(5, 16, cache_bytes).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "minutes: make test-long"]
+async fn nothing_acknowledged_is_lost_in_a_thousand_kills_of_the_service() {
+    for (seed, cache_bytes) in (0..10).zip(CACHES.into_iter().cycle()) {
+        kill_and_start_again(100, seed, cache_bytes).await;
+    }
+}

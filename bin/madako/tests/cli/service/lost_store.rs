@@ -1,0 +1,34 @@
+//! An embedded store that fails for good below `madako serve`.
+
+use std::fs::OpenOptions;
+
+use super::embedded::site_on_embedded;
+use super::site::{MACHINES, QUICK, leader_after};
+
+/// More bytes than the store's cache holds: the first value is read from the file again.
+const VALUE_BYTES: usize = 1024 * 1024;
+const VALUES: usize = 12;
+
+#[tokio::test]
+async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
+    let site = site_on_embedded(4, &MACHINES).await;
+    let mut service = site.serve("2s", QUICK).await;
+    leader_after(&[&service], 0).await;
+    let mut client = site.keys.client().await;
+    for number in 0..VALUES {
+        client.put(format!("ballast/{number}"), vec![b'v'; VALUE_BYTES], None).await.unwrap();
+    }
+    assert_eq!(service.health().await, 200);
+    let file = OpenOptions::new().write(true).open(site.files.path("data/etcd.redb")).unwrap();
+    file.set_len(0).unwrap();
+    client.get("ballast/0", None).await.expect_err("it is not there any more");
+    client.put("key", "value", None).await.expect_err("nothing can be written");
+    assert_ne!(service.health().await, 200, "500, or nobody answers any more");
+    assert_eq!(service.until_ended().await.code(), Some(1));
+    let log = service.log();
+    assert!(log.contains("the service ended: the embedded store failed for good"), "{log}");
+    // What is left of the file is refused, and left.
+    let again = crate::program::madako(&["serve", "--config", site.config(), "--http", "127.0.0.1:0"]).await;
+    assert_eq!(again.code, 1);
+    assert!(again.err.contains("is damaged"), "{}", again.err);
+}

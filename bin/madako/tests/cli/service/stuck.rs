@@ -1,0 +1,86 @@
+//! `madako status` of a running system names obstacles with time and reason; its leader keeps its settings.
+
+use madako_datacenter_sim::Fault;
+use serde_json::{Value, json};
+
+use super::embedded::site_on_embedded;
+use super::site::{MACHINES, QUICK, Site, WORKERS};
+use super::stage::eventually;
+
+/// The line of the status that has this, once it is there.
+async fn until_shown(site: &Site, part: &str) -> String {
+    eventually(&format!("status shows {part:?}"), async || {
+        let table = site.run(&["status", "-o", "table"]).await.out;
+        table.lines().find(|line| line.contains(part)).map(str::to_owned)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_stuck_is_shown_with_its_time_while_it_is_and_written_once() {
+    let site = site_on_embedded(4, &MACHINES).await;
+    let service = site.serve("60s", QUICK).await;
+    site.equip().await;
+    site.first_cluster().await;
+    until_shown(&site, "Nothing is stuck.").await;
+
+    site.registry.faults().set(Fault::Status(500));
+    let silent = until_shown(&site, "registry-silent").await;
+    let revision = site.keys.revision().await;
+    service.until_grown("madako_polls_total", &["outcome=\"failed\""], 4.0).await;
+    assert_eq!(site.keys.revision().await, revision, "with unchanged inputs nothing is written");
+    assert_eq!(until_shown(&site, "registry-silent").await, silent, "its time stays");
+    assert!(!silent.contains("not known"), "{silent}");
+    site.registry.faults().clear_all();
+    until_shown(&site, "Nothing is stuck.").await;
+
+    site.ask_for(1_000).await;
+    let no_plan = until_shown(&site, "no-plan").await;
+    assert!(no_plan.contains("1000") && !no_plan.contains("not known"), "{no_plan}");
+    site.ask_for(WORKERS).await;
+    until_shown(&site, "Nothing is stuck.").await;
+
+    for (queue, rule) in [
+        ("sabakan", "integration-disabled"),
+        ("repair-queue", "repair-queue-disabled"),
+        ("auto-repair", "auto-repair-disabled"),
+    ] {
+        site.run(&[queue, "disable"]).await.calm();
+        eventually(&format!("since when {rule} is"), async || {
+            let line = until_shown(&site, rule).await;
+            (!line.contains("not known")).then_some(())
+        })
+        .await;
+        site.run(&[queue, "enable"]).await.calm();
+        until_shown(&site, "Nothing is stuck.").await;
+    }
+    eventually("nothing is kept of it", async || {
+        site.keys.get("madako/obstacles").await.is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_leader_keeps_what_it_works_by_and_plans_beside_it_use_that() {
+    let site = site_on_embedded(4, &MACHINES).await;
+    let service = site.serve("60s", "2s").await;
+    site.equip().await;
+    site.first_cluster().await;
+    let stored = site.keys.get("madako/settings").await.unwrap();
+    let value: Value = serde_json::from_slice(stored.value()).unwrap();
+    assert_eq!(value["retire_wait_seconds"], json!(300.0), "{value}");
+    assert_eq!(value["session_ttl_seconds"], json!(60.0), "{value}");
+    let plan = site.run(&["plan"]).await;
+    let told = "retired machines leave after 300 s, as the running system has it (madako/settings)";
+    assert!(plan.code == 0 && plan.err.contains(told), "{plan:?}");
+    let rehearsed = site.run(&["rehearse", "--for", "1m", "--session-ttl", "30s", "-o", "json"]).await;
+    let assumed = &rehearsed.json()["assumptions"];
+    let of = |what: &str| assumed[what].as_str().unwrap_or_default().to_owned();
+    assert!(
+        of("poll of the registry").starts_with("every 2s, as the running system has it (madako/settings)"),
+        "{assumed}"
+    );
+    assert!(of("leader's session").starts_with("ends 30s after its leader, as the flag says"), "{assumed}");
+    assert!(of("retired worker").starts_with("leaves after 5m, as the running system"), "{assumed}");
+    assert!(service.terminate().await.success());
+}

@@ -1,0 +1,166 @@
+//! Planted bugs, to see that simulations find them (as canaries in a mine). A simulation plants one bug when it begins.
+//!
+//! Guarantees: only builds with debug assertions can plant a bug, so the build of the tests is enough and no other is needed. In
+//! a release build [`is_planted`] is the constant `false`, and no name of a bug is in the program.
+//!
+//! Does not: change a checker or a simulator. The code that has the bug asks [`is_planted`] once.
+
+macro_rules! canaries {
+    ($($canary:ident = $name:literal, $part:ident, $what:literal;)+) => {
+        /// A bug that can be planted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Canary {
+            $(#[doc = $what] $canary,)+
+        }
+
+        /// What a canary is called and does.
+        #[cfg(debug_assertions)]
+        impl Canary {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$canary),+];
+
+            /// What they are called.
+            const NAMES: &[&str] = &[$($name),+];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$canary => $name,)+ }
+            }
+
+            /// The part of the service that it is in.
+            #[must_use]
+            pub fn part(self) -> Part {
+                match self { $(Self::$canary => Part::$part,)+ }
+            }
+
+            /// What goes wrong.
+            #[must_use]
+            pub fn what(self) -> &'static str {
+                match self { $(Self::$canary => $what,)+ }
+            }
+        }
+    };
+}
+
+canaries! {
+    UnfencedCommit = "unfenced-commit", LeaderAndStore, "A transaction does not compare the leader's key.";
+    LastInLineLeads = "last-in-line-leads", LeaderAndStore, "The candidate that came second takes itself for the leader.";
+    EndlessTerm = "endless-term", LeaderAndStore, "A term, and every permit in it, is believed in long after its lease may have ended.";
+    LostWatchEvent = "lost-watch-event", LeaderAndStore, "A watch leaves out one revision in sixteen.";
+    AnswerBeforeSync = "answer-before-sync", LeaderAndStore, "The embedded store answers before its disk has what it answers for.";
+    ForgottenRestart = "forgotten-restart", LeaderAndStore, "An actor that failed is not started again.";
+    RecordLeftOpen = "record-left-open", LeaderAndStore, "A new leader leaves the unfinished record of the last one as it is.";
+    LeaseFromAnswer = "lease-from-answer", LeaderAndStore, "A lease is believed in from when the answer came, not from when the request left.";
+    FirstConditionOnly = "first-condition-only", LeaderAndStore, "A transaction of the service compares only its first condition.";
+    FirstComparisonOnly = "first-comparison-only", LeaderAndStore, "The embedded store compares only the first of a transaction's comparisons.";
+    BasisNotCompared = "basis-not-compared", LeaderAndStore, "A plan is committed whatever has become of what it was made from.";
+    VanishedNodesKept = "vanished-nodes-kept", ClusterKeeping, "Nodes whose machines are gone from the registry stay in the plan.";
+    OneWorkerTooMany = "one-worker-too-many", ClusterKeeping, "A plan takes one worker more than the maximum.";
+    ControlPlaneOneShort = "control-plane-one-short", ClusterKeeping, "A control plane is filled up to one node less than was asked for.";
+    TemplateNotedEarly = "template-noted-early", ClusterKeeping, "A cluster is noted as made from the template before the one that it was made from.";
+    AllBadNodesAtOnce = "all-bad-nodes-at-once", ClusterKeeping, "Every vanished control plane node leaves at once, however many they are.";
+    StaleObservationPlanned = "stale-observation-planned", ClusterKeeping, "A plan is made on an observation older than three polls.";
+    PlannedWhileDisabled = "planned-while-disabled", ClusterKeeping, "A plan is made while the integration is disabled.";
+    PolledEverySecond = "polled-every-second", ClusterKeeping, "The registry is polled every second.";
+    RemovalGuardTurned = "removal-guard-turned", ClusterKeeping, "The removal guard holds few missing nodes, and lets many pass.";
+    KnownMachineAdded = "known-machine-added", Repair, "A report of a machine that has an entry becomes another one.";
+    OneEntryTooMany = "one-entry-too-many", Repair, "Reports become one entry more than the maximum.";
+    WriteIndexForgotten = "write-index-forgotten", Repair, "An entry is written without its counter, so that the next one takes its place.";
+    UnannouncedCommand = "unannounced-command", Repair, "A command runs though nobody knows whether its announcement was written.";
+    ApiServersTogether = "api-servers-together", Repair, "An API server is repaired beside another one.";
+    RepairsWhileDisabled = "repairs-while-disabled", Repair, "Repairs begin while the queue is disabled.";
+    OneRepairMore = "one-repair-more", Repair, "One repair more than allowed is worked on.";
+    WatchSkipped = "watch-skipped", Repair, "The watch after a repair command is skipped.";
+    SecondStepSkipped = "second-step-skipped", Repair, "The second step of a repair is never tried.";
+    ProtectedPodsDeleted = "protected-pods-deleted", Repair, "Pods of protected namespaces are deleted when a disruption budget forbids their eviction.";
+    OfflineClusterTaken = "offline-cluster-taken", Placement, "Applications are bound to clusters that are not online.";
+    LabelsIgnored = "labels-ignored", Placement, "Constraints on labels count for nothing.";
+    RestlessMoves = "restless-moves", Placement, "An application moves to the best other cluster, whether it is better or not.";
+    LastApplicationForgotten = "last-application-forgotten", Placement, "A pass leaves out the last application.";
+    UnconditionalWrite = "unconditional-write", Placement, "A binding is written over whatever the application has become meanwhile.";
+    NothingCollected = "nothing-collected", Placement, "What was deleted is never taken away.";
+    IfMatchIgnored = "if-match-ignored", Placement, "A request with If-Match changes whatever version is there.";
+}
+
+/// A part of the service that has canaries.
+#[cfg(debug_assertions)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Election, transactions, watches, supervision.
+    LeaderAndStore,
+    /// Machines into a cluster.
+    ClusterKeeping,
+    /// The queue of repairs.
+    Repair,
+    /// Applications to clusters.
+    Placement,
+}
+
+/// What is planted, and what can be: whatever asks for the one keeps the names of the others in its program, which shows that bugs
+/// can be planted there.
+#[cfg(debug_assertions)]
+#[derive(Debug)]
+pub struct Planted {
+    /// The number of a canary, or [`NONE`].
+    number: std::sync::atomic::AtomicU8,
+    /// The names of all.
+    pub names: &'static [&'static str],
+}
+
+/// What is planted in this process.
+#[cfg(debug_assertions)]
+pub static PLANTED: Planted =
+    Planted { number: std::sync::atomic::AtomicU8::new(NONE), names: Canary::NAMES };
+
+#[cfg(debug_assertions)]
+const NONE: u8 = u8::MAX;
+
+/// Plants a bug in this process, in the place of what was planted before.
+#[cfg(debug_assertions)]
+pub fn plant(canary: Option<Canary>) {
+    let number = canary.map_or(NONE, |canary| canary as u8);
+    PLANTED.number.store(number, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether a bug is planted.
+#[cfg(debug_assertions)]
+#[must_use]
+pub fn is_planted(canary: Canary) -> bool {
+    PLANTED.number.load(std::sync::atomic::Ordering::Relaxed) == canary as u8
+}
+
+/// Whether a bug is planted: none is.
+#[cfg(not(debug_assertions))]
+#[must_use]
+pub const fn is_planted(_: Canary) -> bool {
+    false
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_three_at_least_and_names_are_told_apart() {
+        for part in [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement] {
+            let count = Canary::ALL.iter().filter(|canary| canary.part() == part).count();
+            assert!(count >= 3, "{part:?} has {count}");
+        }
+        let names: std::collections::BTreeSet<_> = Canary::ALL.iter().map(|canary| canary.name()).collect();
+        assert_eq!(names.len(), Canary::ALL.len());
+    }
+
+    #[test]
+    fn one_is_planted_at_a_time() {
+        assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
+        for canary in Canary::ALL {
+            plant(Some(*canary));
+            let planted: Vec<_> = Canary::ALL.iter().filter(|canary| is_planted(**canary)).collect();
+            assert_eq!(planted, [canary]);
+        }
+        plant(None);
+        assert!(!Canary::ALL.iter().any(|canary| is_planted(*canary)));
+    }
+}

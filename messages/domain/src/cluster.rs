@@ -1,0 +1,190 @@
+//! The cluster configuration as CKE stores it (`cluster`, `sabakan/template`; its `docs/cluster.md`).
+//!
+//! Reading is lenient, as Go reads: `null` stands for empty, names match in any case, and what the project
+//! does not interpret (`options`, `reboot`, `repair`, fields of a newer version) is kept as the text it was
+//! and written back unchanged. What people type goes through [`Cluster::from_yaml`] instead.
+
+use std::collections::BTreeMap;
+
+use crate::rules::{self, Form};
+use madako_json::go::{RawJson, go_object};
+use madako_json::input::{InputError, Problems, Warning};
+use madako_json::strict::tree::Tree;
+use madako_json::strict::walk::{Path, Unknown, Walk};
+use madako_json::strict::{schema, yaml};
+
+/// Label that names the role of a node template or a node.
+pub const LABEL_ROLE: &str = "cke.cybozu.com/role";
+/// Label that gives the weight of a worker template.
+pub const LABEL_WEIGHT: &str = "cke.cybozu.com/weight";
+/// Taint that tells the state of a retiring or retired machine.
+pub const TAINT_STATE: &str = "cke.cybozu.com/state";
+/// Taint that CKE puts on control plane nodes.
+pub const TAINT_MASTER: &str = "cke.cybozu.com/master";
+
+/// Volume of etcd where none is given (CKE).
+const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
+/// Socket of the container runtime where none is given (CKE's `docs/cluster.md`).
+const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
+
+go_object! {
+    /// A taint of a node.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Taint {
+        /// Key.
+        pub key: String = "key";
+        /// Value; left out when empty.
+        pub value: String = "value", omit String::is_empty;
+        /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+        pub effect: String = "effect";
+        /// When it was added, as Kubernetes writes it.
+        pub time_added: Option<String> = "timeAdded", omit Option::is_none;
+        ..rest
+    }
+}
+
+go_object! {
+    /// A node of a cluster, or the template of one.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Node {
+        /// IPv4 address; empty in a template.
+        pub address: String = "address";
+        /// Host name that replaces the real one in Kubernetes.
+        pub hostname: String = "hostname";
+        /// SSH user.
+        pub user: String = "user";
+        /// Whether it is a control plane node.
+        pub control_plane: bool = "control_plane";
+        /// Kubernetes annotations.
+        pub annotations: BTreeMap<String, String> = "annotations";
+        /// Kubernetes labels.
+        pub labels: BTreeMap<String, String> = "labels";
+        /// Kubernetes taints.
+        pub taints: Vec<Taint> = "taints";
+        ..rest
+    }
+}
+
+impl Node {
+    /// Its name in Kubernetes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.hostname.is_empty() { &self.address } else { &self.hostname }
+    }
+}
+
+go_object! {
+    /// A cluster configuration, or a template of one.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Cluster {
+        /// Name.
+        pub name: String = "name";
+        /// Nodes; in a template, one control plane node and at least one other.
+        pub nodes: Vec<Node> = "nodes";
+        /// Whether control plane nodes are tainted.
+        pub taint_control_plane: bool = "taint_control_plane";
+        /// Taint keys that a control plane node may have.
+        pub control_plane_tolerations: Vec<String> = "control_plane_tolerations";
+        /// CIDR of Kubernetes services.
+        pub service_subnet: String = "service_subnet";
+        /// Upstream DNS servers.
+        pub dns_servers: Vec<String> = "dns_servers";
+        /// Upstream DNS service, as `namespace/name`.
+        pub dns_service: String = "dns_service";
+        /// Reboot settings, kept as they are.
+        pub reboot: RawJson = "reboot", omit RawJson::is_absent;
+        /// Repair settings, kept as they are.
+        pub repair: RawJson = "repair", omit RawJson::is_absent;
+        /// Options of the components, kept as they are.
+        pub options: RawJson = "options", omit RawJson::is_absent;
+        ..rest
+    }
+}
+
+impl Cluster {
+    /// Reads a configuration that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_yaml(text: &str) -> Result<Self, InputError> {
+        Self::typed("cluster", text, Form::Cluster, |_, _, _| {})
+    }
+
+    /// Checks a configuration whole, but for fields that are not known.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn check(&self) -> Result<(), InputError> {
+        let mut problems = Problems::default();
+        rules::check(self, Form::Cluster, &mut problems);
+        problems.finish("cluster")
+    }
+
+    /// What is allowed in this configuration but hardly meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        rules::warnings(self, Form::Cluster)
+    }
+
+    /// The configuration in YAML, as `ckecli cluster get` prints it.
+    ///
+    /// # Errors
+    /// An uninterpreted part holds what has no place in a document, such as the same field twice.
+    pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
+        madako_json::go::to_yaml(self)
+    }
+
+    /// Reads a configuration that somebody typed; `more` are rules beyond those of every configuration, and get
+    /// to see what of it has the wrong shape.
+    pub(crate) fn typed(
+        subject: &str,
+        text: &str,
+        form: Form,
+        more: impl FnOnce(&Self, &Problems, &mut Problems),
+    ) -> Result<Self, InputError> {
+        let tree = yaml::read(subject, text)?;
+        let mut problems = Problems::default();
+        let mut walk = Walk { root: &schema::CLUSTER, unknown: Unknown::Refuse, problems: &mut problems };
+        // What has the wrong shape is gone from here on, so that the rules see all the rest.
+        let good = walk.object(tree, &schema::CLUSTER, Path::Root);
+        let mut cluster = if good == Tree::Null {
+            Self::default()
+        } else {
+            serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read")
+        };
+        let mut broken = Problems::default();
+        more(&cluster, &problems, &mut broken);
+        rules::check(&cluster, form, &mut broken);
+        problems.add_unrelated(broken);
+        problems.finish(subject)?;
+        cluster.fill_defaults();
+        Ok(cluster)
+    }
+
+    /// Writes down the values that CKE's own commands write down when they are absent: the volume of etcd
+    /// and the socket of the container runtime. CKE's server wants the second to be there
+    /// (`docs/cluster.md` calls it optional).
+    pub(crate) fn fill_defaults(&mut self) {
+        let filled = self
+            .options
+            .with_default(&["etcd", "volume_name"], DEFAULT_ETCD_VOLUME)
+            .and_then(|options| options.with_default(&["kubelet", "cri_endpoint"], DEFAULT_CRI_ENDPOINT));
+        // Options of another shape have no place for defaults, and are refused by the rules.
+        if let Ok(options) = filled {
+            self.options = options;
+        }
+    }
+
+    /// The control plane nodes, in the order of the configuration.
+    pub fn control_plane(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.control_plane)
+    }
+
+    /// The other nodes, in the order of the configuration.
+    pub fn workers(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.control_plane)
+    }
+}
+
+#[cfg(test)]
+mod tests;

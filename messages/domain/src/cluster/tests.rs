@@ -1,0 +1,149 @@
+use crate::cluster::Cluster;
+use crate::template::Template;
+
+const MINIMAL: &str = "
+name: cluster
+nodes:
+- user: cybozu
+  control_plane: true
+- user: cybozu
+  control_plane: false
+service_subnet: 10.68.0.0/16
+";
+
+#[test]
+fn defaults_are_written_down_as_ckecli_does() {
+    let template = Template::from_yaml(MINIMAL).unwrap();
+    assert_eq!(
+        template.cluster().options.text(),
+        Some(
+            r#"{"etcd":{"volume_name":"etcd-cke"},"kubelet":{"cri_endpoint":"/run/containerd/containerd.sock"}}"#
+        )
+    );
+    let given = format!("{MINIMAL}options: {{etcd: {{volume_name: a}}, kubelet: {{cri_endpoint: /b}}}}");
+    let template = Template::from_yaml(&given).unwrap();
+    assert_eq!(
+        template.cluster().options.text(),
+        Some(r#"{"etcd":{"volume_name":"a"},"kubelet":{"cri_endpoint":"/b"}}"#)
+    );
+}
+
+#[test]
+fn a_stored_template_may_have_fields_that_are_not_known_but_no_wrong_ones() {
+    let stored = |options: &str| -> Cluster {
+        let text = format!(
+            r#"{{"name":"c","service_subnet":"10.0.0.0/8","x-new":1.0,"options":{options},
+                "nodes":[{{"user":"a","control_plane":true,"x-new":[1]}},{{"user":"a"}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    let template = Template::new(stored(r#"{"x-new":{"a":1e400},"Kubelet":{"Extra_Args":["-x"]}}"#)).unwrap();
+    assert_eq!(
+        template.cluster().options.text(),
+        Some(
+            r#"{"x-new":{"a":1e400},"Kubelet":{"Extra_Args":["-x"],"cri_endpoint":"/run/containerd/containerd.sock"},"etcd":{"volume_name":"etcd-cke"}}"#
+        )
+    );
+    let error =
+        Template::new(stored(r#"{"kubelet":{"cri_endpoint":"","Extra_Args":"-x"},"etcd":5}"#)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "template is not valid; options.kubelet.extra_args: got a text, expected a list of texts; \
+         options.etcd: got the number 5, expected an object; \
+         options.kubelet.cri_endpoint: got \"\", expected the path of the runtime's socket, or no such field"
+    );
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once_and_secrets_are_not_shown() {
+    let error = Template::from_yaml(
+        "nodez: []
+nodes:
+- {usr: cybozu, control_plane: true}
+- {user: cybozu, labels: {cke.cybozu.com/weight: '0'}, control_plan: no}
+- 5
+options:
+  kubelet: {extra_env: {PASSWORD: 12345}, extra_args: --token=secret, cri_endpoint: ''}
+reboot: {command_retries: -1}
+service_subnet: 10.0.0.0/8
+",
+    )
+    .unwrap_err();
+    let said: Vec<_> = error.problems.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(said.join("\n"), @r#"
+    nodez: got an unknown field, expected a known one: "nodes", perhaps
+    nodes[0].usr: got an unknown field, expected a known one: "user", perhaps
+    nodes[1].control_plan: got an unknown field, expected a known one: "control_plane", perhaps
+    nodes[2]: got the number 5, expected an object
+    options.kubelet.extra_env[PASSWORD]: got a number, expected a text: put it in quotes
+    options.kubelet.extra_args: got a text, expected a list of texts
+    reboot.command_retries: got the number -1, expected a whole number from 0 to 2147483647
+    nodes[1].labels[cke.cybozu.com/weight]: got "0", expected a finite number above 0
+    name: expected a name
+    nodes[0].user: expected the user for SSH
+    options.kubelet.cri_endpoint: got "", expected the path of the runtime's socket, or no such field
+    "#);
+}
+
+#[test]
+fn input_is_bounded() {
+    let levels = |count| format!("a: {}{}", "[".repeat(count), "]".repeat(count));
+    // Each level holds ten of the one before.
+    let aliases: String = (b'a'..b'k')
+        .map(|level| {
+            let (this, next) = (level as char, (level + 1) as char);
+            format!("{next}: &{next} [{}]\n", vec![format!("*{this}"); 10].join(","))
+        })
+        .collect();
+    for (text, expected) in [
+        (levels(100), "got more than 64 levels of nesting at line 1"),
+        (levels(100_000), "got recursion limit exceeded at line 1"),
+        (format!("{{\"a\": {}", "[".repeat(100_000)), "got recursion limit exceeded at line 1"),
+        (format!("a: &a [1]\n{aliases}"), "got more content, or more by aliases, than is read (line 1"),
+        ("a: &a [*a]".to_owned(), "got an alias within what it stands for at line 1, column 8"),
+        (" ".repeat(madako_json::strict::MAX_TEXT_BYTES + 1), "got 134217729 bytes"),
+    ] {
+        let said = Cluster::from_yaml(&text).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn yaml_is_as_ckecli_prints_it() {
+    let cluster: Cluster = serde_json::from_str(
+        r#"{"name":"c","nodes":[{"address":"10.0.0.1","user":"u","labels":{"b":"6.0","a":"on","n":"no"},"taints":[{"key":"k","effect":"NoExecute"}]}],
+            "options":{"kubelet":{"config":{"maxPods":110.0,"factor":0.5,"big":18446744073709551615}},"kube-api":{"audit_log_policy":"a: b\nc: d\n"}}}"#,
+    )
+    .unwrap();
+    insta::assert_snapshot!(cluster.to_yaml().unwrap(), @r#"
+    control_plane_tolerations: []
+    dns_servers: []
+    dns_service: ""
+    name: c
+    nodes:
+    - address: "10.0.0.1"
+      annotations: {}
+      control_plane: false
+      hostname: ""
+      labels:
+        a: "on"
+        b: "6.0"
+        "n": "no"
+      taints:
+      - effect: NoExecute
+        key: k
+      user: u
+    options:
+      kube-api:
+        audit_log_policy: |
+          a: b
+          c: d
+      kubelet:
+        config:
+          big: 18446744073709551615
+          factor: 0.5
+          maxPods: 110
+    service_subnet: ""
+    taint_control_plane: false
+    "#);
+}

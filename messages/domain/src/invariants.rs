@@ -1,0 +1,368 @@
+//! The invariants (design, section 6) as pure predicates over plain data.
+//!
+//! Unit tests, property tests, the simulation and the leader's gate call these same functions. Here are
+//! those whose subject exists: I1, I3 to I12. Each returns every violation that it finds.
+
+mod placement;
+pub mod repair;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::constraints::Constraints;
+use crate::repair::queue::RepairQueue;
+
+pub use self::placement::{BindingEvidence, Judged, PlacementChange, judged_by, placed_where_allowed};
+
+/// An invariant's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Id {
+    /// One writer.
+    I1,
+    /// Control plane size.
+    I3,
+    /// Workers.
+    I4,
+    /// Few changes.
+    I5,
+    /// Honest nodes.
+    I6,
+    /// One repair a machine.
+    I7,
+    /// One API server.
+    I8,
+    /// Nothing lost.
+    I9,
+    /// Records.
+    I10,
+    /// Placed where allowed.
+    I11,
+    /// Calm.
+    I12,
+}
+
+impl Id {
+    /// Every invariant whose subject exists.
+    pub const ALL: [Self; 11] = [
+        Self::I1,
+        Self::I3,
+        Self::I4,
+        Self::I5,
+        Self::I6,
+        Self::I7,
+        Self::I8,
+        Self::I9,
+        Self::I10,
+        Self::I11,
+        Self::I12,
+    ];
+
+    /// The name as the design writes it, such as `I3`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::I1 => "I1",
+            Self::I3 => "I3",
+            Self::I4 => "I4",
+            Self::I5 => "I5",
+            Self::I6 => "I6",
+            Self::I7 => "I7",
+            Self::I8 => "I8",
+            Self::I9 => "I9",
+            Self::I10 => "I10",
+            Self::I11 => "I11",
+            Self::I12 => "I12",
+        }
+    }
+}
+
+/// A broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which one.
+    pub invariant: Id,
+    /// What was found, and what must be.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant.name(), self.what)
+    }
+}
+
+/// A cluster that is about to be committed, and what it must be judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterChange<'a> {
+    /// The cluster that is committed now; `None` at initialization.
+    pub before: Option<&'a Cluster>,
+    /// The cluster that is to be committed.
+    pub after: &'a Cluster,
+    /// The constraints that it was planned for.
+    pub constraints: &'a Constraints,
+    /// Addresses of the machines in the observation that it was planned from.
+    pub observed: &'a BTreeSet<String>,
+    /// Whether the template it was planned from is another than that of `before`.
+    pub template_changed: bool,
+    /// The repairs and reboots of the time at which it is committed.
+    pub repairs: &'a RepairQueue,
+}
+
+/// Everything that must hold of a cluster before it is committed: I3, I4, I5, I6, I8, I12.
+#[must_use]
+pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    violations.extend(control_plane_size(change));
+    violations.extend(workers(change));
+    violations.extend(few_changes(change));
+    violations.extend(honest_nodes(change));
+    violations.extend(repair::one_api_server_of_cluster(change.before, change.after, change.repairs));
+    violations.extend(calm(change));
+    violations
+}
+
+/// I3: at least `control-plane-count` control plane nodes, and more only if there were more before.
+#[must_use]
+pub fn control_plane_size(change: &ClusterChange<'_>) -> Option<Violation> {
+    let wanted = change.constraints.control_plane_count as usize;
+    let after = change.after.control_plane().count();
+    let before = change.before.map_or(0, |cluster| cluster.control_plane().count());
+    let allowed = wanted.max(before);
+    (after < wanted || after > allowed).then(|| Violation {
+        invariant: Id::I3,
+        what: format!(
+            "the plan leaves {after} control plane nodes; there were {before} and {wanted} are wanted"
+        ),
+    })
+}
+
+/// I4: at least `minimum-workers` workers; never raised above `maximum-workers` when that is not 0.
+#[must_use]
+pub fn workers(change: &ClusterChange<'_>) -> Option<Violation> {
+    let after = change.after.workers().count();
+    let before = change.before.map_or(0, |cluster| cluster.workers().count());
+    let minimum = change.constraints.minimum_workers as usize;
+    let maximum = change.constraints.maximum_workers as usize;
+    if after < minimum {
+        return Some(Violation {
+            invariant: Id::I4,
+            what: format!("the plan leaves {after} workers; at least {minimum} must be left"),
+        });
+    }
+    (maximum != 0 && after > maximum && after > before).then(|| Violation {
+        invariant: Id::I4,
+        what: format!("the plan raises the workers from {before} to {after}; the maximum is {maximum}"),
+    })
+}
+
+/// I5: less than half of the control plane is replaced at once.
+#[must_use]
+pub fn few_changes(change: &ClusterChange<'_>) -> Option<Violation> {
+    let before: BTreeSet<&str> = addresses(change.before?.control_plane());
+    let after: BTreeSet<&str> = addresses(change.after.control_plane());
+    let left = before.difference(&after).count();
+    let entered = after.difference(&before).count();
+    let replaced = left.min(entered);
+    (replaced > 0 && replaced * 2 >= before.len()).then(|| Violation {
+        invariant: Id::I5,
+        what: format!("the plan replaces {replaced} of {} control plane nodes at once", before.len()),
+    })
+}
+
+/// I6: each node is a machine of the observation that the cluster was planned from.
+#[must_use]
+pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
+    change
+        .after
+        .nodes
+        .iter()
+        .filter(|node| !change.observed.contains(&node.address))
+        .map(|node| Violation {
+            invariant: Id::I6,
+            what: format!("the node {} is no machine of the observation", node.address),
+        })
+        .collect()
+}
+
+/// I12, for a cluster: what is written differs from what is there, unless the template changed.
+#[must_use]
+pub fn calm(change: &ClusterChange<'_>) -> Option<Violation> {
+    (!change.template_changed && change.before == Some(change.after)).then(|| Violation {
+        invariant: Id::I12,
+        what: "the plan writes the cluster that is there already".to_owned(),
+    })
+}
+
+/// A write that the system itself decided, as the store's history shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Revision of the write.
+    pub revision: i64,
+    /// Create revision of the leader key of the epoch that wrote.
+    pub epoch: i64,
+}
+
+/// A leader key's life in the store's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Create revision of the leader key.
+    pub epoch: i64,
+    /// Revision of its deletion, if it was deleted.
+    pub ended: Option<i64>,
+}
+
+/// I1: every write was made by the oldest leader key that existed at its revision.
+#[must_use]
+pub fn one_writer(writes: &[Written], terms: &[Term]) -> Vec<Violation> {
+    writes
+        .iter()
+        .filter_map(|write| {
+            let leader = terms
+                .iter()
+                .filter(|term| {
+                    term.epoch < write.revision && term.ended.is_none_or(|end| end >= write.revision)
+                })
+                .map(|term| term.epoch)
+                .min();
+            (leader != Some(write.epoch)).then(|| Violation {
+                invariant: Id::I1,
+                what: format!(
+                    "epoch {} wrote revision {} while the leader was {}",
+                    write.epoch,
+                    write.revision,
+                    leader.map_or_else(|| "nobody".to_owned(), |epoch| format!("epoch {epoch}")),
+                ),
+            })
+        })
+        .collect()
+}
+
+/// I9: everything that was acknowledged is in the store's history at the revision that was told.
+///
+/// `acknowledged` and `history` map a revision to the keys written in it.
+#[must_use]
+pub fn nothing_lost(
+    acknowledged: &BTreeMap<i64, BTreeSet<String>>,
+    history: &BTreeMap<i64, BTreeSet<String>>,
+) -> Vec<Violation> {
+    let none = BTreeSet::new();
+    acknowledged
+        .iter()
+        .flat_map(|(revision, keys)| {
+            let kept = history.get(revision).unwrap_or(&none);
+            keys.difference(kept).map(move |key| Violation {
+                invariant: Id::I9,
+                what: format!("{key} was acknowledged at revision {revision} and is not there"),
+            })
+        })
+        .collect()
+}
+
+fn addresses<'a>(nodes: impl Iterator<Item = &'a crate::cluster::Node>) -> BTreeSet<&'a str> {
+    nodes.map(|node| node.address.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Node;
+
+    fn cluster(control_plane: &[&str], workers: &[&str]) -> Cluster {
+        let node = |address: &&str, control_plane| Node {
+            address: (*address).to_owned(),
+            control_plane,
+            ..Node::default()
+        };
+        Cluster {
+            nodes: control_plane
+                .iter()
+                .map(|address| node(address, true))
+                .chain(workers.iter().map(|address| node(address, false)))
+                .collect(),
+            ..Cluster::default()
+        }
+    }
+
+    /// A valid change, and what a test spoils of it.
+    fn judged(
+        before: Option<&Cluster>,
+        after: &Cluster,
+        spoil: impl FnOnce(&mut Constraints, &mut BTreeSet<String>),
+    ) -> Vec<Id> {
+        let mut constraints = Constraints {
+            control_plane_count: 3,
+            minimum_workers: 2,
+            maximum_workers: 3,
+            ..Constraints::default()
+        };
+        let mut observed: BTreeSet<String> = ('a'..='z').map(String::from).collect();
+        spoil(&mut constraints, &mut observed);
+        check_cluster_change(&ClusterChange {
+            before,
+            after,
+            constraints: &constraints,
+            observed: &observed,
+            template_changed: false,
+            repairs: &RepairQueue::default(),
+        })
+        .into_iter()
+        .map(|violation| violation.invariant)
+        .collect()
+    }
+
+    #[test]
+    fn a_good_change_has_no_violation_and_each_spoiled_one_has_its_own() {
+        let before = cluster(&["a", "b", "c"], &["d", "e"]);
+        let after = cluster(&["a", "b", "f"], &["c", "d", "e"]);
+        assert_eq!(judged(Some(&before), &after, |_, _| {}), []);
+        assert_eq!(judged(Some(&before), &after, |c, _| c.control_plane_count = 4), [Id::I3]);
+        assert_eq!(judged(None, &after, |c, _| c.control_plane_count = 2), [Id::I3]);
+        assert_eq!(judged(Some(&before), &after, |c, _| c.minimum_workers = 4), [Id::I4]);
+        assert_eq!(judged(Some(&before), &after, |c, _| c.maximum_workers = 2), [Id::I4]);
+        assert_eq!(
+            judged(Some(&before), &after, |_, observed| {
+                observed.remove("f");
+            }),
+            [Id::I6]
+        );
+        let two_replaced = cluster(&["a", "f", "g"], &["d", "e"]);
+        assert_eq!(judged(Some(&before), &two_replaced, |_, _| {}), [Id::I5]);
+        assert_eq!(judged(Some(&before), &before, |_, _| {}), [Id::I12]);
+    }
+
+    #[test]
+    fn the_only_control_plane_node_is_never_replaced() {
+        let before = cluster(&["a"], &["d", "e"]);
+        let after = cluster(&["b"], &["d", "e"]);
+        assert_eq!(judged(Some(&before), &after, |c, _| c.control_plane_count = 1), [Id::I5]);
+    }
+
+    #[test]
+    fn lowering_the_control_plane_replaces_nobody() {
+        let before = cluster(&["a", "b", "c", "f", "g"], &["d", "e"]);
+        let after = cluster(&["a", "b", "c"], &["d", "e", "f"]);
+        assert_eq!(judged(Some(&before), &after, |_, _| {}), []);
+    }
+
+    #[test]
+    fn a_write_belongs_to_the_oldest_leader_key_of_its_revision() {
+        let terms = [Term { epoch: 2, ended: Some(9) }, Term { epoch: 5, ended: None }];
+        let write = |revision, epoch| Written { revision, epoch };
+        assert_eq!(one_writer(&[write(3, 2), write(8, 2), write(10, 5)], &terms), []);
+        assert_eq!(one_writer(&[write(7, 5)], &terms).len(), 1);
+        assert_eq!(one_writer(&[write(12, 2)], &terms).len(), 1);
+        assert_eq!(one_writer(&[write(1, 2)], &terms).len(), 1);
+    }
+
+    #[test]
+    fn an_acknowledged_key_that_is_missing_is_lost() {
+        let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>();
+        let history = BTreeMap::from([(4, keys(&["cluster", "cluster-revision"]))]);
+        assert_eq!(nothing_lost(&BTreeMap::from([(4, keys(&["cluster"]))]), &history), []);
+        assert_eq!(nothing_lost(&BTreeMap::from([(5, keys(&["cluster"]))]), &history).len(), 1);
+        assert_eq!(nothing_lost(&BTreeMap::from([(4, keys(&["status"]))]), &history).len(), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! What draining does to each pod of a node, as CKE does it (its `op/reboot_decide.go`, `docs/repair.md`).
+//!
+//! Pods of DaemonSets come back wherever they are ended, and mirrors of static pods only their node can end: both stay.
+//! A job that runs is not torn down: the node waits for it. Everything else goes, politely where its namespace is protected.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::canary::{Canary, is_planted};
+use crate::kubernetes::{Pod, PodId, PodPhase};
+
+/// What is done to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// It stays, and draining does not wait for its end.
+    Stay,
+    /// It belongs to a job that runs: nothing is drained before it ended.
+    AwaitJob,
+    /// It is evicted, as often as that takes.
+    Evict,
+    /// It is evicted, and deleted when a disruption budget forbids that.
+    EvictOrDelete,
+}
+
+/// What is done to a pod of a node that is drained.
+#[must_use]
+pub fn treatment(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
+    if pod.mirror || pod.controller.as_deref() == Some("DaemonSet") {
+        return Treatment::Stay;
+    }
+    let ends_by_itself =
+        matches!(pod.phase, PodPhase::Running | PodPhase::Unknown) && pod.deleted_at.is_none();
+    if pod.controller.as_deref() == Some("Job") && ends_by_itself {
+        return Treatment::AwaitJob;
+    }
+    let evicts = protected.contains(&pod.id.namespace) && !is_planted(Canary::ProtectedPodsDeleted);
+    if evicts { Treatment::Evict } else { Treatment::EvictOrDelete }
+}
+
+/// Why a node cannot be drained now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfinished {
+    /// A job runs.
+    Job(PodId),
+    /// A pod is still there.
+    Pod(PodId),
+}
+
+/// What is told of a drain under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainNews {
+    /// It goes on, and waits for this.
+    Waits(String),
+    /// Only pods that stay are left.
+    Done,
+    /// It cannot be done.
+    Failed(String),
+}
+
+impl fmt::Display for PodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(pod) => write!(f, "the pod {pod} of a job runs"),
+            Self::Pod(pod) => write!(f, "the pod {pod} has not ended"),
+        }
+    }
+}
+
+/// The first job that runs on a node, if any.
+#[must_use]
+pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
+    let none = BTreeSet::new();
+    pods.iter().find(|pod| treatment(pod, &none) == Treatment::AwaitJob).map(|pod| &pod.id)
+}
+
+/// What keeps a node from being drained: `None` when only pods that stay are left.
+#[must_use]
+pub fn unfinished(pods: &[Pod]) -> Option<Unfinished> {
+    let none = BTreeSet::new();
+    pods.iter().find_map(|pod| match treatment(pod, &none) {
+        Treatment::Stay => None,
+        Treatment::AwaitJob => Some(Unfinished::Job(pod.id.clone())),
+        Treatment::Evict | Treatment::EvictOrDelete => Some(Unfinished::Pod(pod.id.clone())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(namespace: &str, controller: Option<&str>, phase: PodPhase) -> Pod {
+        Pod {
+            id: PodId { namespace: namespace.to_owned(), name: "p".to_owned(), uid: "1".to_owned() },
+            phase,
+            controller: controller.map(str::to_owned),
+            mirror: false,
+            deleted_at: None,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_pod_has_its_treatment() {
+        use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
+        let protected = BTreeSet::from(["safe".to_owned()]);
+        for (namespace, controller, phase, expected) in [
+            ("safe", Some("ReplicaSet"), Running, Treatment::Evict),
+            ("open", Some("ReplicaSet"), Running, Treatment::EvictOrDelete),
+            ("safe", None, Failed, Treatment::Evict),
+            ("safe", Some("DaemonSet"), Running, Treatment::Stay),
+            ("open", Some("Job"), Running, Treatment::AwaitJob),
+            ("open", Some("Job"), Unknown, Treatment::AwaitJob),
+            ("safe", Some("Job"), Pending, Treatment::Evict),
+            ("open", Some("Job"), Succeeded, Treatment::EvictOrDelete),
+            ("safe", Some("Job"), Failed, Treatment::Evict),
+        ] {
+            let pod = pod(namespace, controller, phase);
+            assert_eq!(treatment(&pod, &protected), expected, "{controller:?} {phase:?} in {namespace}");
+        }
+        let mirror = Pod { mirror: true, ..pod("open", Some("Node"), Running) };
+        assert_eq!(treatment(&mirror, &protected), Treatment::Stay);
+    }
+
+    #[test]
+    fn a_node_is_drained_when_only_what_stays_is_left() {
+        let stays = pod("a", Some("DaemonSet"), PodPhase::Running);
+        assert_eq!(unfinished(std::slice::from_ref(&stays)), None);
+        let ending = Pod {
+            deleted_at: Some(time::OffsetDateTime::UNIX_EPOCH),
+            ..pod("a", Some("Job"), PodPhase::Running)
+        };
+        assert_eq!(running_job(std::slice::from_ref(&ending)), None, "it was told to end");
+        let left = unfinished(&[stays.clone(), ending]).unwrap();
+        assert_eq!(left.to_string(), "the pod a/p has not ended");
+        let job = pod("b", Some("Job"), PodPhase::Running);
+        assert_eq!(unfinished(&[stays, job]).unwrap().to_string(), "the pod b/p of a job runs");
+    }
+}

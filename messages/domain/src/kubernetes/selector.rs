@@ -1,0 +1,112 @@
+//! A label selector as objects hold it (`metav1.LabelSelector`), and in the notation of the API's queries.
+
+use std::collections::BTreeMap;
+
+use madako_json::go::go_object;
+
+go_object! {
+    /// Labels that must be there, and expressions that must hold.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct LabelSelector {
+        /// Labels and their values.
+        pub match_labels: BTreeMap<String, String> = "matchLabels";
+        /// Expressions.
+        pub match_expressions: Vec<Requirement> = "matchExpressions";
+        ..drop
+    }
+}
+
+go_object! {
+    /// One expression.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Requirement {
+        /// The label.
+        pub key: String = "key";
+        /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+        pub operator: String = "operator";
+        /// Values, for the first two.
+        pub values: Vec<String> = "values";
+        ..drop
+    }
+}
+
+/// A selector that cannot be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// An operator that Kubernetes does not have.
+    #[error("got the operator {operator:?} for {key}, expected In, NotIn, Exists or DoesNotExist")]
+    Operator {
+        /// The label.
+        key: String,
+        /// The operator.
+        operator: String,
+    },
+    /// `In` and `NotIn` want values, the others none.
+    #[error("got {count} values for {key} with the operator {operator}")]
+    Values {
+        /// The label.
+        key: String,
+        /// The operator.
+        operator: String,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+impl LabelSelector {
+    /// The same in the notation of `labelSelector=`; empty chooses everything.
+    ///
+    /// # Errors
+    /// An expression cannot be meant.
+    pub fn notation(&self) -> Result<String, SelectorError> {
+        let mut parts: Vec<String> =
+            self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        for Requirement { key, operator, values } in &self.match_expressions {
+            let listed = || format!("({})", values.join(","));
+            let (wants_values, part) = match operator.as_str() {
+                "In" => (true, format!("{key} in {}", listed())),
+                "NotIn" => (true, format!("{key} notin {}", listed())),
+                "Exists" => (false, key.clone()),
+                "DoesNotExist" => (false, format!("!{key}")),
+                _ => {
+                    return Err(SelectorError::Operator { key: key.clone(), operator: operator.clone() });
+                }
+            };
+            if wants_values == values.is_empty() {
+                let (key, operator) = (key.clone(), operator.clone());
+                return Err(SelectorError::Values { key, operator, count: values.len() });
+            }
+            parts.push(part);
+        }
+        Ok(parts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notation(json: &str) -> Result<String, SelectorError> {
+        serde_json::from_str::<LabelSelector>(json).unwrap().notation()
+    }
+
+    #[test]
+    fn every_operator_has_its_notation() {
+        let json = r#"{"matchLabels":{"b":"2","a":""},"matchExpressions":[
+            {"key":"k","operator":"In","values":["x","y"]},{"key":"l","operator":"NotIn","values":["z"]},
+            {"key":"m","operator":"Exists"},{"key":"n","operator":"DoesNotExist","values":null}]}"#;
+        assert_eq!(notation(json).unwrap(), "a=,b=2,k in (x,y),l notin (z),m,!n");
+        assert_eq!(notation("{}").unwrap(), "");
+    }
+
+    #[test]
+    fn what_kubernetes_refuses_is_refused() {
+        for odd in [
+            r#"{"matchExpressions":[{"key":"k","operator":"in","values":["x"]}]}"#,
+            r#"{"matchExpressions":[{"key":"k","operator":"In"}]}"#,
+            r#"{"matchExpressions":[{"key":"k","operator":"Exists","values":["x"]}]}"#,
+        ] {
+            assert!(notation(odd).is_err(), "{odd}");
+        }
+    }
+}

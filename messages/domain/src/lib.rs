@@ -1,0 +1,29 @@
+//! The domain: clusters, machines, plans, repairs, placement's resources, the state of the store, and the invariants.
+//!
+//! Plain data and pure functions. Does no I/O, reads no clock, draws no number.
+
+pub mod canary;
+pub mod cluster;
+pub mod constraints;
+pub mod found;
+pub mod guard;
+pub mod invariants;
+pub mod keys;
+pub mod kubernetes;
+pub mod machine;
+pub mod observation;
+pub mod obstacle;
+pub mod placement;
+pub mod plan;
+pub mod reboot;
+pub mod record;
+pub mod repair;
+mod rules;
+pub mod settings;
+pub mod state;
+pub mod status;
+pub mod store;
+pub mod template;
+
+#[cfg(test)]
+mod tests;

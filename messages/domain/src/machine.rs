@@ -1,0 +1,347 @@
+//! Machines as a sabakan registry describes them, and the variables of the query that chooses them.
+//!
+//! The JSON shapes are those of sabakan's GraphQL answers (`searchMachines`) and of CKE's
+//! `sabakan/query-variables`. Nothing here decides anything.
+
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::rules::names;
+use madako_json::go::{ZERO_TIME, go_object};
+use madako_json::input::{InputError, Problems, Warning};
+use madako_json::strict::tree::{Tree, shown_text};
+use madako_json::strict::walk::{Path, Unknown, Walk};
+use madako_json::strict::{schema, yaml};
+
+/// A state of a machine's life, in sabakan's spelling (its `docs/lifecycle.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum MachineState {
+    /// Just registered; not yet healthy.
+    Uninitialized,
+    /// In order.
+    Healthy,
+    /// Something on it is broken.
+    Unhealthy,
+    /// It does not answer. That is not the same as gone.
+    Unreachable,
+    /// Its operating system is being updated.
+    Updating,
+    /// It is to be retired; its data is being removed.
+    Retiring,
+    /// It is out of service.
+    Retired,
+}
+
+impl MachineState {
+    /// Every state, in sabakan's order.
+    pub const ALL: [Self; 7] = [
+        Self::Uninitialized,
+        Self::Healthy,
+        Self::Unhealthy,
+        Self::Unreachable,
+        Self::Updating,
+        Self::Retiring,
+        Self::Retired,
+    ];
+
+    /// The name as sabakan's GraphQL spells it, such as `HEALTHY`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uninitialized => "UNINITIALIZED",
+            Self::Healthy => "HEALTHY",
+            Self::Unhealthy => "UNHEALTHY",
+            Self::Unreachable => "UNREACHABLE",
+            Self::Updating => "UPDATING",
+            Self::Retiring => "RETIRING",
+            Self::Retired => "RETIRED",
+        }
+    }
+}
+
+/// A label of a machine in the registry.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MachineLabel {
+    /// Name, without any prefix.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub name: String,
+    /// Value; may be empty.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub value: String,
+}
+
+impl MachineLabel {
+    /// Whether it can be a label of Kubernetes, after a prefix.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.has_good_name() && names::is_label_value(&self.value)
+    }
+
+    /// A name after a prefix follows the rules of values, but is never empty.
+    fn has_good_name(&self) -> bool {
+        !self.name.is_empty() && names::is_label_value(&self.name)
+    }
+}
+
+/// The baseboard management controller of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bmc {
+    /// Kind of controller; repair procedures are chosen by it.
+    #[serde(default, rename = "bmcType", deserialize_with = "null_as_empty")]
+    pub bmc_type: String,
+}
+
+/// What a machine is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSpec {
+    /// Serial number: the registry's key.
+    pub serial: String,
+    /// Labels; Go writes `null` for none.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub labels: Vec<MachineLabel>,
+    /// Number of the rack.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub rack: i64,
+    /// Position within the rack.
+    #[serde(default, rename = "indexInRack", deserialize_with = "null_as_empty")]
+    pub index_in_rack: i64,
+    /// Role, such as `compute`.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub role: String,
+    /// IPv4 addresses; the first one identifies the machine's node.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub ipv4: Vec<String>,
+    /// When it was registered, with the offset it was written with.
+    #[serde(
+        rename = "registerDate",
+        serialize_with = "time::serde::rfc3339::serialize",
+        deserialize_with = "date"
+    )]
+    pub register_date: OffsetDateTime,
+    /// When it is due for retirement, with the offset it was written with.
+    #[serde(
+        rename = "retireDate",
+        serialize_with = "time::serde::rfc3339::serialize",
+        deserialize_with = "date"
+    )]
+    pub retire_date: OffsetDateTime,
+    /// Baseboard management controller.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub bmc: Bmc,
+}
+
+/// How a machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MachineStatus {
+    /// Current state.
+    pub state: MachineState,
+    /// Seconds since the machine entered the state.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub duration: f64,
+}
+
+/// An entry of the registry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What it is.
+    pub spec: MachineSpec,
+    /// How it is.
+    pub status: MachineStatus,
+}
+
+impl Machine {
+    /// The address that identifies its node: the first IPv4 address, if it has one.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        self.spec.ipv4.first().map(String::as_str)
+    }
+
+    /// Whether labels of Kubernetes can be made of everything that becomes one (seed 000, "Node labels").
+    #[must_use]
+    pub fn has_good_labels(&self) -> bool {
+        let spec = &self.spec;
+        spec.rack >= 0
+            && spec.index_in_rack >= 0
+            && names::is_label_value(&spec.role)
+            && spec.labels.iter().all(MachineLabel::is_good)
+    }
+
+    /// Of what no label can be made; the rest of the machine is in order.
+    #[must_use]
+    pub fn bad_labels(&self) -> Vec<BadLabel> {
+        let spec = &self.spec;
+        let mut bad = Vec::new();
+        if !names::is_label_value(&spec.role) {
+            bad.push(BadLabel::Role(spec.role.as_str().into()));
+        }
+        if spec.rack < 0 {
+            bad.push(BadLabel::Rack(spec.rack));
+        }
+        if spec.index_in_rack < 0 {
+            bad.push(BadLabel::IndexInRack(spec.index_in_rack));
+        }
+        for label in spec.labels.iter().filter(|label| !label.is_good()) {
+            let name = label.name.as_str().into();
+            bad.push(if label.has_good_name() {
+                BadLabel::Value { name, value: label.value.as_str().into() }
+            } else {
+                BadLabel::Name(name)
+            });
+        }
+        bad
+    }
+}
+
+/// Something of a machine that would be a node's label if Kubernetes allowed it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BadLabel {
+    /// The role, which is the value of one label and in the key of another.
+    Role(Box<str>),
+    /// The number of the rack, which is below 0.
+    Rack(i64),
+    /// The position in the rack, which is below 0.
+    IndexInRack(i64),
+    /// A label's name.
+    Name(Box<str>),
+    /// A label's value.
+    Value {
+        /// The label's name.
+        name: Box<str>,
+        /// The value.
+        value: Box<str>,
+    },
+}
+
+/// Reads a time as Go's `time.RFC3339` has it: a `T` in between, a `Z` or a numeric offset, no leap second.
+#[must_use]
+pub fn parse_date(text: &str) -> Option<OffsetDateTime> {
+    let bytes = text.as_bytes();
+    let is_go = bytes.get(10) == Some(&b'T') && bytes.get(17) != Some(&b'6') && bytes.last() != Some(&b'z');
+    OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| is_go)
+}
+
+/// Reads a date; `null`, which Go leaves alone, is Go's zero time.
+fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
+    const EXPECTED: &str = "an RFC 3339 time such as 2026-01-31T12:00:00Z";
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(ZERO_TIME) };
+    parse_date(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &EXPECTED))
+}
+
+go_object! {
+    /// A set of conditions that machines are chosen by (sabakan's `MachineParams`).
+    ///
+    /// Fields that are not known are ignored, not kept: a registry refuses variables it does not know.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct MachineParams {
+        /// Labels.
+        pub labels: Option<Vec<MachineLabel>> = "labels";
+        /// Rack numbers.
+        pub racks: Option<Vec<i64>> = "racks";
+        /// Roles.
+        pub roles: Option<Vec<String>> = "roles";
+        /// States.
+        pub states: Option<Vec<MachineState>> = "states";
+        /// At least so many days before the retire date.
+        pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none;
+        ..drop
+    }
+}
+
+go_object! {
+    /// Variables of the GraphQL query (CKE's `sabakan/query-variables`). Both are always sent, an absent one
+    /// as `null`.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct QueryVariables {
+        /// Machines must meet this.
+        pub having: Option<MachineParams> = "having";
+        /// Machines must not meet this.
+        pub not_having: Option<MachineParams> = "notHaving";
+        ..drop
+    }
+}
+
+impl QueryVariables {
+    /// Reads variables that somebody typed (JSON, as CKE stores the text itself), strictly.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_json(text: &str) -> Result<Self, InputError> {
+        const SUBJECT: &str = "set of query variables";
+        /// Bytes; etcd takes 1.5 MiB a request.
+        const MAX_BYTES: usize = 1024 * 1024;
+        if text.len() > MAX_BYTES {
+            let got = format!("{} bytes", text.len());
+            return Err(yaml::whole(SUBJECT, got, &format!("at most {MAX_BYTES} bytes")));
+        }
+        let tree = Tree::from_json(text)
+            .map_err(|error| yaml::whole(SUBJECT, error.to_string(), "one JSON object"))?;
+        let mut problems = Problems::default();
+        let mut walk =
+            Walk { root: &schema::QUERY_VARIABLES, unknown: Unknown::Refuse, problems: &mut problems };
+        let good = walk.object(tree, &schema::QUERY_VARIABLES, Path::Root);
+        let mut broken = Problems::default();
+        for (name, params) in good.fields() {
+            check_params(params, &Path::Root.field(name), &mut broken);
+        }
+        problems.add_unrelated(broken);
+        problems.finish(SUBJECT)?;
+        Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
+    }
+
+    /// What is allowed but hardly meant: variables replace the query's own defaults, which leave out boot
+    /// servers and retired machines.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        match &self.not_having {
+            None => warnings.push(Warning::new(
+                "notHaving",
+                "without it the registry's default for it does not hold either: \
+                 boot servers and retired machines are chosen as well",
+            )),
+            Some(not_having) => {
+                let boot = "boot".to_owned();
+                let left_out = not_having.roles.as_ref().is_some_and(|roles| roles.contains(&boot));
+                let chosen = self.having.as_ref().and_then(|having| having.roles.as_ref());
+                if !left_out && chosen.is_none_or(|roles| roles.contains(&boot)) {
+                    let message = "it does not name the role \"boot\": boot servers are chosen as well";
+                    warnings.push(Warning::new("notHaving.roles", message));
+                }
+            }
+        }
+        warnings
+    }
+}
+
+fn check_params(params: &Tree, path: &Path<'_>, problems: &mut Problems) {
+    let items = |name: &str| params.get(name).map_or(&[][..], Tree::items);
+    let states = path.field("states");
+    for (index, state) in items("states").iter().enumerate() {
+        let given = state.text().unwrap_or_default();
+        let names = MachineState::ALL.map(MachineState::name);
+        if !names.contains(&given) {
+            problems.add(states.item(index), shown_text(given), format!("one of {}", names.join(", ")));
+        }
+    }
+    let labels = path.field("labels");
+    for (index, label) in items("labels").iter().enumerate() {
+        if label.get("name").and_then(Tree::text).is_none_or(str::is_empty) {
+            problems.add(labels.item(index).field("name"), "", "the name of a label");
+        }
+    }
+}
+
+/// Reads `null`, which Go's encoder writes for an empty list or map, as the empty value.
+fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! What a binding changes in the resource that is bound, for whoever binds: the API, as it is asked to, and the
+//! scheduler, as it decided (Krake's `binding` subresources).
+//!
+//! Guarantees: the resource depends on what it is bound to, and no longer on what it was bound to before, unless it
+//! still runs there: deleting a cluster takes no application along that is bound elsewhere (issue 4; Krake keeps
+//! former owners). An application that was bound may be deployed: `kube_controller_triggered` is not before
+//! `modified`, whatever clock wrote that one.
+//!
+//! Does not: judge whether the target fits, or touch what a failed attempt left in the status.
+
+use time::OffsetDateTime;
+
+use super::kubernetes::{Application, Cluster};
+use super::metadata::{Metadata, ResourceRef};
+use super::openstack::MagnumCluster;
+use madako_json::krake::timestamp::Timestamp;
+
+/// Binds an application to a cluster.
+pub fn bind(application: &mut Application, cluster: ResourceRef, now: OffsetDateTime) {
+    let Application { metadata, status, .. } = application;
+    own(metadata, &cluster, status.scheduled_to.as_ref(), status.running_on.as_ref());
+    status.scheduled = Some(Timestamp::new(now));
+    status.scheduled_to = Some(cluster);
+    trigger(application, now);
+}
+
+/// Says that an application was scheduled as it is now, so that it may be deployed
+/// (`status.kube_controller_triggered`).
+pub fn trigger(application: &mut Application, now: OffsetDateTime) {
+    let now = Timestamp::new(now);
+    let modified = &application.metadata.modified;
+    let triggered = if *modified > now { Timestamp::new(modified.instant()) } else { now };
+    application.status.kube_controller_triggered = Some(triggered);
+}
+
+/// Binds a cluster to a cloud.
+pub fn bind_cluster(cluster: &mut Cluster, cloud: ResourceRef, now: OffsetDateTime) {
+    let Cluster { metadata, status, .. } = cluster;
+    own(metadata, &cloud, status.scheduled_to.as_ref(), status.running_on.as_ref());
+    status.scheduled = Some(Timestamp::new(now));
+    status.scheduled_to = Some(cloud);
+}
+
+/// Binds a Magnum cluster to a project, to be made from a template of that project.
+pub fn bind_magnum_cluster(cluster: &mut MagnumCluster, project: ResourceRef, template: String) {
+    let MagnumCluster { metadata, status, .. } = cluster;
+    own(metadata, &project, status.project.as_ref(), None);
+    status.project = Some(project);
+    status.template = Some(template);
+}
+
+/// Whether two references mean the same resource.
+#[must_use]
+pub fn same(one: &ResourceRef, other: &ResourceRef) -> bool {
+    (&one.api, &one.kind, &one.namespace, &one.name)
+        == (&other.api, &other.kind, &other.namespace, &other.name)
+}
+
+fn own(
+    metadata: &mut Metadata,
+    new: &ResourceRef,
+    former: Option<&ResourceRef>,
+    runs_on: Option<&ResourceRef>,
+) {
+    if let Some(former) = former
+        && !same(former, new)
+        && !runs_on.is_some_and(|runs_on| same(runs_on, former))
+    {
+        metadata.owners.retain(|owner| !same(owner, former));
+    }
+    if !metadata.owners.iter().any(|owner| same(owner, new)) {
+        metadata.owners.push(new.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::kind::{Kind, ObjectKey};
+    use madako_json::krake::document::from_stored;
+
+    fn cluster(name: &str) -> ResourceRef {
+        ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("n"), name))
+    }
+
+    fn application() -> Application {
+        from_stored(
+            "Application",
+            r#"{"api": "kubernetes", "kind": "Application",
+                "metadata": {"name": "a", "namespace": "n", "uid": "u", "created": "2026-01-01T00:00:00+00:00",
+                    "modified": "2026-01-01T00:00:00+00:00"},
+                "spec": {"manifest": []}}"#,
+        )
+        .unwrap()
+    }
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
+    }
+
+    fn owners(application: &Application) -> Vec<&str> {
+        application.metadata.owners.iter().map(|owner| owner.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_binding_is_said_in_the_status_and_in_the_owners() {
+        let mut application = application();
+        bind(&mut application, cluster("one"), at(0));
+        assert_eq!(application.status.scheduled_to, Some(cluster("one")));
+        assert_eq!(application.status.scheduled, Some(Timestamp::new(at(0))));
+        assert_eq!(application.status.kube_controller_triggered, Some(Timestamp::new(at(0))));
+        assert_eq!(owners(&application), ["one"]);
+        bind(&mut application, cluster("one"), at(1));
+        assert_eq!(owners(&application), ["one"]);
+    }
+
+    #[test]
+    fn a_move_takes_the_former_cluster_from_the_owners_unless_the_application_runs_there() {
+        let mut application = application();
+        bind(&mut application, cluster("one"), at(0));
+        bind(&mut application, cluster("two"), at(1));
+        assert_eq!(owners(&application), ["two"]);
+        application.status.running_on = Some(cluster("two"));
+        bind(&mut application, cluster("three"), at(2));
+        assert_eq!(owners(&application), ["two", "three"]);
+    }
+
+    #[test]
+    fn what_else_an_application_depends_on_stays() {
+        let mut application = application();
+        let other = ResourceRef::to(&ObjectKey::new(Kind::Application, Some("n"), "other"));
+        application.metadata.owners.push(other);
+        bind(&mut application, cluster("one"), at(0));
+        bind(&mut application, cluster("two"), at(1));
+        assert_eq!(owners(&application), ["other", "two"]);
+    }
+
+    #[test]
+    fn an_update_from_a_clock_that_is_ahead_is_triggered_once_and_for_all() {
+        let mut application = application();
+        application.metadata.modified = Timestamp::new(at(50));
+        bind(&mut application, cluster("one"), at(0));
+        assert!(application.status.kube_controller_triggered.unwrap() >= application.metadata.modified);
+    }
+}

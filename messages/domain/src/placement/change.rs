@@ -1,0 +1,115 @@
+//! A change of placement, as it is brought to the leader's gate: in resources and in what is kept of them, not in keys.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::kind::{Kind, ObjectKey};
+use super::object_value::Object;
+use crate::invariants::BindingEvidence;
+use crate::keys;
+use crate::store::{Condition, Write};
+
+/// A resource as it is stored: its JSON, on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredObject(Bytes);
+
+impl StoredObject {
+    /// The stored form of a resource.
+    #[must_use]
+    pub fn of(object: &Object) -> Self {
+        Self(object.to_json().into())
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// What the scheduler keeps below the leader's prefix.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kept {
+    /// What is remembered of a cluster.
+    Cluster(ObjectKey),
+    /// The last decision on an application.
+    Decision(ObjectKey),
+    /// How many applications moved when.
+    Moves,
+}
+
+impl Kept {
+    /// Its key, relative to the prefix.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let below = |prefix, of: &ObjectKey| {
+            format!("{prefix}{}/{}", of.namespace.as_deref().unwrap_or_default(), of.name)
+        };
+        match self {
+            Self::Cluster(cluster) => below(keys::PLACEMENT_CLUSTERS, cluster),
+            Self::Decision(application) => below(keys::PLACEMENT_DECISIONS, application),
+            Self::Moves => keys::PLACEMENT_MOVES.to_owned(),
+        }
+    }
+}
+
+/// A change of placement: one transaction. See [`super::limits`] for its size.
+#[derive(Debug, Clone, Default)]
+pub struct PlacementMutation {
+    /// Resources that must still have these mod revisions; 0: that must not exist.
+    pub unchanged: BTreeMap<ObjectKey, i64>,
+    /// The mod revision that [`Kept::Moves`] must still have; 0: it must not exist.
+    pub moves_revision: Option<i64>,
+    /// No application may have been written after this revision.
+    pub applications: Option<i64>,
+    /// Resources that are written; `None`: deleted.
+    pub objects: BTreeMap<ObjectKey, Option<StoredObject>>,
+    /// What is kept from then on, as JSON; `None`: nothing.
+    pub kept: BTreeMap<Kept, Option<Bytes>>,
+    /// What its bindings were decided on.
+    pub evidence: Vec<BindingEvidence>,
+}
+
+impl PlacementMutation {
+    /// What is compared, with keys at the root of etcd, for a leader of this prefix.
+    #[must_use]
+    pub fn conditions(&self, prefix: &str) -> Vec<Condition> {
+        let unchanged = self
+            .unchanged
+            .iter()
+            .map(|(key, revision)| Condition::Unchanged { key: key.etcd_key(), revision: *revision });
+        let moves = self.moves_revision.map(|revision| {
+            let key = format!("{prefix}{}", Kept::Moves.key());
+            Condition::Unchanged { key, revision }
+        });
+        let applications = self.applications.map(|revision| {
+            let prefix = Kind::Application.prefix().to_owned();
+            Condition::NoneSince { prefix, revision }
+        });
+        unchanged.chain(moves).chain(applications).collect()
+    }
+
+    /// What is written, with keys at the root of etcd, for a leader of this prefix.
+    #[must_use]
+    pub fn writes(&self, prefix: &str) -> Vec<Write> {
+        let objects =
+            self.objects.iter().map(|(key, object)| (key.etcd_key(), object.as_ref().map(|it| &it.0)));
+        let kept: BTreeMap<String, Option<&Bytes>> = self
+            .kept
+            .iter()
+            .map(|(kept, value)| (format!("{prefix}{}", kept.key()), value.as_ref()))
+            .collect();
+        let write = |(key, value): (String, Option<&Bytes>)| match value {
+            Some(value) => Write::Put { key, value: value.clone(), lease: 0 },
+            None => Write::Delete { key },
+        };
+        objects.chain(kept).map(write).collect()
+    }
+
+    /// The first resource whose key etcd would show as another resource, or as none.
+    #[must_use]
+    pub fn misnamed(&self) -> Option<&ObjectKey> {
+        self.objects.keys().find(|key| ObjectKey::from_etcd_key(&key.etcd_key()).as_ref() != Some(*key))
+    }
+}

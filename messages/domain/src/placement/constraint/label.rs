@@ -1,0 +1,224 @@
+//! Constraints on labels: `location is DE`, `location not in (DE, SK)`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+
+use super::cursor::Cursor;
+use super::names::{is_label_key, is_label_value};
+use super::{Constraint, ConstraintError, sealed};
+use madako_json::krake::schema::Shape;
+
+/// A constraint on one label of a cluster, a cloud or a project.
+pub type LabelConstraint = Constraint<LabelRule>;
+
+const KEY: &str = "a label's key: at most 63 letters, digits, '_', '-' or '.', with a letter, digit or '_' at \
+    both ends, optionally after a prefix of at most 253 and '/'";
+macro_rules! label_value {
+    () => {
+        "a label's value: at most 63 letters, digits, '_', '-' or '.', with a letter, digit or '_' at both ends"
+    };
+}
+const VALUE: &str = label_value!();
+const VALUE_OR_NOT: &str = concat!("'not', or ", label_value!());
+const VALUE_OR_CLOSE: &str = concat!("')', or ", label_value!());
+const OPERATOR: &str = "is, =, ==, is not, !=, in (...) or not in (...)";
+
+/// What a label constraint says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRule {
+    /// The key of the label.
+    pub key: String,
+    /// What its value must be.
+    pub test: LabelTest,
+}
+
+/// What the value of a label must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelTest {
+    /// This one.
+    Is(String),
+    /// Any but this one.
+    IsNot(String),
+    /// One of these. Never empty.
+    In(BTreeSet<String>),
+    /// None of these. Never empty.
+    NotIn(BTreeSet<String>),
+}
+
+impl LabelTest {
+    /// Whether a value is as it must be.
+    #[must_use]
+    pub fn accepts(&self, value: &str) -> bool {
+        match self {
+            Self::Is(wanted) => value == wanted,
+            Self::IsNot(unwanted) => value != unwanted,
+            Self::In(wanted) => wanted.contains(value),
+            Self::NotIn(unwanted) => !unwanted.contains(value),
+        }
+    }
+}
+
+/// What came of a label constraint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum LabelVerdict<'a> {
+    /// The label has a value that the constraint accepts.
+    Matched {
+        /// The value.
+        value: &'a str,
+    },
+    /// There is no such label; then nothing matches, a negation neither.
+    Missing,
+    /// The label has a value that the constraint does not accept.
+    Differs {
+        /// The value.
+        value: &'a str,
+    },
+    /// The constraint cannot be read; then nothing matches.
+    Unreadable {
+        /// Why not.
+        error: &'a ConstraintError,
+    },
+}
+
+impl LabelVerdict<'_> {
+    /// Whether the constraint is met.
+    #[must_use]
+    pub fn matched(self) -> bool {
+        matches!(self, Self::Matched { .. })
+    }
+}
+
+impl LabelConstraint {
+    /// Whether labels meet the constraint, and why not.
+    #[must_use]
+    pub fn evaluate<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> LabelVerdict<'a> {
+        let key = self.rule().ok().map(|rule| &rule.key);
+        self.evaluate_value(key.and_then(|key| labels.get(key)).map(String::as_str))
+    }
+
+    /// Whether the value of the label that the constraint is on meets it, and why not; `None`: there is no such
+    /// label.
+    #[must_use]
+    pub fn evaluate_value<'a>(&'a self, value: Option<&'a str>) -> LabelVerdict<'a> {
+        match (self.rule(), value) {
+            (Err(error), _) => LabelVerdict::Unreadable { error },
+            (Ok(_), None) => LabelVerdict::Missing,
+            (Ok(rule), Some(value)) if rule.test.accepts(value) => LabelVerdict::Matched { value },
+            (Ok(_), Some(value)) => LabelVerdict::Differs { value },
+        }
+    }
+}
+
+impl sealed::Read for LabelRule {
+    const SHAPE: Shape = Shape::LabelConstraint;
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
+        let key = cursor.word(is_label_key, KEY)?.to_owned();
+        Ok(Self { key, test: test(cursor)? })
+    }
+}
+
+fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
+    if cursor.eat("!=") {
+        return Ok(LabelTest::IsNot(value(cursor, VALUE)?));
+    }
+    if cursor.eat("==") || cursor.eat("=") {
+        return Ok(LabelTest::Is(value(cursor, VALUE)?));
+    }
+    let operator = cursor.peek_word();
+    let mut after = cursor.after(operator.len());
+    match operator {
+        // A label may have the value `not`, so `is not` with nothing behind it is complete.
+        "is" if after.eat_word("not") && !after.peek_word().is_empty() => {
+            *cursor = after;
+            Ok(LabelTest::IsNot(value(cursor, VALUE)?))
+        }
+        "is" => {
+            cursor.advance(operator.len());
+            Ok(LabelTest::Is(value(cursor, VALUE_OR_NOT)?))
+        }
+        "isnot" if !after.peek_word().is_empty() => {
+            *cursor = after;
+            Ok(LabelTest::IsNot(value(cursor, VALUE)?))
+        }
+        "in" => {
+            cursor.advance(operator.len());
+            Ok(LabelTest::In(list(cursor)?))
+        }
+        "notin" => {
+            cursor.advance(operator.len());
+            Ok(LabelTest::NotIn(list(cursor)?))
+        }
+        "not" => {
+            *cursor = after;
+            if !cursor.eat_word("in") {
+                return Err(cursor.error("'in'"));
+            }
+            Ok(LabelTest::NotIn(list(cursor)?))
+        }
+        // Krake reads `isDE` as `is DE`, but here nothing may follow: `iss DE` is a slip in the operator.
+        glued if glued.starts_with("is") && after.end().is_ok() => {
+            cursor.advance("is".len());
+            Ok(LabelTest::Is(value(cursor, VALUE)?))
+        }
+        _ => Err(cursor.error(OPERATOR)),
+    }
+}
+
+fn value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String, ConstraintError> {
+    cursor.word(is_label_value, expected).map(str::to_owned)
+}
+
+/// `(DE, SK)`, at least one value; commas at the end do not count.
+fn list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintError> {
+    if !cursor.eat("(") {
+        return Err(cursor.error("'('"));
+    }
+    let mut values = BTreeSet::from([value(cursor, VALUE)?]);
+    loop {
+        if cursor.eat(")") {
+            return Ok(values);
+        }
+        if !cursor.eat(",") {
+            return Err(cursor.error("',' or ')'"));
+        }
+        let mut commas = 1;
+        while cursor.eat(",") {
+            commas += 1;
+        }
+        if cursor.eat(")") {
+            return Ok(values);
+        }
+        if commas > 1 {
+            return Err(cursor.error("')', as values are separated by one comma"));
+        }
+        values.insert(value(cursor, VALUE_OR_CLOSE)?);
+    }
+}
+
+impl fmt::Display for LabelRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.test {
+            LabelTest::Is(value) => write!(f, " is {value}"),
+            LabelTest::IsNot(value) => write!(f, " is not {value}"),
+            LabelTest::In(values) => write!(f, " in ({})", Listed(values)),
+            LabelTest::NotIn(values) => write!(f, " not in ({})", Listed(values)),
+        }
+    }
+}
+
+struct Listed<'a>(&'a BTreeSet<String>);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, value) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{value}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! Constraints on metrics: `load greater than 0.5`, `load lte 3`.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::cursor::Cursor;
+use super::names::{is_label_key, is_resource_name};
+use super::{Constraint, ConstraintError, sealed};
+use madako_json::krake::schema::Shape;
+
+/// A constraint on the value of one metric of a cluster or a cloud.
+pub type MetricConstraint = Constraint<MetricRule>;
+
+/// Characters of a number. Krake's bound on what it compares with, and far more than a float can hold.
+const MAX_NUMBER: usize = 63;
+
+const NAME: &str = "a metric's name: at most 255 letters, digits, '_', '-', '.' or ':', with a letter, digit or \
+    '_' at both ends (or a label's key with a prefix and '/')";
+const OPERATOR: &str = "is, =, ==, is not, !=, greater than, gt, >, greater than or equal, gte, >=, =>, \
+    lesser than, less than, lt, <, lesser than or equal, less than or equal, lte, <= or =<";
+macro_rules! number {
+    () => {
+        "a finite decimal number of at most 63 characters, such as 5, -0.5 or 1e3"
+    };
+}
+const NUMBER: &str = number!();
+const NUMBER_OR_NOT: &str = concat!("'not', or ", number!());
+const NUMBER_OR_EQUAL: &str = concat!("'or equal', or ", number!());
+
+/// What a metric constraint says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricRule {
+    /// The name of the metric.
+    pub metric: String,
+    /// How the metric's value compares with the number.
+    pub comparison: Comparison,
+    /// The number. Finite, and never a negative zero.
+    pub number: f64,
+}
+
+// The number is finite, so it equals itself.
+impl Eq for MetricRule {}
+
+/// How a value compares with a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// It is the same.
+    Is,
+    /// It is another.
+    IsNot,
+    /// It is above.
+    GreaterThan,
+    /// It is above or the same.
+    GreaterThanOrEqual,
+    /// It is below.
+    LesserThan,
+    /// It is below or the same.
+    LesserThanOrEqual,
+}
+
+impl Comparison {
+    /// Whether a value compares so with a number. Floats are compared exactly, without a tolerance.
+    #[expect(clippy::float_cmp, reason = "a metric that counts has whole values, and people ask for one")]
+    #[must_use]
+    pub fn holds(self, value: f64, number: f64) -> bool {
+        match self {
+            Self::Is => value == number,
+            Self::IsNot => value != number,
+            Self::GreaterThan => value > number,
+            Self::GreaterThanOrEqual => value >= number,
+            Self::LesserThan => value < number,
+            Self::LesserThanOrEqual => value <= number,
+        }
+    }
+}
+
+/// What came of a metric constraint.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum MetricVerdict<'a> {
+    /// The value compares with the number as the constraint wants.
+    Matched {
+        /// The value.
+        value: f64,
+    },
+    /// There is no such metric, or it has no value; then nothing matches, a negation neither.
+    Missing,
+    /// The value is infinite or no number; then nothing matches, a negation neither.
+    NotFinite,
+    /// The value does not compare with the number as the constraint wants.
+    Differs {
+        /// The value.
+        value: f64,
+    },
+    /// The constraint cannot be read; then nothing matches.
+    Unreadable {
+        /// Why not.
+        error: &'a ConstraintError,
+    },
+}
+
+impl MetricVerdict<'_> {
+    /// Whether the constraint is met.
+    #[must_use]
+    pub fn matched(self) -> bool {
+        matches!(self, Self::Matched { .. })
+    }
+}
+
+impl MetricConstraint {
+    /// The metric whose value decides, unless the constraint cannot be read.
+    #[must_use]
+    pub fn metric(&self) -> Option<&str> {
+        self.rule().ok().map(|rule| rule.metric.as_str())
+    }
+
+    /// Whether the value of [its metric](Self::metric) meets the constraint, and why not. `None` when the
+    /// metric is not there or has no value. Which value that is, the metric's own or the weighted one, is for
+    /// the caller to say.
+    #[must_use]
+    pub fn evaluate(&self, value: Option<f64>) -> MetricVerdict<'_> {
+        match (self.rule(), value) {
+            (Err(error), _) => MetricVerdict::Unreadable { error },
+            (Ok(_), None) => MetricVerdict::Missing,
+            (Ok(_), Some(value)) if !value.is_finite() => MetricVerdict::NotFinite,
+            (Ok(rule), Some(value)) if rule.comparison.holds(value, rule.number) => {
+                MetricVerdict::Matched { value }
+            }
+            (Ok(_), Some(value)) => MetricVerdict::Differs { value },
+        }
+    }
+}
+
+impl sealed::Read for MetricRule {
+    const SHAPE: Shape = Shape::MetricConstraint;
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError> {
+        let name = cursor.word(|word| is_resource_name(word) || is_label_key(word), NAME)?;
+        let (comparison, expected) = comparison(cursor)?;
+        let word = cursor.peek_word();
+        // No negative zero: it equals zero and would be written differently.
+        let number = number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
+        cursor.advance(word.len());
+        Ok(Self { metric: name.to_owned(), comparison, number })
+    }
+}
+
+/// The operators that are signs; what begins like another comes after it.
+const SIGNS: [(&str, Comparison); 9] = [
+    ("!=", Comparison::IsNot),
+    ("==", Comparison::Is),
+    ("=>", Comparison::GreaterThanOrEqual),
+    (">=", Comparison::GreaterThanOrEqual),
+    ("=<", Comparison::LesserThanOrEqual),
+    ("<=", Comparison::LesserThanOrEqual),
+    ("=", Comparison::Is),
+    (">", Comparison::GreaterThan),
+    ("<", Comparison::LesserThan),
+];
+
+/// The comparison, and what could stand behind it. Words need no blank between them nor before the number,
+/// as in Krake; a number never begins with a letter.
+fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), ConstraintError> {
+    if let Some((_, comparison)) = SIGNS.into_iter().find(|(sign, _)| cursor.eat(sign)) {
+        return Ok((comparison, NUMBER));
+    }
+    let word = cursor.peek_word();
+    let word = &word[..word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len())];
+    let (comparison, or_equal) = match word {
+        "is" => {
+            cursor.advance(word.len());
+            let negated = cursor.eat("not");
+            return Ok(if negated { (Comparison::IsNot, NUMBER) } else { (Comparison::Is, NUMBER_OR_NOT) });
+        }
+        "isnot" => (Comparison::IsNot, None),
+        "gt" => (Comparison::GreaterThan, None),
+        "gte" => (Comparison::GreaterThanOrEqual, None),
+        "lt" => (Comparison::LesserThan, None),
+        "lte" => (Comparison::LesserThanOrEqual, None),
+        _ if cursor.eat("greater") => (Comparison::GreaterThan, Some(Comparison::GreaterThanOrEqual)),
+        _ if cursor.eat("lesser") || cursor.eat("less") => {
+            (Comparison::LesserThan, Some(Comparison::LesserThanOrEqual))
+        }
+        _ => return Err(cursor.error(OPERATOR)),
+    };
+    let Some(or_equal) = or_equal else {
+        cursor.advance(word.len());
+        return Ok((comparison, NUMBER));
+    };
+    keyword(cursor, "than", "'than'")?;
+    if !cursor.eat("or") {
+        return Ok((comparison, NUMBER_OR_EQUAL));
+    }
+    keyword(cursor, "equal", "'equal'")?;
+    Ok((or_equal, NUMBER))
+}
+
+fn keyword(cursor: &mut Cursor<'_>, word: &str, expected: &'static str) -> Result<(), ConstraintError> {
+    if cursor.eat(word) { Ok(()) } else { Err(cursor.error(expected)) }
+}
+
+/// A finite decimal number with optional sign, fraction and exponent. Not what floats can be written as
+/// besides: no names (`inf`, `nan`), no `_` between digits, no other base.
+fn number(word: &str) -> Option<f64> {
+    let decimal = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
+    if word.len() > MAX_NUMBER || !word.bytes().all(decimal) {
+        return None;
+    }
+    word.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+impl fmt::Display for MetricRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let comparison = match self.comparison {
+            Comparison::Is => "is",
+            Comparison::IsNot => "is not",
+            Comparison::GreaterThan => "greater than",
+            Comparison::GreaterThanOrEqual => "greater than or equal",
+            Comparison::LesserThan => "lesser than",
+            Comparison::LesserThanOrEqual => "lesser than or equal",
+        };
+        write!(f, "{} {comparison} {}", self.metric, Number(self.number))
+    }
+}
+
+/// A number with an exponent only where it would have many zeros otherwise, so that it stays within
+/// [`MAX_NUMBER`] characters; the shortest text that reads as the same float.
+struct Number(f64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.0.abs();
+        if size == 0.0 || (1e-6..1e21).contains(&size) {
+            write!(f, "{}", self.0)
+        } else {
+            write!(f, "{:e}", self.0)
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The resources of Krake's `infrastructure` group: clouds, and who builds clusters on them.
+
+use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
+use super::rules;
+use madako_json::krake::choice::choice;
+use madako_json::krake::entries::Entries;
+use madako_json::krake::object::object;
+use madako_json::krake::scalar::Secret;
+use madako_json::krake::tagged::{Tagged, variants};
+
+object! {
+    /// Access to an Infrastructure Manager: a token, or a user with a password.
+    pub struct ImSpec check(rules::im_spec) {
+        /// Its address.
+        pub url: String = required;
+        /// User.
+        pub username: Option<String> = optional(None);
+        /// Password.
+        pub password: Option<Secret> = optional(None);
+        /// Token.
+        pub token: Option<Secret> = optional(None);
+    }
+}
+
+variants! {
+    /// Who builds clusters.
+    pub enum InfrastructureProviderKind {
+        /// An Infrastructure Manager.
+        Im(ImSpec) = "im",
+    }
+}
+
+/// The specification of an infrastructure provider.
+pub type InfrastructureProviderSpec = Tagged<InfrastructureProviderKind>;
+
+object! {
+    /// An infrastructure provider of everybody's.
+    pub struct GlobalInfrastructureProvider
+    constants("api" = "infrastructure", "kind" = "GlobalInfrastructureProvider")
+    {
+        /// Metadata.
+        pub metadata: Metadata = required;
+        /// What it is.
+        pub spec: InfrastructureProviderSpec = required;
+    }
+}
+
+object! {
+    /// An infrastructure provider of one namespace.
+    pub struct InfrastructureProvider constants("api" = "infrastructure", "kind" = "InfrastructureProvider") {
+        /// Metadata.
+        pub metadata: Metadata = required;
+        /// What it is.
+        pub spec: InfrastructureProviderSpec = required;
+    }
+}
+
+object! {
+    /// A reference to an infrastructure provider.
+    pub struct InfrastructureProviderRef {
+        /// Its name.
+        pub name: String = required;
+        /// Whether it is one of the same namespace, rather than a global one.
+        pub namespaced: bool = optional(false);
+    }
+}
+
+object! {
+    /// An OpenStack user.
+    pub struct CloudUser {
+        /// Name or id.
+        pub username: String = required;
+        /// Password.
+        pub password: Secret = required;
+        /// Name of the user's domain.
+        pub domain_name: String = optional("Default".to_owned());
+        /// A remark.
+        pub comment: Option<String> = optional(None);
+    }
+}
+
+object! {
+    /// An OpenStack project.
+    pub struct CloudProject {
+        /// Name or id.
+        pub name: String = required;
+        /// Id of the project's domain.
+        pub domain_id: String = optional("default".to_owned());
+        /// A remark.
+        pub comment: Option<String> = optional(None);
+    }
+}
+
+object! {
+    /// Authentication at OpenStack's identity service by a password.
+    pub struct CloudPassword {
+        /// Version of the identity API.
+        pub version: String = optional("3".to_owned());
+        /// The user.
+        pub user: CloudUser = required;
+        /// The project.
+        pub project: CloudProject = required;
+    }
+}
+
+variants! {
+    /// How to authenticate at a cloud.
+    pub enum CloudAuthKind {
+        /// By a password.
+        Password(CloudPassword) = "password",
+    }
+}
+
+/// Authentication at a cloud.
+pub type CloudAuth = Tagged<CloudAuthKind>;
+
+object! {
+    /// An OpenStack cloud.
+    pub struct OpenstackSpec {
+        /// Address of its identity service.
+        pub url: String = required;
+        /// Authentication.
+        pub auth: CloudAuth = required;
+        /// Metrics of the cloud.
+        pub metrics: Vec<MetricRef> = optional(Vec::new());
+        /// Who builds clusters there.
+        pub infrastructure_provider: InfrastructureProviderRef = required;
+    }
+}
+
+variants! {
+    /// What a cloud is.
+    pub enum CloudKind {
+        /// OpenStack.
+        Openstack(OpenstackSpec) = "openstack",
+    }
+}
+
+impl CloudKind {
+    /// Metrics of the cloud.
+    #[must_use]
+    pub fn metrics(&self) -> &[MetricRef] {
+        let Self::Openstack(spec) = self;
+        &spec.metrics
+    }
+
+    /// Who builds clusters there.
+    #[must_use]
+    pub fn infrastructure_provider(&self) -> &InfrastructureProviderRef {
+        let Self::Openstack(spec) = self;
+        &spec.infrastructure_provider
+    }
+}
+
+/// The specification of a cloud.
+pub type CloudSpec = Tagged<CloudKind>;
+
+choice! {
+    /// The state of a cloud.
+    pub enum CloudState {
+        /// Its metrics can be had, if it has any.
+        Online = "ONLINE",
+        /// They cannot.
+        FailingMetrics = "FAILING_METRICS",
+    }
+}
+
+object! {
+    /// The status of a cloud.
+    pub struct CloudStatus all_default {
+        /// Its state.
+        pub state: CloudState = optional(CloudState::Online);
+        /// What is wrong with which metric.
+        pub metrics_reasons: Entries<Reason> = optional(Entries::new());
+    }
+}
+
+object! {
+    /// A cloud of everybody's.
+    pub struct GlobalCloud
+    constants("api" = "infrastructure", "kind" = "GlobalCloud")
+    check(rules::global_cloud)
+    {
+        /// Metadata.
+        pub metadata: Metadata = required;
+        /// What it is.
+        pub spec: CloudSpec = required;
+        /// How it is.
+        pub status: CloudStatus = subresource(CloudStatus::default());
+    }
+}
+
+object! {
+    /// A cloud of one namespace.
+    pub struct Cloud constants("api" = "infrastructure", "kind" = "Cloud") {
+        /// Metadata.
+        pub metadata: Metadata = required;
+        /// What it is.
+        pub spec: CloudSpec = required;
+        /// How it is.
+        pub status: CloudStatus = subresource(CloudStatus::default());
+    }
+}
+
+object! {
+    /// Binds a cluster to a cloud.
+    pub struct CloudBinding constants("api" = "infrastructure", "kind" = "CloudBinding") {
+        /// The cloud.
+        pub cloud: ResourceRef = required;
+    }
+}

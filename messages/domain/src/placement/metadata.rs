@@ -1,0 +1,278 @@
+//! What every resource has: metadata, references, reasons.
+
+use super::kind::{Kind, ObjectKey};
+use super::names::{check_labels, check_name, check_namespace};
+use madako_json::input::Problems;
+use madako_json::krake::choice::choice;
+use madako_json::krake::entries::Labels;
+use madako_json::krake::object::object;
+use madako_json::krake::timestamp::Timestamp;
+use madako_json::strict::walk::Path;
+
+/// The finalizer of a resource that is deleted: it goes once its dependents are gone.
+pub const CASCADE_DELETION: &str = "cascade_deletion";
+
+object! {
+    /// Metadata of a resource.
+    pub struct Metadata
+    // `krakectl` sends these by mistake: "constraints" when it creates a Magnum cluster, "password" when it
+    // updates a cloud. Krake passes them over.
+    tolerated("constraints", "password")
+    {
+        /// Its name, unique in its namespace.
+        pub name: String = immutable, check(check_name, Name);
+        /// Its namespace; global resources have none.
+        pub namespace: Option<String> = optional_immutable(None), check(check_namespace, Name);
+        /// Labels.
+        pub labels: Labels = optional(Labels::new()), check(check_labels, Labels);
+        /// Whether the labels of the cloud that the resource is bound to count as its own.
+        pub inherit_labels: bool = optional(false);
+        /// Who has to do something before the resource can go.
+        pub finalizers: Vec<String> = optional(Vec::new());
+        /// Its identity: another resource of the same name has another one.
+        pub uid: String = readonly(String::new());
+        /// When it was created.
+        pub created: Timestamp = readonly(Timestamp::placeholder());
+        /// When its specification changed last.
+        pub modified: Timestamp = readonly(Timestamp::placeholder());
+        /// When its deletion was asked for.
+        pub deleted: Option<Timestamp> = readonly_optional(None);
+        /// What it depends on.
+        pub owners: Vec<ResourceRef> = optional(Vec::new());
+    }
+}
+
+impl Metadata {
+    /// Metadata of a new resource.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        namespace: Option<&str>,
+        uid: impl Into<String>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            namespace: namespace.map(str::to_owned),
+            labels: Labels::new(),
+            inherit_labels: false,
+            finalizers: Vec::new(),
+            uid: uid.into(),
+            created: now.clone(),
+            modified: now,
+            deleted: None,
+            owners: Vec::new(),
+            rest: madako_json::krake::reader::Rest::default(),
+        }
+    }
+}
+
+impl Metadata {
+    /// Makes what a request brought that of a new resource: the namespace of its address counts, and what the
+    /// service sets begins.
+    pub fn begin(&mut self, namespace: Option<&str>, uid: impl Into<String>, now: Timestamp) {
+        self.namespace = namespace.map(str::to_owned);
+        self.uid = uid.into();
+        self.created = now.clone();
+        self.modified = now;
+        self.deleted = None;
+    }
+
+    /// Whether its deletion was asked for.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.is_some()
+    }
+}
+
+object! {
+    /// A reference to a resource.
+    pub struct ResourceRef {
+        /// Its API, such as `kubernetes`.
+        pub api: String = required;
+        /// Its namespace; global resources have none.
+        pub namespace: Option<String> = optional(None);
+        /// Its kind, such as `Cluster`.
+        pub kind: String = required;
+        /// Its name.
+        pub name: String = required;
+    }
+}
+
+impl ResourceRef {
+    /// A reference to that resource.
+    #[must_use]
+    pub fn to(key: &ObjectKey) -> Self {
+        Self {
+            api: key.kind.api().name().to_owned(),
+            namespace: key.namespace.clone(),
+            kind: key.kind.name().to_owned(),
+            name: key.name.clone(),
+            rest: madako_json::krake::reader::Rest::default(),
+        }
+    }
+
+    /// The resource that it refers to; `None` if there is no such kind.
+    #[must_use]
+    pub fn key(&self) -> Option<ObjectKey> {
+        let kind = Kind::ALL.iter().find(|kind| kind.name() == self.kind && kind.api().name() == self.api)?;
+        Some(ObjectKey::new(*kind, self.namespace.as_deref(), self.name.as_str()))
+    }
+
+    /// Whether it refers to that resource.
+    #[must_use]
+    pub fn is(&self, key: &ObjectKey) -> bool {
+        self.key().as_ref() == Some(key)
+    }
+}
+
+object! {
+    /// A reference to a metric, with the weight that it has where it stands.
+    pub struct MetricRef {
+        /// Its name.
+        pub name: String = required;
+        /// Its weight: finite and not negative in what requests bring.
+        pub weight: f64 = required, check(check_weight, NotNegative);
+        /// Whether it is one of the same namespace, rather than a global one.
+        pub namespaced: bool = optional(false);
+    }
+}
+
+fn check_weight(weight: &f64, path: Path<'_>, problems: &mut Problems) {
+    if *weight < 0.0 {
+        problems.add(path, format!("the number {weight}"), "a weight of 0 or more");
+    }
+}
+
+choice! {
+    /// Why something is wrong with a resource; Krake's codes.
+    pub enum ReasonCode {
+        /// Anything else.
+        InternalError = "INTERNAL_ERROR",
+        /// The manifest has invalid values.
+        InvalidResource = "INVALID_RESOURCE",
+        /// The controller does not support the resource.
+        UnsupportedResource = "UNSUPPORTED_RESOURCE",
+        /// The custom resource is missing or invalid.
+        InvalidCustomResource = "INVALID_CUSTOM_RESOURCE",
+        /// The TOSCA template is invalid.
+        InvalidToscaManifest = "INVALID_TOSCA_MANIFEST",
+        /// The cluster cannot be reached.
+        ClusterNotReachable = "CLUSTER_NOT_REACHABLE",
+        /// Nothing fits.
+        NoSuitableResource = "NO_SUITABLE_RESOURCE",
+        /// Kubernetes refused something.
+        KubernetesError = "KUBERNETES_ERROR",
+        /// Creation failed.
+        CreateFailed = "CREATE_FAILED",
+        /// Reconciliation failed.
+        ReconcileFailed = "RECONCILE_FAILED",
+        /// Configuration failed.
+        ReconfigureFailed = "RECONFIGURE_FAILED",
+        /// Deletion failed.
+        DeleteFailed = "DELETE_FAILED",
+        /// Retrieval failed.
+        RetrieveFailed = "RETRIEVE_FAILED",
+        /// It was not found.
+        NotFound = "NOT_FOUND",
+        /// OpenStack refused something.
+        OpenstackError = "OPENSTACK_ERROR",
+        /// The cluster template is invalid.
+        InvalidClusterTemplate = "INVALID_CLUSTER_TEMPLATE",
+        /// The metric's definition or value is invalid.
+        InvalidMetric = "INVALID_METRIC",
+        /// The provider cannot be reached.
+        UnreachableMetricsProvider = "UNREACHABLE_METRICS_PROVIDER",
+        /// There is no such metric.
+        UnknownMetric = "UNKNOWN_METRIC",
+        /// There is no such provider.
+        UnknownMetricsProvider = "UNKNOWN_METRICS_PROVIDER",
+    }
+}
+
+impl ReasonCode {
+    /// The code's number in Krake.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::InternalError => 1,
+            Self::InvalidResource => 10,
+            Self::UnsupportedResource => 11,
+            Self::InvalidCustomResource => 12,
+            Self::InvalidToscaManifest => 13,
+            Self::ClusterNotReachable => 20,
+            Self::NoSuitableResource => 50,
+            Self::KubernetesError => 60,
+            Self::CreateFailed => 70,
+            Self::ReconcileFailed => 71,
+            Self::ReconfigureFailed => 72,
+            Self::DeleteFailed => 73,
+            Self::RetrieveFailed => 74,
+            Self::NotFound => 75,
+            Self::OpenstackError => 80,
+            Self::InvalidClusterTemplate => 81,
+            Self::InvalidMetric => 91,
+            Self::UnreachableMetricsProvider => 92,
+            Self::UnknownMetric => 93,
+            Self::UnknownMetricsProvider => 94,
+        }
+    }
+}
+
+object! {
+    /// What is wrong with a resource.
+    pub struct Reason {
+        /// Its code.
+        pub code: ReasonCode = required;
+        /// What happened, for people.
+        pub message: String = required;
+    }
+}
+
+impl Reason {
+    /// A reason.
+    #[must_use]
+    pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), rest: madako_json::krake::reader::Rest::default() }
+    }
+}
+
+impl MetricRef {
+    /// A reference.
+    #[must_use]
+    pub fn new(name: impl Into<String>, weight: f64, namespaced: bool) -> Self {
+        Self { name: name.into(), weight, namespaced, rest: madako_json::krake::reader::Rest::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_names_its_resource_and_no_other() {
+        for kind in Kind::ALL {
+            let key = ObjectKey::new(*kind, Some("testing"), "it");
+            let reference = ResourceRef::to(&key);
+            assert_eq!(reference.key().as_ref(), Some(&key));
+            assert!(reference.is(&key));
+            assert!(!reference.is(&ObjectKey::new(*kind, Some("testing"), "other")));
+        }
+        // Krake's kinds are unique only within their API.
+        let mut reference = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("testing"), "it"));
+        reference.api = "openstack".to_owned();
+        assert_eq!(reference.key(), None);
+    }
+
+    #[test]
+    fn a_new_resource_has_the_namespace_of_its_address() {
+        let now = Timestamp::placeholder();
+        let mut metadata = Metadata::new("it", Some("of-the-body"), "", now.clone());
+        metadata.deleted = Some(now.clone());
+        metadata.begin(Some("of-the-path"), "ab12", now);
+        assert_eq!((metadata.namespace.as_deref(), &*metadata.uid), (Some("of-the-path"), "ab12"));
+        assert!(!metadata.is_deleted());
+        metadata.begin(None, "ab12", Timestamp::placeholder());
+        assert_eq!(metadata.namespace, None);
+    }
+}

@@ -1,0 +1,214 @@
+//! A resource of any kind.
+
+use super::kind::{Kind, ObjectKey};
+use super::metadata::Metadata;
+use super::{core, infrastructure, kubernetes, openstack};
+use madako_json::input::InputError;
+use madako_json::krake::document::{self, RequestError, Requested};
+use madako_json::krake::json;
+use madako_json::krake::reader::Field;
+use madako_json::krake::schema::Schema;
+use serde::Serialize;
+
+/// A type of which resources are.
+pub trait Resource: Field + Serialize + Clone + PartialEq {
+    /// Its kind.
+    const KIND: Kind;
+
+    /// What every resource has.
+    fn metadata(&self) -> &Metadata;
+
+    /// The same, to be changed.
+    fn metadata_mut(&mut self) -> &mut Metadata;
+
+    /// The resource as one of any kind.
+    fn into_object(self) -> Object;
+
+    /// The resource of this type; `None` if it is of another.
+    fn of(object: &Object) -> Option<&Self>;
+
+    /// The same, to be changed.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+
+    /// Which resource it is.
+    fn key(&self) -> ObjectKey {
+        let metadata = self.metadata();
+        ObjectKey::new(Self::KIND, metadata.namespace.as_deref(), metadata.name.as_str())
+    }
+}
+
+/// A resource whose status is written through a path of its own.
+pub trait WithStatus: Resource {
+    /// Its status.
+    type Status: Field + Serialize + Clone + PartialEq;
+
+    /// How it is.
+    fn status(&self) -> &Self::Status;
+
+    /// The same, to be changed.
+    fn status_mut(&mut self) -> &mut Self::Status;
+
+    /// See [`document::status_from_request`].
+    ///
+    /// # Errors
+    /// The body is no JSON, or has wrong fields, each of which is named.
+    fn status_from_request(text: &str) -> Result<Requested<Self::Status>, RequestError> {
+        document::status_from_request(Self::KIND.name(), Self::KIND.schema(), text)
+    }
+}
+
+macro_rules! with_status {
+    ($($type:path: $status:path;)*) => {
+        $(
+            impl WithStatus for $type {
+                type Status = $status;
+
+                fn status(&self) -> &Self::Status {
+                    &self.status
+                }
+
+                fn status_mut(&mut self) -> &mut Self::Status {
+                    &mut self.status
+                }
+            }
+        )*
+    };
+}
+
+with_status! {
+    infrastructure::GlobalCloud: infrastructure::CloudStatus;
+    infrastructure::Cloud: infrastructure::CloudStatus;
+    kubernetes::Application: kubernetes::ApplicationStatus;
+    kubernetes::Cluster: kubernetes::ClusterStatus;
+    openstack::Project: openstack::ProjectStatus;
+    openstack::MagnumCluster: openstack::MagnumClusterStatus;
+}
+
+macro_rules! objects {
+    ($($kind:ident = $module:ident;)*) => {
+        /// A resource of any kind.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(clippy::large_enum_variant, reason = "applications are the biggest, and most are applications")]
+        pub enum Object {
+            $(
+                #[doc = concat!("See [`", stringify!($module), "::", stringify!($kind), "`].")]
+                $kind($module::$kind),
+            )*
+        }
+
+        impl Object {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+
+            /// What every resource has.
+            #[must_use]
+            pub fn metadata(&self) -> &Metadata {
+                match self { $(Self::$kind(value) => &value.metadata,)* }
+            }
+
+            /// The same, to be changed.
+            #[must_use]
+            pub fn metadata_mut(&mut self) -> &mut Metadata {
+                match self { $(Self::$kind(value) => &mut value.metadata,)* }
+            }
+
+            /// Reads what is stored, leniently.
+            ///
+            /// # Errors
+            /// Names each field that has the wrong shape.
+            pub fn from_stored(kind: Kind, text: &str) -> Result<Self, InputError> {
+                match kind {
+                    $(Kind::$kind => document::from_stored(kind.name(), text).map(Self::$kind),)*
+                }
+            }
+
+            /// Reads what somebody wants to create, strictly.
+            ///
+            /// # Errors
+            /// The text is no JSON, or has wrong fields, each of which is named.
+            pub fn from_request(kind: Kind, text: &str) -> Result<Requested<Self>, RequestError> {
+                match kind {
+                    $(Kind::$kind => {
+                        let Requested { value, passed_over } = document::from_request(kind.name(), text)?;
+                        Ok(Requested { value: Self::$kind(value), passed_over })
+                    })*
+                }
+            }
+
+            /// Its JSON on one line, as Krake stores it.
+            #[must_use]
+            pub fn to_json(&self) -> String {
+                match self { $(Self::$kind(value) => json::to_text(value),)* }
+            }
+        }
+
+        impl Kind {
+            /// The fields of its resources.
+            #[must_use]
+            pub fn schema(self) -> &'static Schema {
+                match self { $(Self::$kind => &$module::$kind::SCHEMA,)* }
+            }
+        }
+
+        $(
+            impl Resource for $module::$kind {
+                const KIND: Kind = Kind::$kind;
+
+                fn metadata(&self) -> &Metadata {
+                    &self.metadata
+                }
+
+                fn metadata_mut(&mut self) -> &mut Metadata {
+                    &mut self.metadata
+                }
+
+                fn into_object(self) -> Object {
+                    Object::$kind(self)
+                }
+
+                fn of(object: &Object) -> Option<&Self> {
+                    match object {
+                        Object::$kind(value) => Some(value),
+                        _ => None,
+                    }
+                }
+
+                fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                    match object {
+                        Object::$kind(value) => Some(value),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+objects! {
+    Role = core;
+    RoleBinding = core;
+    GlobalMetric = core;
+    Metric = core;
+    GlobalMetricsProvider = core;
+    MetricsProvider = core;
+    GlobalInfrastructureProvider = infrastructure;
+    InfrastructureProvider = infrastructure;
+    GlobalCloud = infrastructure;
+    Cloud = infrastructure;
+    Application = kubernetes;
+    Cluster = kubernetes;
+    Project = openstack;
+    MagnumCluster = openstack;
+}
+
+impl Object {
+    /// Which resource it is.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        let metadata = self.metadata();
+        ObjectKey::new(self.kind(), metadata.namespace.as_deref(), metadata.name.as_str())
+    }
+}

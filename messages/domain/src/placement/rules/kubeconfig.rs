@@ -1,0 +1,81 @@
+//! Kubeconfigs: what makes one usable. What they hold is never shown.
+
+use serde_json::{Map, Value};
+
+use super::{is_set, kind};
+use madako_json::input::Problems;
+use madako_json::krake::free::JsonObject;
+use madako_json::strict::walk::Path;
+
+/// One context, one user and one cluster; the current context is the one, and its cluster, too.
+pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Problems) {
+    let config = match kubeconfig.parse() {
+        Ok(config) => config,
+        // It was read before, as part of the request.
+        Err(error) => {
+            problems.add(path, error.to_string(), "a kubeconfig");
+            return;
+        }
+    };
+    let contexts = one_of(&config, "contexts", path, problems);
+    let clusters = one_of(&config, "clusters", path, problems);
+    let users = one_of(&config, "users", path, problems);
+    let current = config.get("current-context").filter(|value| is_set(value));
+    let Some(current) = current else {
+        problems.add(path.field("current-context"), "", "the name of the context");
+        return;
+    };
+    let Some(context) = contexts else { return };
+    let path_here = path.field("contexts");
+    if context.get("name") != Some(current) {
+        problems.add(path.field("current-context"), "another name", "the name of the context");
+    }
+    let path_here = path_here.item(0);
+    let path_here = path_here.field("context");
+    let named = |what: &str| context.get("context").and_then(|context| context.get(what));
+    if let (Some(user), Some(entry)) = (named("user").filter(|value| is_set(value)), users)
+        && entry.get("name") == Some(user)
+        && !is_there(entry.get("user"))
+    {
+        let path = path.field("users");
+        problems.add(path.item(0).field("user"), "", "who the user is (it may be empty)");
+    }
+    let cluster = named("cluster");
+    let Some(cluster) = cluster.filter(|value| is_set(value)) else {
+        problems.add(path_here.field("cluster"), "", "the name of the cluster");
+        return;
+    };
+    let Some(entry) = clusters else { return };
+    if entry.get("name") != Some(cluster) {
+        problems.add(path_here.field("cluster"), "another name", "the name of the cluster");
+    } else if !is_there(entry.get("cluster")) {
+        let path = path.field("clusters");
+        let path = path.item(0);
+        problems.add(path.field("cluster"), "", "how to reach the cluster (it may be empty)");
+    }
+}
+
+/// Whether there is something, if only an empty one.
+fn is_there(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| !value.is_null())
+}
+
+/// The only entry of a list of named ones.
+fn one_of<'a>(
+    config: &'a Map<String, Value>,
+    list: &str,
+    path: Path<'_>,
+    problems: &mut Problems,
+) -> Option<&'a Value> {
+    let path = path.field(list);
+    match config.get(list) {
+        None => problems.add(path, "", "a list with one entry"),
+        Some(Value::Array(entries)) => match &entries[..] {
+            [entry] if entry.get("name").is_some() => return Some(entry),
+            [_] => problems.add(path.item(0), "no \"name\"", "an entry with a name"),
+            _ => problems.add(path, format!("{} entries", entries.len()), "one"),
+        },
+        Some(other) => problems.add(path, kind(other), "a list with one entry"),
+    }
+    None
+}

@@ -1,0 +1,38 @@
+//! Manifests: what each resource in them must have.
+
+use serde_json::{Map, Value};
+
+use super::{is_set, kind};
+use madako_json::input::Problems;
+use madako_json::krake::free::JsonObject;
+use madako_json::strict::walk::Path;
+
+/// Every resource has an API version, a kind and a name.
+pub(super) fn check(manifest: &[JsonObject], path: Path<'_>, problems: &mut Problems) {
+    for (index, resource) in manifest.iter().enumerate() {
+        let path = path.item(index);
+        match resource.parse() {
+            Ok(resource) => check_one(&resource, path, problems),
+            // It was read before, as part of the request.
+            Err(error) => problems.add(path, error.to_string(), "a Kubernetes resource"),
+        }
+    }
+}
+
+fn check_one(resource: &Map<String, Value>, path: Path<'_>, problems: &mut Problems) {
+    for name in ["apiVersion", "kind"] {
+        if !resource.contains_key(name) {
+            problems.add(path.field(name), "", "it in every resource");
+        }
+    }
+    let path = path.field("metadata");
+    match resource.get("metadata") {
+        None => problems.add(path, "", "it in every resource"),
+        Some(Value::Object(metadata)) => {
+            if !metadata.get("name").is_some_and(is_set) {
+                problems.add(path.field("name"), "", "the resource's name");
+            }
+        }
+        Some(other) => problems.add(path, kind(other), "an object"),
+    }
+}

@@ -1,0 +1,220 @@
+//! Where the secrets are in the JSON of a resource: what the types mark as secret, wherever it stands.
+//!
+//! For: whoever encrypts what is stored. Which fields those are is said by the types alone ([`Shape::Secret`] and
+//! [`Shape::SecretFreeForm`]).
+//!
+//! Guarantees: everything around the secrets stays as it is, byte for byte; of fields that are there twice each is
+//! found. Pure.
+//! Does not: look for secrets in parts of somebody else's shape (a manifest may hold a Kubernetes Secret), nor in
+//! fields that the types do not know.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use super::kind::Kind;
+use madako_json::krake::reader::AllMembers;
+use madako_json::krake::schema::{Schema, Shape};
+
+/// A secret in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its bytes in the text: a whole JSON value.
+    pub range: Range<usize>,
+    /// Its field, as a JSON pointer (RFC 6901).
+    pub field: String,
+}
+
+/// The secrets in the JSON of a resource, in the order of the text. What is `null` is none.
+///
+/// # Errors
+/// The text is no JSON. The message does not show it.
+pub fn places(kind: Kind, text: &str) -> Result<Vec<Place>, serde_json::Error> {
+    let mut places = Vec::new();
+    let raw: &RawValue = serde_json::from_str(text)?;
+    if kind.holds_secrets() {
+        Walk { text, places: &mut places }.object(kind.schema(), raw, "");
+    }
+    Ok(places)
+}
+
+/// The text with other values at these places, which are in its order.
+#[must_use]
+pub fn replaced(text: &str, values: &[(Range<usize>, String)]) -> String {
+    let more: usize = values.iter().map(|(_, value)| value.len()).sum();
+    let mut written = String::with_capacity(text.len() + more);
+    let mut end = 0;
+    for (range, value) in values {
+        written.push_str(&text[end..range.start]);
+        written.push_str(value);
+        end = range.end;
+    }
+    written.push_str(&text[end..]);
+    written
+}
+
+impl Kind {
+    /// Whether its resources have fields that are secret.
+    #[must_use]
+    pub fn holds_secrets(self) -> bool {
+        fields_hold(self.schema())
+    }
+}
+
+fn fields_hold(schema: &Schema) -> bool {
+    schema.fields.iter().any(|field| holds(&field.shape))
+}
+
+fn holds(shape: &Shape) -> bool {
+    match shape {
+        Shape::Secret | Shape::SecretFreeForm => true,
+        Shape::List(inner) | Shape::Map(inner) | Shape::Nullable(inner) => holds(inner),
+        Shape::Object(schema) => fields_hold(schema),
+        Shape::Tagged(variants) => variants.iter().any(|(_, content)| holds(content)),
+        Shape::Text
+        | Shape::LabelConstraint
+        | Shape::MetricConstraint
+        | Shape::Bool
+        | Shape::Integer
+        | Shape::Number
+        | Shape::Time
+        | Shape::Choice(_)
+        | Shape::FreeForm
+        | Shape::TextOrFreeForm => false,
+    }
+}
+
+/// A walk over the parts of a text in which secrets may be. What has another form than its type is passed over: who
+/// reads the resource names it.
+struct Walk<'t, 'p> {
+    text: &'t str,
+    places: &'p mut Vec<Place>,
+}
+
+impl Walk<'_, '_> {
+    fn value(&mut self, shape: &Shape, raw: &RawValue, field: &str) {
+        if raw.get() == "null" || !holds(shape) {
+            return;
+        }
+        match shape {
+            Shape::Nullable(inner) => self.value(inner, raw, field),
+            Shape::List(item) => {
+                let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+                for (index, raw) in items.into_iter().enumerate() {
+                    self.value(item, raw, &format!("{field}/{index}"));
+                }
+            }
+            Shape::Map(entry) => {
+                for (name, raw) in members(raw) {
+                    self.value(entry, raw, &below(field, &name));
+                }
+            }
+            Shape::Object(schema) => self.object(schema, raw, field),
+            Shape::Tagged(variants) => {
+                for (name, raw) in members(raw) {
+                    if let Some((_, content)) = variants.iter().find(|(known, _)| *known == name) {
+                        self.value(content, raw, &below(field, &name));
+                    }
+                }
+            }
+            _ => {
+                // Both are parts of one text.
+                let start = raw.get().as_ptr().addr() - self.text.as_ptr().addr();
+                let range = start..start + raw.get().len();
+                self.places.push(Place { range, field: field.to_owned() });
+            }
+        }
+    }
+
+    fn object(&mut self, schema: &Schema, raw: &RawValue, field: &str) {
+        for (name, raw) in members(raw) {
+            if let Some(known) = schema.fields.iter().find(|known| known.name == name) {
+                self.value(&known.shape, raw, &below(field, &name));
+            }
+        }
+    }
+}
+
+fn members(raw: &RawValue) -> Vec<(std::borrow::Cow<'_, str>, &RawValue)> {
+    serde_json::from_str(raw.get()).map(|AllMembers(members)| members).unwrap_or_default()
+}
+
+fn below(field: &str, name: &str) -> String {
+    let mut path = String::with_capacity(field.len() + name.len() + 1);
+    let name = name.replace('~', "~0").replace('/', "~1");
+    write!(path, "{field}/{name}").expect("a text can be written to");
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(kind: Kind, text: &str) -> Vec<(String, String)> {
+        let places = places(kind, text).unwrap();
+        places.into_iter().map(|place| (place.field, text[place.range].to_owned())).collect()
+    }
+
+    #[test]
+    fn every_field_that_the_issue_calls_secret_is_one() {
+        let secret: Vec<&str> =
+            Kind::ALL.iter().filter(|kind| kind.holds_secrets()).map(|kind| kind.name()).collect();
+        assert_eq!(
+            secret,
+            [
+                "GlobalMetricsProvider",
+                "MetricsProvider",
+                "GlobalInfrastructureProvider",
+                "InfrastructureProvider",
+                "GlobalCloud",
+                "Cloud",
+                "Application",
+                "Cluster",
+                "Project",
+            ]
+        );
+        for (kind, text, expected) in [
+            (
+                Kind::Cluster,
+                r#"{"spec": {"kubeconfig": {"users": [1]}, "tosca": {"a": 1}}}"#,
+                &[("/spec/kubeconfig", r#"{"users": [1]}"#)][..],
+            ),
+            (
+                Kind::MetricsProvider,
+                r#"{"spec": {"type": "influx", "influx": {"url": "u", "token": "t", "org": "o", "bucket": "b"}}}"#,
+                &[("/spec/influx/token", r#""t""#)],
+            ),
+            (
+                Kind::Application,
+                r#"{"spec": {"manifest": [{"kind": "Secret"}]}, "status": {"complete_token": "a", "complete_key": null,
+                    "shutdown_key": "b\u0022", "complete_cert": "c"}}"#,
+                &[("/status/complete_token", r#""a""#), ("/status/shutdown_key", r#""b\u0022""#)],
+            ),
+            (
+                Kind::Cluster,
+                r#"{"spec": {"kubeconfig": 1, "kubeconfig": {}}}"#,
+                &[("/spec/kubeconfig", "1"), ("/spec/kubeconfig", "{}")],
+            ),
+            (Kind::Cluster, r#"{"spec": [{"kubeconfig": {}}]}"#, &[]),
+            (Kind::Role, r#"{"token": "t"}"#, &[]),
+        ] {
+            let expected: Vec<_> =
+                expected.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(found(kind, text), expected);
+        }
+        assert!(places(Kind::Cluster, "{").is_err());
+    }
+
+    #[test]
+    fn what_is_replaced_stands_where_the_secret_stood() {
+        let text = r#"{ "status":{"complete_token" :"a" ,"shutdown_token": "ä"}, "later": 1e400 }"#;
+        let places = places(Kind::Application, text).unwrap();
+        let values: Vec<_> = places.into_iter().map(|place| (place.range, "[2]".to_owned())).collect();
+        assert_eq!(
+            replaced(text, &values),
+            r#"{ "status":{"complete_token" :[2] ,"shutdown_token": [2]}, "later": 1e400 }"#
+        );
+        assert_eq!(replaced(text, &[]), text);
+    }
+}

@@ -1,0 +1,117 @@
+//! The record of an operation (CKE's `records/<id in hex>`, its `docs/record.md`).
+//!
+//! The JSON is CKE's: the id a decimal string, times in RFC 3339 with nanoseconds, Go's zero time for
+//! "not yet". What a record says never holds a secret: whoever fills `error` and `info` sees to it.
+
+use time::OffsetDateTime;
+
+use madako_json::go::{Decimal, OptionalTime, Time, ZERO_TIME, go_object, open_enum};
+
+open_enum! {
+    /// How far an operation is.
+    pub enum RecordStatus {
+        /// Registered; no command has run.
+        New = "new",
+        /// A command was started.
+        Running = "running",
+        /// It ended before its last command, or a new leader found it unfinished.
+        Cancelled = "cancelled",
+        /// Every command ended well.
+        Completed = "completed",
+    }
+}
+
+go_object! {
+    /// One step of an operation.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Command {
+        /// What is done.
+        pub name: String = "name";
+        /// What it is done to.
+        pub target: String = "target";
+        ..rest
+    }
+}
+
+go_object! {
+    /// A record of an operation.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Record {
+        /// Number of the operation; they grow by one.
+        pub id: i64 = "id" as Decimal;
+        /// How far it is.
+        pub status: RecordStatus = "status";
+        /// Name of the operation.
+        pub operation: String = "operation";
+        /// The command that was started last.
+        pub command: Command = "command";
+        /// Addresses of the nodes that it touches.
+        pub targets: Vec<String> = "targets";
+        /// What it found out, for people.
+        pub info: String = "info";
+        /// Why it was cancelled; empty if it was not.
+        pub error: String = "error";
+        /// When it was registered.
+        pub start_at: OffsetDateTime = "start-at" as Time;
+        /// When it ended, if it did.
+        pub end_at: Option<OffsetDateTime> = "end-at" as OptionalTime;
+        ..rest
+    }
+}
+
+impl Record {
+    /// A new record, registered at `now`.
+    #[must_use]
+    pub fn new(id: i64, operation: impl Into<String>, targets: Vec<String>, now: OffsetDateTime) -> Self {
+        Self {
+            id,
+            status: RecordStatus::New,
+            operation: operation.into(),
+            targets,
+            start_at: now,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the operation has not ended (CKE: `new` and `running`).
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self.status, RecordStatus::New | RecordStatus::Running)
+    }
+
+    /// Notes that a command is started.
+    pub fn start(&mut self, command: Command) {
+        self.status = RecordStatus::Running;
+        self.command = command;
+    }
+
+    /// Notes that every command ended well.
+    pub fn complete(&mut self, now: OffsetDateTime) {
+        self.status = RecordStatus::Completed;
+        self.end_at = Some(now);
+    }
+
+    /// Notes that the operation ended early; `error` says why and is empty when a new leader found it so.
+    pub fn cancel(&mut self, now: OffsetDateTime, error: impl Into<String>) {
+        self.status = RecordStatus::Cancelled;
+        self.error = error.into();
+        self.end_at = Some(now);
+    }
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            status: RecordStatus::default(),
+            operation: String::new(),
+            command: Command::default(),
+            targets: Vec::new(),
+            info: String::new(),
+            error: String::new(),
+            start_at: ZERO_TIME,
+            end_at: None,
+            rest: madako_json::go::UnknownFields::default(),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The section `repair` of the cluster configuration, typed (CKE's `docs/cluster.md` and `docs/repair.md`).
+//!
+//! What people type was judged strictly before it was stored ([`madako_json::strict`]); here it is read leniently, as Go reads.
+//! Numbers that CKE takes for "no limit" (a timeout of 0) have one here: nothing may block the queue for ever.
+
+mod stored;
+
+use std::time::Duration;
+
+use crate::kubernetes::selector::SelectorError;
+use crate::repair::RepairQueueEntry;
+use madako_json::go::RawJson;
+
+use self::stored::{Stored, StoredOperation, StoredProcedure, StoredStep};
+
+/// How long one run of a command may take when its configuration says nothing, or 0. CKE gives a repair command 30 s and
+/// takes 0 for "no limit".
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a health check may take when its configuration says nothing (CKE).
+pub const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a success command may take when its configuration says nothing (CKE).
+pub const SUCCESS_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long pods may take to end (CKE).
+pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// Repairs at one time (CKE).
+pub const MAX_CONCURRENT_REPAIRS: u32 = 1;
+/// Longest time that a setting may mean: what is longer is as good as for ever, and clocks overflow.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// How machines are repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairConfig {
+    /// What is done to which machines.
+    pub procedures: Vec<RepairProcedure>,
+    /// Repairs at one time; 0: none is started.
+    pub max_concurrent: u32,
+    /// Namespaces whose pods are only ever evicted, in the API's notation; empty means all.
+    pub protected_namespaces: String,
+    /// How often a refused eviction is tried altogether; at least once.
+    pub evict_attempts: u32,
+    /// Pause between these.
+    pub evict_interval: Duration,
+    /// How long pods may take to end.
+    pub eviction_timeout: Duration,
+}
+
+/// Operations for some types of machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairProcedure {
+    /// The types.
+    pub machine_types: Vec<String>,
+    /// The operations.
+    pub operations: Vec<RepairOperation>,
+}
+
+/// What is done for one kind of trouble.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairOperation {
+    /// Its name.
+    pub name: String,
+    /// What is tried, one after another.
+    pub steps: Vec<RepairStep>,
+    /// Prints `true` for a machine that is healthy; `None`: there is none, and no machine ever becomes healthy.
+    pub health_check: Option<RepairCommand>,
+    /// Run once for a machine that became healthy.
+    pub success: Option<RepairCommand>,
+}
+
+/// A try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairStep {
+    /// Its command; `None`: the configuration names none, and the step fails.
+    pub command: Option<RepairCommand>,
+    /// How often the command is run altogether while it fails; at least once.
+    pub attempts: u32,
+    /// Pause between these.
+    pub interval: Duration,
+    /// Whether a node of the cluster is drained first.
+    pub need_drain: bool,
+    /// How long the machine's health is watched afterwards.
+    pub watch: Duration,
+}
+
+/// A command; the machine's address becomes its last argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairCommand {
+    /// Program and arguments; never empty.
+    pub words: Vec<String>,
+    /// How long one run may take; never zero.
+    pub timeout: Duration,
+}
+
+impl RepairCommand {
+    /// Program and arguments for a machine.
+    #[must_use]
+    pub fn for_machine(&self, address: &str) -> Vec<String> {
+        self.words.iter().cloned().chain([address.to_owned()]).collect()
+    }
+}
+
+/// Why the section cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RepairConfigError {
+    /// It has another shape.
+    #[error("repair is not readable: {0}")]
+    Shape(String),
+    /// `protected_namespaces` chooses nothing that Kubernetes knows.
+    #[error("repair.protected_namespaces: {0}")]
+    Selector(SelectorError),
+}
+
+/// What an entry wants and the configuration does not have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Missing {
+    /// No procedure is for machines of its type.
+    #[error("no repair procedure is for machines of type {machine_type:?}")]
+    Procedure {
+        /// The type.
+        machine_type: String,
+    },
+    /// The procedure has no such operation.
+    #[error("the repair procedure for machines of type {machine_type:?} has no operation {operation:?}")]
+    Operation {
+        /// The type.
+        machine_type: String,
+        /// The operation.
+        operation: String,
+    },
+}
+
+impl RepairConfig {
+    /// Reads the section as it is stored.
+    ///
+    /// # Errors
+    /// It has another shape, or a selector that cannot be meant.
+    pub fn read(stored: &RawJson) -> Result<Self, RepairConfigError> {
+        let stored: Stored = stored.parse().map_err(|error| RepairConfigError::Shape(error.to_string()))?;
+        // CKE takes an absent selector for "every namespace" (docs/repair.md).
+        let protected_namespaces = match &stored.protected_namespaces {
+            None => String::new(),
+            Some(selector) => selector.notation().map_err(RepairConfigError::Selector)?,
+        };
+        Ok(Self {
+            procedures: stored.procedures.into_iter().map(RepairProcedure::from).collect(),
+            max_concurrent: stored.max_concurrent.map_or(MAX_CONCURRENT_REPAIRS, count),
+            protected_namespaces,
+            evict_attempts: attempts(stored.evict_retries),
+            evict_interval: pause(stored.evict_interval),
+            eviction_timeout: timeout(stored.eviction_timeout, EVICTION_TIMEOUT),
+        })
+    }
+
+    /// The operation for machines of a type. As in CKE, the first procedure that names the type is the one.
+    ///
+    /// # Errors
+    /// What the configuration does not have.
+    pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, Missing> {
+        let named =
+            |procedure: &&RepairProcedure| procedure.machine_types.iter().any(|known| known == machine_type);
+        let procedure = self
+            .procedures
+            .iter()
+            .find(named)
+            .ok_or_else(|| Missing::Procedure { machine_type: machine_type.to_owned() })?;
+        procedure.operations.iter().find(|known| known.name == operation).ok_or_else(|| Missing::Operation {
+            machine_type: machine_type.to_owned(),
+            operation: operation.to_owned(),
+        })
+    }
+
+    /// The operation that an entry asks for.
+    ///
+    /// # Errors
+    /// What the configuration does not have.
+    pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, Missing> {
+        self.operation(&entry.machine_type, &entry.operation)
+    }
+}
+
+impl RepairOperation {
+    /// A step by its number; `None`: there are fewer.
+    #[must_use]
+    pub fn step(&self, number: u32) -> Option<&RepairStep> {
+        self.steps.get(usize::try_from(number).ok()?)
+    }
+}
+
+impl From<StoredProcedure> for RepairProcedure {
+    fn from(stored: StoredProcedure) -> Self {
+        Self {
+            machine_types: stored.machine_types,
+            operations: stored.operations.into_iter().map(RepairOperation::from).collect(),
+        }
+    }
+}
+
+impl From<StoredOperation> for RepairOperation {
+    fn from(stored: StoredOperation) -> Self {
+        Self {
+            name: stored.name,
+            steps: stored.steps.into_iter().map(RepairStep::from).collect(),
+            health_check: command(stored.health_check, stored.timeout, HEALTH_CHECK_TIMEOUT),
+            success: command(stored.success, stored.success_timeout, SUCCESS_TIMEOUT),
+        }
+    }
+}
+
+impl From<StoredStep> for RepairStep {
+    fn from(stored: StoredStep) -> Self {
+        Self {
+            command: command(stored.command, stored.timeout, COMMAND_TIMEOUT),
+            attempts: attempts(stored.retries),
+            interval: pause(stored.interval),
+            need_drain: stored.need_drain,
+            watch: pause(stored.watch),
+        }
+    }
+}
+
+fn command(words: Vec<String>, seconds: Option<i64>, default: Duration) -> Option<RepairCommand> {
+    (!words.is_empty()).then(|| RepairCommand { words, timeout: timeout(seconds, default) })
+}
+
+fn count(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
+}
+
+fn attempts(retries: Option<i64>) -> u32 {
+    count(retries.unwrap_or(0)).saturating_add(1)
+}
+
+fn pause(seconds: Option<i64>) -> Duration {
+    Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST)
+}
+
+fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
+    match seconds {
+        None => default,
+        Some(seconds) if seconds <= 0 => COMMAND_TIMEOUT,
+        seconds => pause(seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<RepairConfig, RepairConfigError> {
+        RepairConfig::read(&RawJson::from_text(json.to_owned()).unwrap())
+    }
+
+    const FULL: &str = r#"{
+        "max_concurrent_repairs": 2, "evict_retries": 3, "evict_interval": 5, "eviction_timeout_seconds": 90,
+        "protected_namespaces": {"matchLabels": {"team": "a"}},
+        "repair_procedures": [{"machine_types": ["t1", "t2"], "repair_operations": [{
+            "operation": "unreachable", "health_check_command": ["check"], "command_timeout_seconds": 7,
+            "success_command": ["done", "-v"], "success_command_timeout": 8,
+            "repair_steps": [
+                {"repair_command": ["power", "cycle"], "command_timeout_seconds": 60, "command_retries": 2,
+                 "command_interval": 3, "need_drain": true, "watch_seconds": 600},
+                {"repair_command": ["reinstall"]}
+            ]}]},
+            {"machine_types": ["t2"], "repair_operations": [{"operation": "unhealthy"}]}]}"#;
+
+    #[test]
+    fn everything_that_ckes_configuration_can_say_is_understood() {
+        let config = read(FULL).unwrap();
+        assert_eq!((config.max_concurrent, config.evict_attempts), (2, 4));
+        assert_eq!(config.evict_interval, Duration::from_secs(5));
+        assert_eq!(config.eviction_timeout, Duration::from_secs(90));
+        assert_eq!(config.protected_namespaces, "team=a");
+        let operation = config.operation("t1", "unreachable").unwrap();
+        assert_eq!(operation.health_check.as_ref().unwrap().timeout, Duration::from_secs(7));
+        let success = operation.success.as_ref().unwrap();
+        assert_eq!(success.for_machine("10.0.0.1"), ["done", "-v", "10.0.0.1"]);
+        assert_eq!(success.timeout, Duration::from_secs(8));
+        let step = operation.step(0).unwrap();
+        assert!(step.need_drain);
+        assert_eq!((step.attempts, step.interval, step.watch), (3, Duration::from_secs(3), COMMAND_TIMEOUT));
+        assert_eq!(step.command.as_ref().unwrap().timeout, Duration::from_secs(60));
+        let step = operation.step(1).unwrap();
+        assert_eq!((step.attempts, step.watch, step.need_drain), (1, Duration::ZERO, false));
+        assert_eq!(step.command.as_ref().unwrap().timeout, COMMAND_TIMEOUT, "a hung command blocks nobody");
+        assert_eq!(operation.step(2), None);
+    }
+
+    #[test]
+    fn what_is_absent_has_ckes_defaults() {
+        for absent in ["{}", "null", r#"{"repair_procedures": null, "max_concurrent_repairs": null}"#] {
+            let config = read(absent).unwrap();
+            assert_eq!((config.max_concurrent, config.evict_attempts), (1, 1), "{absent}");
+            assert_eq!(config.eviction_timeout, EVICTION_TIMEOUT);
+            assert_eq!(config.protected_namespaces, "", "all are protected");
+        }
+        assert_eq!(RepairConfig::read(&RawJson::default()), read("{}"));
+    }
+
+    #[test]
+    fn no_limit_has_one() {
+        let config = read(
+            r#"{"repair_procedures":[{"machine_types":["t"],"repair_operations":[{"operation":"o",
+                "health_check_command":["c"],"command_timeout_seconds":0,"success_command":["s"],
+                "success_command_timeout":0,"repair_steps":[{"repair_command":["r"],"command_timeout_seconds":0,
+                "watch_seconds":9223372036854775807,"command_retries":9223372036854775807}]}]}]}"#,
+        )
+        .unwrap();
+        let operation = config.operation("t", "o").unwrap();
+        for command in [&operation.health_check, &operation.success, &operation.steps[0].command] {
+            assert_eq!(command.as_ref().unwrap().timeout, COMMAND_TIMEOUT);
+        }
+        assert_eq!((operation.steps[0].watch, operation.steps[0].attempts), (LONGEST, u32::MAX));
+    }
+
+    #[test]
+    fn the_first_procedure_for_a_type_is_the_one_and_what_is_missing_is_named() {
+        let config = read(FULL).unwrap();
+        assert_eq!(
+            config.operation("t3", "unreachable"),
+            Err(Missing::Procedure { machine_type: "t3".to_owned() })
+        );
+        let error = config.operation("t2", "unhealthy").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the repair procedure for machines of type \"t2\" has no operation \"unhealthy\""
+        );
+    }
+
+    #[test]
+    fn another_shape_is_an_error() {
+        assert!(matches!(read("[]"), Err(RepairConfigError::Shape(_))));
+        assert!(matches!(read(r#"{"evict_retries": "3"}"#), Err(RepairConfigError::Shape(_))));
+        let odd = r#"{"protected_namespaces":{"matchExpressions":[{"key":"a","operator":"Like"}]}}"#;
+        assert!(matches!(read(odd), Err(RepairConfigError::Selector(_))));
+    }
+}

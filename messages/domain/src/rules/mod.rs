@@ -1,0 +1,106 @@
+//! What makes a cluster configuration valid: the rules of CKE's `Cluster.Validate` (release line 1.30) and of
+//! its `docs/cluster.md`, whole, with every breach named.
+//!
+//! Guarantees: what passes here is accepted by CKE 1.30 (`docs/decisions/strict-input.md` says where we are
+//! stricter).
+//! Does not: enforce the documents' rule on reserved names, as CKE does not either.
+
+mod cni;
+mod free_form;
+pub(crate) mod names;
+mod net;
+mod node;
+mod options;
+mod selector;
+mod warnings;
+
+use std::collections::BTreeSet;
+
+use crate::cluster::Cluster;
+use madako_json::go::RawJson;
+use madako_json::input::Problems;
+use madako_json::strict::schema;
+use madako_json::strict::tree::{Tree, shown_text};
+use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
+
+pub(crate) use node::check_taint;
+pub(crate) use warnings::warnings;
+
+/// What a configuration is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Nodes have addresses, no two the same.
+    Cluster,
+    /// Nodes have none yet.
+    Template,
+}
+
+/// Checks a configuration. Fields that are not known are left alone.
+pub(crate) fn check(cluster: &Cluster, form: Form, problems: &mut Problems) {
+    if cluster.name.is_empty() {
+        problems.add("name", "", "a name");
+    }
+    let mut addresses = BTreeSet::new();
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        node::check(node, form, &Path::Root.field("nodes").item(index), problems);
+        if form == Form::Cluster && !node.address.is_empty() && !addresses.insert(node.address.as_str()) {
+            problems.add(
+                Path::Root.field("nodes").item(index).field("address"),
+                shown_text(&node.address),
+                "an address that no other node has",
+            );
+        }
+    }
+    for (index, key) in cluster.control_plane_tolerations.iter().enumerate() {
+        if !names::is_qualified(key) {
+            problems.add(
+                Path::Root.field("control_plane_tolerations").item(index),
+                shown_text(key),
+                format!("the key of a taint: {}", names::QUALIFIED),
+            );
+        }
+    }
+    if !net::is_cidr(&cluster.service_subnet) {
+        problems.add(
+            "service_subnet",
+            if cluster.service_subnet.is_empty() {
+                String::new()
+            } else {
+                shown_text(&cluster.service_subnet)
+            },
+            "a subnet such as 10.68.0.0/16",
+        );
+    }
+    for (index, server) in cluster.dns_servers.iter().enumerate() {
+        if !net::is_address(server) {
+            problems.add(Path::Root.field("dns_servers").item(index), shown_text(server), "an IP address");
+        }
+    }
+    if !cluster.dns_service.is_empty() {
+        let parts: Vec<&str> = cluster.dns_service.split('/').collect();
+        if parts.len() != 2 || parts.iter().any(|part| part.is_empty()) {
+            problems.add("dns_service", shown_text(&cluster.dns_service), "namespace/name of a service");
+        }
+    }
+
+    let reboot = section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
+    selector::check(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
+    let repair = section(&cluster.repair, "repair", &schema::REPAIR, problems);
+    selector::check(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
+    let options = section(&cluster.options, "options", &schema::OPTIONS, problems);
+    options::check(&options, problems);
+}
+
+/// A part that is kept as text: its shape, with unknown fields left alone, and what of it has the right shape.
+fn section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &mut Problems) -> Tree {
+    let tree = match raw.text().map_or(Ok(Tree::Null), Tree::from_stored) {
+        Ok(Tree::Null) => return Tree::Object(Vec::new()),
+        Ok(tree) => tree,
+        Err(error) => {
+            problems.add(name, error.to_string(), "an object");
+            return Tree::Object(Vec::new());
+        }
+    };
+    let mut walk = Walk { root: schema, unknown: Unknown::Keep, problems };
+    walk.object(tree, schema, Path::Root.field(name))
+}

@@ -1,0 +1,377 @@
+//! What cluster keeping reads from the store, decoded: one immutable view at one revision.
+//!
+//! Decoding never fails as a whole: a value that cannot be read is reported in [`ClusterState::faults`]
+//! and whatever depends on it waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+use crate::constraints::Constraints;
+use crate::guard::GuardState;
+use crate::keys;
+use crate::machine::QueryVariables;
+use crate::observation::Query;
+use crate::obstacle::Obstacles;
+use crate::repair::config::RepairConfig;
+use crate::repair::hold::Hold;
+use crate::repair::queue::RepairQueue;
+use crate::settings::Settings;
+use crate::store::{Condition, Entry};
+use crate::template::Template;
+
+/// A value and the revision of its last change; revision 0 stands for "not stored".
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revised<T> {
+    /// The value.
+    pub value: T,
+    /// Mod revision.
+    pub revision: i64,
+}
+
+/// A stored value that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Relative key.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// The inputs and the result of cluster keeping, at one revision.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterState {
+    /// The store's revision that this view shows.
+    pub revision: i64,
+    /// The committed cluster.
+    pub cluster: Option<Revised<Arc<Cluster>>>,
+    /// The template's revision that the cluster was generated from; 0 when unknown, as CKE reads it.
+    pub cluster_revision: i64,
+    /// The constraints; CKE's defaults while none are stored.
+    pub constraints: Option<Revised<Arc<Constraints>>>,
+    /// The template, when one is stored and valid.
+    pub template: Option<Revised<Arc<Template>>>,
+    /// URL of the registry.
+    pub url: Option<Revised<String>>,
+    /// Variables of the query, when some are stored and valid.
+    pub variables: Option<Revised<Arc<QueryVariables>>>,
+    /// Whether the integration with the registry is switched off.
+    pub disabled: bool,
+    /// Whether repairs that the registry asks for are switched off.
+    pub auto_repair_disabled: bool,
+    /// Variables of the query for machines that should be repaired, when some are stored and valid.
+    pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
+    /// What is kept of racks in which repairs are held back, by the value of their label.
+    pub holds: BTreeMap<String, Revised<Arc<Hold>>>,
+    /// The removal guard, when it holds something.
+    pub guard: Option<Revised<GuardState>>,
+    /// The obstacles that the leader noted, when there are some.
+    pub obstacles: Option<Revised<Obstacles>>,
+    /// The settings of the leader, when one has noted them.
+    pub settings: Option<Revised<Settings>>,
+    /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
+    pub repair_config: Option<Arc<RepairConfig>>,
+    /// Why that section cannot be used.
+    pub repair_fault: Option<String>,
+    /// The repair queue.
+    pub repair: Arc<RepairQueue>,
+    /// Mod revision of each key of its own above that exists.
+    pub revisions: BTreeMap<String, i64>,
+    /// The lease that `status` hangs on, when it is there.
+    pub status_lease: Option<i64>,
+    /// Values that cannot be used.
+    pub faults: Vec<Fault>,
+}
+
+/// The keys that a plan depends on; the last two say which machines.
+const PLAN_INPUTS: [&str; 7] = [
+    keys::CLUSTER,
+    keys::CLUSTER_REVISION,
+    keys::CONSTRAINTS,
+    keys::SABAKAN_TEMPLATE,
+    keys::SABAKAN_DISABLED,
+    keys::SABAKAN_URL,
+    keys::SABAKAN_VARIABLES,
+];
+
+impl ClusterState {
+    /// Decodes the entries below the prefix as they are at `revision`. What `last` holds of an entry
+    /// that did not change since is taken over: a cluster can be megabytes of JSON.
+    #[must_use]
+    pub fn decode(revision: i64, entries: &BTreeMap<String, Entry>, last: Option<&Self>) -> Self {
+        let kept = |key: &str| {
+            last.filter(|last| {
+                last.fault(key).is_none()
+                    && entries.get(key).is_some_and(|entry| entry.mod_revision == last.revision_of(key))
+            })
+        };
+        let mut faults = Vec::new();
+        let mut state = Self { revision, ..Self::default() };
+        state.cluster = match kept(keys::CLUSTER) {
+            Some(last) => last.cluster.clone(),
+            None => json::<Cluster>(entries, keys::CLUSTER, &mut faults)
+                .map(|(value, revision)| Revised { value: Arc::new(value), revision }),
+        };
+        (state.repair_config, state.repair_fault) = match kept(keys::CLUSTER) {
+            Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
+            None => read_repair_config(state.cluster.as_ref()),
+        };
+        state.cluster_revision = text(entries, keys::CLUSTER_REVISION, &mut faults)
+            .map(|(text, _)| match text.parse() {
+                Ok(number) => number,
+                Err(_) => {
+                    faults.push(Fault {
+                        key: keys::CLUSTER_REVISION.to_owned(),
+                        why: format!("got {text:?}, expected a decimal number"),
+                    });
+                    0
+                }
+            })
+            .unwrap_or(0);
+        state.constraints = if entries.contains_key(keys::CONSTRAINTS) {
+            json::<Constraints>(entries, keys::CONSTRAINTS, &mut faults)
+                .map(|(value, revision)| Revised { value: Arc::new(value), revision })
+        } else {
+            Some(Revised { value: Arc::new(Constraints::default()), revision: 0 })
+        };
+        state.template =
+            json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(|(value, revision)| {
+                match Template::new(value) {
+                    Ok(template) => Some(Revised { value: Arc::new(template), revision }),
+                    Err(error) => {
+                        faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
+                        None
+                    }
+                }
+            });
+        state.url = text(entries, keys::SABAKAN_URL, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
+        state.variables = json::<QueryVariables>(entries, keys::SABAKAN_VARIABLES, &mut faults)
+            .map(|(value, revision)| Revised { value: Arc::new(value), revision });
+        // CKE compares the bytes: anything but `true` means enabled.
+        state.disabled = entries.get(keys::SABAKAN_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
+        state.auto_repair_disabled =
+            entries.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
+        state.auto_repair_variables =
+            json::<QueryVariables>(entries, keys::AUTO_REPAIR_VARIABLES, &mut faults)
+                .map(|(value, revision)| Revised { value: Arc::new(value), revision });
+        for key in below(entries, keys::REPAIR_HOLDS) {
+            if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
+                let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
+                state.holds.insert(rack, Revised { value: Arc::new(value), revision });
+            }
+        }
+        state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
+        state.obstacles = json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
+        state.settings = json::<Settings>(entries, keys::SETTINGS, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
+        state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
+        state.revisions = [
+            keys::CLUSTER,
+            keys::CLUSTER_REVISION,
+            keys::CONSTRAINTS,
+            keys::SABAKAN_TEMPLATE,
+            keys::SABAKAN_URL,
+            keys::SABAKAN_VARIABLES,
+            keys::SABAKAN_DISABLED,
+            keys::AUTO_REPAIR_DISABLED,
+            keys::AUTO_REPAIR_VARIABLES,
+            keys::REMOVAL_GUARD,
+            keys::OBSTACLES,
+            keys::STATUS,
+            keys::LAST_PLAN,
+        ]
+        .into_iter()
+        .chain(below(entries, keys::REPAIR_HOLDS))
+        .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
+        .collect();
+        let last_repair = last.map(|last| &*last.repair);
+        state.repair = Arc::new(RepairQueue::decode(entries, last_repair, &mut faults));
+        state.faults = faults;
+        state
+    }
+
+    /// What the registry is asked for machines that should be repaired; `None` when it is not asked.
+    #[must_use]
+    pub fn reports_query(&self) -> Option<Query> {
+        // Who is reported still says when a rack has recovered, whatever is added.
+        let held = || self.holds.values().any(|hold| hold.value.is_held());
+        let wanted = !self.auto_repair_disabled || held() || self.unreadable_holds().next().is_some();
+        let url = self.url.as_ref().filter(|_| wanted)?;
+        let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
+        // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
+        let usable = variables == 0 || self.auto_repair_variables.is_some();
+        usable.then_some(Query { url: url.revision, variables })
+    }
+
+    /// Racks of which something is kept that cannot be read: it may be that they are held.
+    pub fn unreadable_holds(&self) -> impl Iterator<Item = &str> {
+        self.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS))
+    }
+
+    /// The condition that a key is as this view shows it.
+    #[must_use]
+    pub fn unchanged(&self, key: &str) -> Condition {
+        Condition::Unchanged { key: key.to_owned(), revision: self.revision_of(key) }
+    }
+
+    /// Mod revision of a key in this view; 0 when it is not there.
+    #[must_use]
+    pub fn revision_of(&self, key: &str) -> i64 {
+        self.revisions.get(key).copied().unwrap_or(0)
+    }
+
+    /// What must not have changed when a plan made from this view is committed.
+    #[must_use]
+    pub fn plan_basis(&self) -> Vec<Condition> {
+        PLAN_INPUTS.into_iter().map(|key| self.unchanged(key)).collect()
+    }
+
+    /// Whether the template is another one than the cluster was generated from.
+    #[must_use]
+    pub fn template_changed(&self) -> bool {
+        self.template.as_ref().is_some_and(|template| template.revision != self.cluster_revision)
+    }
+
+    /// Why a key cannot be used, when that is so.
+    #[must_use]
+    pub fn fault(&self, key: &str) -> Option<&str> {
+        self.faults.iter().find(|fault| fault.key == key).map(|fault| fault.why.as_str())
+    }
+
+    /// Whether two views show the same values, whatever their revisions.
+    #[must_use]
+    pub fn shows_the_same(&self, other: &Self) -> bool {
+        self.revisions == other.revisions && self.status_lease == other.status_lease
+    }
+}
+
+/// The keys below a prefix.
+fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iterator<Item = &'e str> {
+    entries
+        .range(prefix.to_owned()..)
+        .map(|(key, _)| key.as_str())
+        .take_while(move |key| key.starts_with(prefix))
+}
+
+/// Reads the section `repair` of a cluster, or says why that cannot be done.
+fn read_repair_config(
+    cluster: Option<&Revised<Arc<Cluster>>>,
+) -> (Option<Arc<RepairConfig>>, Option<String>) {
+    match cluster.map(|cluster| RepairConfig::read(&cluster.value.repair)) {
+        None => (None, None),
+        Some(Ok(config)) => (Some(Arc::new(config)), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+    }
+}
+
+fn json<T: DeserializeOwned>(
+    entries: &BTreeMap<String, Entry>,
+    key: &str,
+    faults: &mut Vec<Fault>,
+) -> Option<(T, i64)> {
+    let entry = entries.get(key)?;
+    match serde_json::from_slice(&entry.value) {
+        Ok(value) => Some((value, entry.mod_revision)),
+        Err(error) => {
+            faults.push(Fault { key: key.to_owned(), why: format!("not readable: {error}") });
+            None
+        }
+    }
+}
+
+fn text(entries: &BTreeMap<String, Entry>, key: &str, faults: &mut Vec<Fault>) -> Option<(String, i64)> {
+    let entry = entries.get(key)?;
+    match std::str::from_utf8(&entry.value) {
+        Ok(text) => Some((text.to_owned(), entry.mod_revision)),
+        Err(_) => {
+            faults.push(Fault { key: key.to_owned(), why: "not UTF-8 text".to_owned() });
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn entries(values: &[(&str, &str)]) -> BTreeMap<String, Entry> {
+        values
+            .iter()
+            .enumerate()
+            .map(|(at, (key, value))| {
+                let revision = i64::try_from(at).unwrap() + 1;
+                (
+                    (*key).to_owned(),
+                    Entry {
+                        value: Bytes::from((*value).to_owned()),
+                        create_revision: revision,
+                        mod_revision: revision,
+                        lease: 0,
+                    },
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_empty_store_has_the_default_constraints_and_nothing_else() {
+        let state = ClusterState::decode(1, &BTreeMap::new(), None);
+        assert_eq!(state.constraints.unwrap().value.minimum_workers, 1);
+        assert!(state.cluster.is_none() && state.template.is_none() && state.faults.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_a_fault_and_never_a_default() {
+        let state = ClusterState::decode(
+            3,
+            &entries(&[
+                (keys::CONSTRAINTS, "{"),
+                (keys::SABAKAN_TEMPLATE, r#"{"name":"c","nodes":[]}"#),
+                (keys::CLUSTER_REVISION, "x"),
+            ]),
+            None,
+        );
+        assert!(state.constraints.is_none() && state.template.is_none());
+        let mut faulty: Vec<&str> = state.faults.iter().map(|fault| fault.key.as_str()).collect();
+        faulty.sort_unstable();
+        assert_eq!(faulty, [keys::CLUSTER_REVISION, keys::CONSTRAINTS, keys::SABAKAN_TEMPLATE]);
+    }
+
+    #[test]
+    fn only_the_bytes_true_switch_the_registry_off() {
+        for (value, disabled) in [("true", true), ("false", false), ("True", false), ("", false)] {
+            let state = ClusterState::decode(1, &entries(&[(keys::SABAKAN_DISABLED, value)]), None);
+            assert_eq!(state.disabled, disabled, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_plans_basis_is_every_input_even_one_that_is_absent() {
+        let state = ClusterState::decode(2, &entries(&[(keys::CLUSTER, r#"{"name":"c"}"#)]), None);
+        let basis = state.plan_basis();
+        assert!(basis.contains(&Condition::Unchanged { key: keys::CLUSTER.to_owned(), revision: 1 }));
+        assert!(basis.contains(&Condition::Unchanged { key: keys::CONSTRAINTS.to_owned(), revision: 0 }));
+    }
+
+    #[test]
+    fn an_entry_that_did_not_change_is_not_read_again() {
+        let mut entries = entries(&[(keys::CLUSTER, r#"{"name":"c"}"#), (keys::SABAKAN_URL, "u")]);
+        let first = ClusterState::decode(2, &entries, None);
+        let second = ClusterState::decode(3, &entries, Some(&first));
+        let arc = |state: &ClusterState| Arc::clone(&state.cluster.as_ref().unwrap().value);
+        assert!(Arc::ptr_eq(&arc(&first), &arc(&second)));
+        if let Some(entry) = entries.get_mut(keys::CLUSTER) {
+            entry.value = Bytes::from_static(br#"{"name":"d"}"#);
+            entry.mod_revision = 4;
+        }
+        let third = ClusterState::decode(4, &entries, Some(&second));
+        assert_eq!(arc(&third).name, "d");
+    }
+}

@@ -1,0 +1,184 @@
+//! A cluster template that has been checked whole (seed 000, "Cluster template", "Roles and weights").
+//!
+//! Guarantees: exactly one control plane node, at least one other, a role of its own for each of the others
+//! where there is more than one, weights that are finite and above 0, no addresses, and otherwise the rules of
+//! a cluster configuration: every cluster made from it is valid if its addresses are.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node};
+use crate::rules::{self, Form};
+use madako_json::input::{InputError, Problems, Warning};
+use madako_json::strict::nearest;
+use madako_json::strict::tree::shown_text;
+use madako_json::strict::walk::Path;
+
+const SUBJECT: &str = "template";
+/// The field of a node that makes it one of the control plane.
+const CONTROL_PLANE: &str = "control_plane";
+
+/// The part of a template that workers of one role are made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerTemplate {
+    /// Index into the template's nodes.
+    pub index: usize,
+    /// Role it asks for; `None` takes any machine.
+    pub role: Option<String>,
+    /// Weight: finite and above 0; 1 when not given.
+    pub weight: f64,
+}
+
+/// A valid template: exactly one control plane node, at least one other, roles and weights in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    cluster: Cluster,
+    control_plane: usize,
+    workers: Vec<WorkerTemplate>,
+}
+
+impl Template {
+    /// Checks a template whole, but for fields that are not known: it may come from the store, where a newer
+    /// version may have put them. Absent defaults are filled in, so that the clusters made from it are valid
+    /// for CKE as well.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn new(mut cluster: Cluster) -> Result<Self, InputError> {
+        let mut problems = Problems::default();
+        let parts = Parts::read(&cluster, &mut problems);
+        parts.check(&mut problems);
+        rules::check(&cluster, Form::Template, &mut problems);
+        problems.finish(SUBJECT)?;
+        cluster.fill_defaults();
+        Ok(Self::with(cluster, parts))
+    }
+
+    /// Reads a template that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    ///
+    /// # Errors
+    /// Names each wrong field and what was expected there.
+    pub fn from_yaml(text: &str) -> Result<Self, InputError> {
+        let mut parts = Parts::default();
+        let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, shape, problems| {
+            // Where it is not known what a node is, there is nothing to count.
+            let is_control_plane = |name: &str| nearest(name, [CONTROL_PLANE].into_iter()).is_some();
+            let unclear = |field: &str| {
+                let node = field.strip_prefix("nodes[");
+                node.is_some_and(|node| node.split_once("].").is_none_or(|(_, name)| is_control_plane(name)))
+            };
+            parts = Parts::read(cluster, problems);
+            if !shape.any(unclear) {
+                parts.check(problems);
+            }
+        })?;
+        Ok(Self::with(cluster, parts))
+    }
+
+    fn with(cluster: Cluster, parts: Parts) -> Self {
+        let control_plane = parts.control_plane.first().copied().expect("a checked template has one");
+        Self { cluster, control_plane, workers: parts.workers }
+    }
+
+    /// What is allowed in this template but hardly meant.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        rules::warnings(&self.cluster, Form::Template)
+    }
+
+    /// The template, with its defaults: what is stored when somebody sets it.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The node that control plane nodes are made from.
+    #[must_use]
+    pub fn control_plane(&self) -> &Node {
+        &self.cluster.nodes[self.control_plane]
+    }
+
+    /// The role that control plane nodes must have, if any.
+    #[must_use]
+    pub fn control_plane_role(&self) -> Option<&str> {
+        self.control_plane().labels.get(LABEL_ROLE).map(String::as_str).filter(|role| !role.is_empty())
+    }
+
+    /// The worker templates, in the template's order.
+    #[must_use]
+    pub fn workers(&self) -> &[WorkerTemplate] {
+        &self.workers
+    }
+
+    /// The node of a worker template.
+    #[must_use]
+    pub fn worker_node(&self, worker: &WorkerTemplate) -> &Node {
+        &self.cluster.nodes[worker.index]
+    }
+}
+
+/// What the nodes of a template are.
+#[derive(Default)]
+struct Parts {
+    control_plane: Vec<usize>,
+    workers: Vec<WorkerTemplate>,
+}
+
+impl Parts {
+    fn read(cluster: &Cluster, problems: &mut Problems) -> Self {
+        let mut parts = Self::default();
+        for (index, node) in cluster.nodes.iter().enumerate() {
+            if node.control_plane {
+                parts.control_plane.push(index);
+                continue;
+            }
+            let path = Path::Root.field("nodes");
+            let path = path.item(index);
+            let weight = match node.labels.get(LABEL_WEIGHT) {
+                None => 1.0,
+                Some(text) => match text.parse::<f64>() {
+                    Ok(weight) if weight.is_finite() && weight > 0.0 => weight,
+                    _ => {
+                        let path = path.field("labels");
+                        problems.add(path.entry(LABEL_WEIGHT), shown_text(text), "a finite number above 0");
+                        1.0
+                    }
+                },
+            };
+            let role = node.labels.get(LABEL_ROLE).filter(|role| !role.is_empty()).cloned();
+            parts.workers.push(WorkerTemplate { index, role, weight });
+        }
+        parts
+    }
+
+    fn check(&self, problems: &mut Problems) {
+        let control_plane = self.control_plane.len();
+        if control_plane != 1 {
+            let got = if control_plane == 0 { String::new() } else { format!("{control_plane} of them") };
+            problems.add("nodes", got, "exactly one node with control_plane: true");
+        }
+        match self.workers.len() {
+            0 => problems.add("nodes", "", "at least one node that is not a control plane node"),
+            1 => {}
+            _ => self.check_roles(problems),
+        }
+    }
+
+    fn check_roles(&self, problems: &mut Problems) {
+        let mut known = BTreeMap::new();
+        for worker in &self.workers {
+            let path = Path::Root.field("nodes");
+            let path = path.item(worker.index);
+            let path = path.field("labels");
+            let path = path.entry(LABEL_ROLE);
+            match &worker.role {
+                None => problems.add(path, "", "a role, since there is more than one worker template"),
+                Some(role) => {
+                    if let Some(first) = known.insert(role, worker.index) {
+                        let expected = format!("a role of its own (nodes[{first}] has this one)");
+                        problems.add(path, shown_text(role), expected);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The hands of an actor: they carry out what its [`Workflow`](crate::Workflow) says. No decision is made here.
+
+use madako_protocol::actors::Mutation;
+use madako_protocol::effect::EffectEvent;
+use madako_protocol::feed::{Task, later};
+use madako_protocol::gate::{commit, permit};
+use madako_protocol::mailbox::{Addressed, Letter};
+use madako_protocol::permit::Moment;
+use ractor::ActorRef;
+
+use crate::permits::Permits;
+
+/// See the module. What it started ends when it is dropped.
+#[derive(Debug)]
+pub struct Hands<M: Addressed + Send + 'static, O> {
+    actor: ActorRef<Letter<M>>,
+    permits: Permits,
+    wrap: fn(EffectEvent<O>) -> M,
+    change: Option<Task>,
+    effect: Option<Task>,
+    timer: Option<(Moment, Task)>,
+}
+
+impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
+    /// Hands that tell an actor what became of what they did.
+    #[must_use]
+    pub fn new(actor: ActorRef<Letter<M>>, permits: Permits, wrap: fn(EffectEvent<O>) -> M) -> Self {
+        Self { actor, permits, wrap, change: None, effect: None, timer: None }
+    }
+
+    /// Where permits come from.
+    #[must_use]
+    pub fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    /// Commits a change through the leader.
+    pub fn commit(&mut self, number: u64, mutation: Mutation) {
+        let Permits { leader, epoch } = self.permits.clone();
+        self.change = Some(self.telling(async move {
+            EffectEvent::Committed { number, result: commit(&leader, epoch, mutation).await }
+        }));
+    }
+
+    /// Asks for a permit.
+    pub fn ask(&mut self, number: u64) {
+        let Permits { leader, epoch } = self.permits.clone();
+        self.effect = Some(self.telling(async move {
+            EffectEvent::Permitted { number, permit: permit(&leader, epoch).await.ok() }
+        }));
+    }
+
+    /// Carries out an attempt, or a pause.
+    pub fn carry_out(&mut self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) {
+        self.effect = Some(self.telling(what));
+    }
+
+    /// Ends what was asked for or is carried out.
+    pub fn abort(&mut self) {
+        self.effect = None;
+    }
+
+    /// Tells when the time has come, in the place of every time before.
+    pub fn wake_at(&mut self, wake: Option<Moment>) {
+        let set = self.timer.as_ref().filter(|(_, timer)| !timer.has_ended()).map(|(at, _)| *at);
+        if set != wake {
+            self.timer = wake.map(|at| {
+                let pause = at.saturating_duration_since(Moment::now());
+                (at, later(self.actor.clone(), pause, (self.wrap)(EffectEvent::Passed)))
+            });
+        }
+    }
+
+    /// A task in the span of now, since what it does is part of what is being done.
+    fn telling(&self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) -> Task {
+        let (actor, wrap) = (self.actor.clone(), self.wrap);
+        Task::start(async move {
+            let event = what.await;
+            // The actor is gone: its successor looks at the store.
+            let _ = actor.cast(wrap(event).into());
+        })
+    }
+}

@@ -1,0 +1,384 @@
+//! The brain: what comes next for a change and for the effect that it announces.
+
+use std::time::Duration;
+
+use madako_domain::canary::{Canary, is_planted};
+use madako_protocol::actors::{CommitError, Committed, Failure};
+use madako_protocol::effect::{AttemptEnd, EffectEvent};
+use madako_protocol::gate::{COMMIT_DEADLINE, PERMIT_DEADLINE};
+use madako_protocol::permit::{Moment, Permit};
+
+use crate::action::{Action, Conclusion, Effect, Left, Seen};
+use crate::changes::Changes;
+use crate::permits::PERMIT_PAUSE;
+
+/// When a question for a permit counts as unanswered: its asker gives up after [`PERMIT_DEADLINE`], so its answer was lost.
+const PERMIT_LOST: Duration = PERMIT_DEADLINE.saturating_add(Duration::from_secs(1));
+
+/// See the crate.
+#[derive(Debug)]
+pub struct Workflow<A, E: Effect> {
+    changes: Changes,
+    /// What the change in flight is for.
+    purpose: Option<Purpose<E>>,
+    /// An effect whose announcement may be durable.
+    unsure: Option<E>,
+    job: Option<Job<E>>,
+    /// An effect that ended, and whose end is not recorded yet.
+    ended: Option<(E, Conclusion<E::Outcome>)>,
+    /// Number of the last action.
+    number: u64,
+    is_over: bool,
+    _change: std::marker::PhantomData<fn(A)>,
+}
+
+#[derive(Debug)]
+enum Purpose<E> {
+    /// Nothing follows from it.
+    Plain,
+    /// It announces an effect.
+    Announces(E),
+    /// It records the end of an effect, and may announce the next.
+    Records(Option<E>),
+}
+
+/// An effect that is announced.
+#[derive(Debug)]
+struct Job<E: Effect> {
+    effect: E,
+    /// Which attempt is next or goes on, from 1.
+    attempt: u32,
+    /// How the attempt before ended.
+    last: Option<E::Outcome>,
+    /// Why no other attempt begins.
+    withdrawn: Option<String>,
+    since: Moment,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A permit was asked for; when that is asked again.
+    Asking { number: u64, again_at: Moment },
+    /// No permit was given; when it is asked for again.
+    Refused { again_at: Moment },
+    /// An attempt goes on; when it is given up.
+    Running { number: u64, lost_at: Moment },
+    /// Another attempt is waited for; when that is given up.
+    Pausing { number: u64, lost_at: Moment },
+}
+
+impl<A, E: Effect> Default for Workflow<A, E> {
+    fn default() -> Self {
+        Self {
+            changes: Changes::default(),
+            purpose: None,
+            unsure: None,
+            job: None,
+            ended: None,
+            number: 0,
+            is_over: false,
+            _change: std::marker::PhantomData,
+        }
+    }
+}
+
+/// What an event leads to.
+type Actions<A, E> = Vec<Action<A, E>>;
+
+impl<A, E: Effect> Workflow<A, E> {
+    /// Whether a state of this revision may be decided on: it shows the last change, and no change of it failed.
+    #[must_use]
+    pub fn may_decide_on(&self, revision: i64) -> bool {
+        !self.is_over && self.changes.may_decide_on(revision)
+    }
+
+    /// The effect that is announced and has not ended.
+    #[must_use]
+    pub fn under_way(&self) -> Option<&E> {
+        self.job.as_ref().map(|job| &job.effect)
+    }
+
+    /// The effect whose announcement may be durable: tell with [`Self::seen`] what a newer state shows of it.
+    #[must_use]
+    pub fn unsure(&self) -> Option<&E> {
+        self.unsure.as_ref()
+    }
+
+    /// What is to be recorded before anything else is announced.
+    #[must_use]
+    pub fn conclusion(&self) -> Option<(&E, &Conclusion<E::Outcome>)> {
+        self.ended.as_ref().map(|(effect, conclusion)| (effect, conclusion))
+    }
+
+    /// When [`EffectEvent::Passed`] is waited for. It is also to be told once a round: answers that were lost are noticed then.
+    #[must_use]
+    pub fn wake(&self) -> Option<Moment> {
+        let job = self.job.as_ref().and_then(|job| match job.stage {
+            Stage::Refused { again_at } => Some(again_at),
+            Stage::Asking { .. } | Stage::Running { .. } | Stage::Pausing { .. } => None,
+        });
+        job.into_iter().chain(self.changes.wake()).min()
+    }
+
+    /// A change that was decided on a state of this revision, and that announces nothing. `None`: not now.
+    #[must_use]
+    pub fn change(&mut self, change: A, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
+        self.send(change, Purpose::Plain, decided_on, now)
+    }
+
+    /// A change that announces an effect. `None`: not now, as [`Self::change`], or as another effect has not been recorded.
+    #[must_use]
+    pub fn announce(&mut self, change: A, effect: E, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
+        if self.job.is_some() || self.ended.is_some() {
+            return None;
+        }
+        self.send(change, Purpose::Announces(effect), decided_on, now)
+    }
+
+    /// A change that records the [`Self::conclusion`], and announces the next effect of the same series. `None`: not now, or there
+    /// is none.
+    #[must_use]
+    pub fn record(
+        &mut self,
+        change: A,
+        next: Option<E>,
+        decided_on: i64,
+        now: Moment,
+    ) -> Option<Action<A, E>> {
+        self.ended.as_ref()?;
+        self.send(change, Purpose::Records(next), decided_on, now)
+    }
+
+    /// The [`Self::conclusion`] needs no change: the store shows that its record has ended.
+    pub fn is_recorded(&mut self) {
+        self.ended = None;
+    }
+
+    fn send(&mut self, change: A, purpose: Purpose<E>, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
+        if !self.may_decide_on(decided_on) {
+            return None;
+        }
+        let number = self.take_number();
+        self.changes.sent(number, decided_on, now);
+        self.purpose = Some(purpose);
+        Some(Action::Commit { number, change })
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// A new round: what was refused may be decided on again.
+    pub fn forgive(&mut self) {
+        self.changes.forgive();
+    }
+
+    /// Something else is looked for: that tries what was refused again, unless a pause is waited for.
+    pub fn look_again(&mut self, now: Moment) {
+        self.changes.look_again(now);
+    }
+
+    /// What a newer state shows of the [`Self::unsure`] announcement.
+    #[must_use]
+    pub fn seen(&mut self, seen: Seen, now: Moment) -> Actions<A, E> {
+        if seen == Seen::NotYet {
+            return Vec::new();
+        }
+        let Some(effect) = self.unsure.take() else { return Vec::new() };
+        match seen {
+            Seen::NotYet | Seen::Never => Vec::new(),
+            Seen::Announced => self.durable(effect, now),
+            Seen::AnnouncedInVain { why } => {
+                self.ended = Some((effect, Conclusion::Withdrawn { why, last: None }));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Something speaks against the effect that is under way: no other attempt of it begins. What is told first counts.
+    #[must_use]
+    pub fn withdraw(&mut self, why: &str, now: Moment) -> Actions<A, E> {
+        let Some(job) = &mut self.job else { return Vec::new() };
+        let why = job.withdrawn.get_or_insert_with(|| why.to_owned()).clone();
+        match job.stage {
+            Stage::Running { .. } => Vec::new(),
+            Stage::Asking { .. } | Stage::Refused { .. } | Stage::Pausing { .. } => {
+                self.conclude(now, |last| Conclusion::Withdrawn { why, last })
+            }
+        }
+    }
+
+    /// Something happened.
+    #[must_use]
+    pub fn on(&mut self, event: EffectEvent<E::Outcome>, now: Moment) -> Actions<A, E> {
+        if self.is_over {
+            return Vec::new();
+        }
+        match event {
+            EffectEvent::Committed { number, result } => self.answered(number, result, now),
+            EffectEvent::Permitted { number, permit } => self.permitted(number, permit, now),
+            EffectEvent::Ended { number, end } => self.attempt_ended(number, end, now),
+            EffectEvent::Paused { number, against } => self.paused(number, against, now),
+            EffectEvent::Passed => self.passed(now),
+            EffectEvent::Lost => self.lost(),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        number: u64,
+        result: Result<Committed, CommitError>,
+        now: Moment,
+    ) -> Actions<A, E> {
+        if !self.changes.answered(number, &result, now) {
+            return Vec::new();
+        }
+        let purpose = self.purpose.take();
+        let failure = result.as_ref().err().map(CommitError::failure);
+        let mut actions = vec![Action::Answered { result }];
+        match (failure, purpose) {
+            (None, Some(Purpose::Announces(effect))) => actions.extend(self.durable(effect, now)),
+            (None, Some(Purpose::Records(next))) => {
+                self.ended = None;
+                actions.extend(next.into_iter().flat_map(|effect| self.durable(effect, now)));
+            }
+            (Some(Failure::Unknown), Some(Purpose::Announces(effect) | Purpose::Records(Some(effect)))) => {
+                if is_planted(Canary::UnannouncedCommand) {
+                    actions.extend(self.durable(effect, now));
+                } else {
+                    self.unsure = Some(effect);
+                }
+            }
+            _ => {}
+        }
+        actions.push(Action::Decide);
+        actions
+    }
+
+    /// An announcement is durable, and with it the record of the effect before.
+    fn durable(&mut self, effect: E, now: Moment) -> Actions<A, E> {
+        (self.unsure, self.ended) = (None, None);
+        let stage = Stage::Refused { again_at: now };
+        self.job = Some(Job { effect, attempt: 1, last: None, withdrawn: None, since: now, stage });
+        self.ask(now)
+    }
+
+    fn ask(&mut self, now: Moment) -> Actions<A, E> {
+        let number = self.take_number();
+        let Some(job) = &mut self.job else { return Vec::new() };
+        job.stage = Stage::Asking { number, again_at: now + PERMIT_LOST };
+        vec![Action::Ask { number, effect: job.effect.clone() }]
+    }
+
+    fn permitted(&mut self, asked: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
+        let number = self.take_number();
+        let Some(job) = &mut self.job else { return Vec::new() };
+        if !matches!(job.stage, Stage::Asking { number, .. } if number == asked) {
+            return Vec::new();
+        }
+        let Some(permit) = permit.filter(|permit| permit.check(now).is_ok()) else {
+            job.stage = Stage::Refused { again_at: now + PERMIT_PAUSE };
+            return Vec::new();
+        };
+        job.stage = Stage::Running { number, lost_at: now + job.effect.attempt_limit() };
+        vec![Action::Start { number, attempt: job.attempt, effect: job.effect.clone(), permit }]
+    }
+
+    fn attempt_ended(&mut self, started: u64, end: AttemptEnd<E::Outcome>, now: Moment) -> Actions<A, E> {
+        let number = self.take_number();
+        let Some(job) = &mut self.job else { return Vec::new() };
+        if !matches!(job.stage, Stage::Running { number, .. } if number == started) {
+            return Vec::new();
+        }
+        let failed = match end {
+            AttemptEnd::Failed(outcome) if job.attempt < job.effect.attempts() => Some(outcome),
+            AttemptEnd::Final(outcome) | AttemptEnd::Failed(outcome) => {
+                return self.conclude(now, |_| Conclusion::Ended(outcome));
+            }
+            AttemptEnd::NotBegun => None,
+        };
+        let begun = failed.is_some();
+        job.last = failed.or(job.last.take());
+        if let Some(why) = job.withdrawn.take() {
+            return self.conclude(now, |last| Conclusion::Withdrawn { why, last });
+        }
+        if !begun {
+            return self.ask(now);
+        }
+        job.stage = Stage::Pausing { number, lost_at: now + job.effect.pause_limit() };
+        vec![Action::Pause { number, effect: job.effect.clone() }]
+    }
+
+    fn paused(&mut self, pause: u64, against: Option<String>, now: Moment) -> Actions<A, E> {
+        let Some(job) = &mut self.job else { return Vec::new() };
+        if !matches!(job.stage, Stage::Pausing { number, .. } if number == pause) {
+            return Vec::new();
+        }
+        match against {
+            Some(why) => self.conclude(now, |last| Conclusion::Withdrawn { why, last }),
+            None => {
+                job.attempt += 1;
+                self.ask(now)
+            }
+        }
+    }
+
+    /// The effect that is under way has ended.
+    fn conclude(
+        &mut self,
+        now: Moment,
+        how: impl FnOnce(Option<E::Outcome>) -> Conclusion<E::Outcome>,
+    ) -> Actions<A, E> {
+        let Some(job) = self.job.take() else { return Vec::new() };
+        self.ended = Some((job.effect.clone(), how(job.last)));
+        let took = now.saturating_duration_since(job.since);
+        vec![Action::Abort, Action::Record { effect: job.effect, took }, Action::Decide]
+    }
+
+    fn passed(&mut self, now: Moment) -> Actions<A, E> {
+        let mut actions = Vec::new();
+        if let Some(number) = self.changes.lost(now) {
+            let result = Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE });
+            actions.extend(self.answered(number, result, now));
+        }
+        match self.job.as_ref().map(|job| (&job.stage, &job.effect)) {
+            Some((Stage::Asking { again_at, .. } | Stage::Refused { again_at }, _)) if *again_at <= now => {
+                actions.extend(self.ask(now));
+            }
+            Some((Stage::Running { lost_at, .. }, effect)) if *lost_at <= now => {
+                let limit = effect.attempt_limit();
+                actions.extend(self.conclude(now, |_| Conclusion::Unheard { limit }));
+            }
+            Some((Stage::Pausing { lost_at, .. }, effect)) if *lost_at <= now => {
+                let why = format!("nothing was heard of the pause for {:?}", effect.pause_limit());
+                actions.extend(self.conclude(now, |last| Conclusion::Withdrawn { why, last }));
+            }
+            _ => {}
+        }
+        if self.changes.passed(now) {
+            actions.push(Action::Decide);
+        }
+        actions
+    }
+
+    /// The epoch is over: its next leader finds the record unfinished, and cancels it.
+    fn lost(&mut self) -> Actions<A, E> {
+        self.is_over = true;
+        self.purpose = None;
+        self.changes.forget();
+        let job = self.job.take().map(|job| {
+            let left = match job.stage {
+                Stage::Running { .. } => Left::Unknown,
+                _ if job.last.is_none() => Left::NotBegun,
+                _ => Left::NotRecorded,
+            };
+            Action::Report { effect: job.effect, left }
+        });
+        let report = |left| move |effect| Action::Report { effect, left };
+        let ended = self.ended.take().map(|(effect, _)| effect).map(report(Left::NotRecorded));
+        let unsure = self.unsure.take().map(report(Left::NotBegun));
+        [Action::Abort].into_iter().chain(job).chain(ended).chain(unsure).collect()
+    }
+}

@@ -1,0 +1,611 @@
+//! The brain alone, in random orders of events: answers come late, twice, never, or not in the order of their questions; commits land
+//! without an answer, long after it, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_effects::{
+    Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, RETRY_FIRST, Seen, Workflow,
+};
+use madako_protocol::actors::{CommitError, Committed};
+use madako_protocol::permit::{Moment, Permit};
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::proptest;
+
+/// An effect: what is done for a thing, under the number of its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Task {
+    thing: u8,
+    record: u64,
+    attempts: u32,
+}
+
+impl Effect for Task {
+    type Outcome = String;
+
+    fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    fn attempt_limit(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn pause_limit(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// A change, with what it compares.
+#[derive(Debug, Clone)]
+enum Change {
+    Plain,
+    /// Registers a record, if its number is still the next.
+    Announce(Task),
+    /// Ends a record, if that has not ended, and may register the next one.
+    Record(Task, Conclusion<String>, Option<Task>),
+    /// Ends a record that nobody here knows of.
+    Disown(u64),
+}
+
+/// What the store holds, or showed at a revision.
+#[derive(Debug, Clone, Default)]
+struct Store {
+    revision: i64,
+    next: u64,
+    /// Records that have not ended.
+    unfinished: BTreeMap<u64, u8>,
+}
+
+impl Store {
+    fn register(&mut self, task: &Task) -> bool {
+        let fits = self.next == task.record && self.unfinished.is_empty();
+        if fits {
+            self.next += 1;
+            self.unfinished.insert(task.record, task.thing);
+        }
+        fits
+    }
+
+    /// Whether the change is written.
+    fn write(&mut self, change: &Change) -> bool {
+        let written = match change {
+            Change::Plain => true,
+            Change::Announce(task) => self.register(task),
+            Change::Disown(record) => self.unfinished.remove(record).is_some(),
+            Change::Record(task, _, next) => {
+                let fits = self.unfinished.contains_key(&task.record)
+                    && next.is_none_or(|next| next.record == self.next);
+                if fits {
+                    self.unfinished.remove(&task.record);
+                    if let Some(next) = next {
+                        assert!(self.register(next));
+                    }
+                }
+                fits
+            }
+        };
+        self.revision += i64::from(written);
+        written
+    }
+}
+
+/// Something that is on its way to the workflow.
+#[derive(Debug, Clone)]
+enum Pending {
+    Event(EffectEvent<String>),
+    /// An attempt goes on until this comes, or is lost.
+    Ends(u64, AttemptEnd<String>),
+}
+
+/// What happens next.
+#[derive(Debug, Clone)]
+enum Step {
+    Deliver(usize),
+    /// An event comes, and comes again later.
+    Repeat(usize),
+    Lose(usize),
+    /// A commit without an answer is written after all.
+    Land(usize),
+    Look,
+    Passes(u64),
+    Withdraw,
+    Lost,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        16 => (0..4_usize).prop_map(Step::Deliver),
+        2 => (0..4_usize).prop_map(Step::Repeat),
+        2 => (0..4_usize).prop_map(Step::Lose),
+        3 => (0..4_usize).prop_map(Step::Land),
+        12 => Just(Step::Look),
+        4 => (1..3_000_u64).prop_map(Step::Passes),
+        1 => (10_000..90_000_u64).prop_map(Step::Passes),
+        1 => Just(Step::Withdraw),
+    ]
+}
+
+/// An actor without an actor: its workflow, the store, and a judge of each action.
+struct World {
+    flow: Workflow<Change, Task>,
+    now: Moment,
+    store: Store,
+    view: Store,
+    pending: Vec<Pending>,
+    /// Commits that were not written, and may be.
+    floating: Vec<Change>,
+    /// Number and task of the attempt that goes on.
+    running: Option<(u64, Task)>,
+    /// Attempts that began, by record.
+    begun: BTreeMap<u64, Vec<u32>>,
+    /// Number of the pause that the next attempt waits for.
+    pause: Option<u64>,
+    /// Records of which no other attempt may begin.
+    objected: BTreeSet<u64>,
+    /// Whether the last attempt of a record said that it did not begin.
+    not_begun: bool,
+    /// Outcomes that attempts had, by record.
+    outcomes: BTreeMap<u64, Vec<String>>,
+    recorded: BTreeMap<u64, Conclusion<String>>,
+    disowned: BTreeSet<u64>,
+    reported: BTreeMap<u64, Left>,
+    is_over: bool,
+    /// Whether nothing fails any more.
+    is_good: bool,
+    /// Whether nothing new is announced.
+    is_quiet: bool,
+    draws: u64,
+}
+
+impl World {
+    fn new(draws: u64) -> Self {
+        Self {
+            flow: Workflow::default(),
+            now: Moment::now(),
+            store: Store::default(),
+            view: Store::default(),
+            pending: Vec::new(),
+            floating: Vec::new(),
+            running: None,
+            begun: BTreeMap::new(),
+            pause: None,
+            objected: BTreeSet::new(),
+            not_begun: false,
+            outcomes: BTreeMap::new(),
+            recorded: BTreeMap::new(),
+            disowned: BTreeSet::new(),
+            reported: BTreeMap::new(),
+            is_over: false,
+            is_good: false,
+            is_quiet: false,
+            draws: draws | 1,
+        }
+    }
+
+    /// A number below `most`: xorshift, from the case's seed.
+    fn draw(&mut self, most: u64) -> u64 {
+        self.draws ^= self.draws << 13;
+        self.draws ^= self.draws >> 7;
+        self.draws ^= self.draws << 17;
+        self.draws % most
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Deliver(number) | Step::Repeat(number) | Step::Lose(number) if !self.pending.is_empty() => {
+                let pending = self.pending.remove(number % self.pending.len());
+                if let Step::Repeat(_) = step {
+                    self.pending.push(pending.clone());
+                }
+                let event = match pending {
+                    Pending::Event(event) => event,
+                    Pending::Ends(number, end) => {
+                        self.running.take_if(|(running, _)| *running == number);
+                        EffectEvent::Ended { number, end }
+                    }
+                };
+                if !matches!(step, Step::Lose(_)) {
+                    let is_over = |pause: &mut u64| matches!(&event, EffectEvent::Paused { number, .. } if number == pause);
+                    self.pause.take_if(is_over);
+                    self.tell(event);
+                }
+            }
+            Step::Deliver(_) | Step::Repeat(_) | Step::Lose(_) => {}
+            Step::Land(number) => {
+                if !self.floating.is_empty() {
+                    let change = self.floating.remove(number % self.floating.len());
+                    self.write(&change);
+                }
+            }
+            Step::Look => {
+                self.view = self.store.clone();
+                self.flow.look_again(self.now);
+                self.decide();
+            }
+            Step::Passes(time) => {
+                self.now += Duration::from_millis(time);
+                if self.flow.wake().is_some_and(|at| at <= self.now) || time > 10_000 {
+                    self.tell(EffectEvent::Passed);
+                }
+            }
+            Step::Withdraw => {
+                self.objected.extend(self.flow.under_way().map(|task| task.record));
+                let actions = self.flow.withdraw("somebody objects", self.now);
+                self.perform(actions);
+            }
+            Step::Lost => {
+                self.tell(EffectEvent::Lost);
+                self.is_over = true;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: EffectEvent<String>) {
+        let actions = self.flow.on(event, self.now);
+        assert!(!self.is_over || actions.is_empty(), "the epoch is over: {actions:?}");
+        self.perform(actions);
+    }
+
+    /// As an actor decides on the state that it has seen last.
+    fn decide(&mut self) {
+        if !self.flow.may_decide_on(self.view.revision) {
+            return;
+        }
+        let view = self.view.clone();
+        if let Some(task) = self.flow.unsure().copied() {
+            let announced = view.unfinished.get(&task.record) == Some(&task.thing);
+            let seen = match (announced, view.next > task.record) {
+                (true, _) if self.draw(4) == 0 => Seen::AnnouncedInVain { why: "too late".to_owned() },
+                (true, _) => Seen::Announced,
+                (false, true) => Seen::Never,
+                (false, false) => Seen::NotYet,
+            };
+            let actions = self.flow.seen(seen, self.now);
+            self.perform(actions);
+        }
+        let conclusion = self.flow.conclusion().map(|(task, conclusion)| (*task, conclusion.clone()));
+        let ours = self.flow.under_way().copied().or(conclusion.as_ref().map(|(task, _)| *task));
+        let lost = view.unfinished.keys().find(|record| ours.is_none_or(|task| task.record != **record));
+        let next = Task {
+            thing: u8::try_from(self.draw(2)).expect("it is below 2"),
+            record: view.next,
+            attempts: 1 + u32::try_from(self.draw(3)).expect("it is below 3"),
+        };
+        if ours.is_some() {
+            let beside = self.flow.announce(Change::Announce(next), next, view.revision, self.now);
+            assert!(beside.is_none(), "{next:?} is announced beside {ours:?}");
+        }
+        let goes_on = !self.is_quiet && self.draw(4) > 0;
+        let action = if let Some((task, conclusion)) = conclusion {
+            if view.unfinished.contains_key(&task.record) {
+                let next = (goes_on && self.draw(2) == 0).then_some(next);
+                self.flow.record(Change::Record(task, conclusion, next), next, view.revision, self.now)
+            } else {
+                self.flow.is_recorded();
+                None
+            }
+        } else if let Some(record) = lost {
+            self.flow.change(Change::Disown(*record), view.revision, self.now)
+        } else if goes_on && ours.is_none() {
+            self.flow.announce(Change::Announce(next), next, view.revision, self.now)
+        } else if goes_on {
+            self.flow.change(Change::Plain, view.revision, self.now)
+        } else {
+            None
+        };
+        self.perform(action.into_iter().collect());
+    }
+
+    fn perform(&mut self, actions: Vec<Action<Change, Task>>) {
+        for action in actions {
+            match action {
+                Action::Commit { number, change } => self.commit(number, change),
+                Action::Answered { .. } | Action::Record { .. } | Action::Decide => {}
+                Action::Ask { number, .. } => {
+                    let permit = match self.draw(if self.is_good { 1 } else { 5 }) {
+                        0..=1 => Some(Permit::give(7, self.now + Duration::from_secs(10))),
+                        2 => Some(Permit::give(7, self.now + Duration::from_millis(500))),
+                        3 => None,
+                        _ => continue,
+                    };
+                    self.pending.push(Pending::Event(EffectEvent::Permitted { number, permit }));
+                }
+                Action::Start { number, attempt, effect, permit } => {
+                    self.start(number, attempt, effect, permit);
+                }
+                Action::Pause { number, .. } => {
+                    self.pause = Some(number);
+                    let against = match self.draw(if self.is_good { 1 } else { 4 }) {
+                        0..=1 => None,
+                        2 => Some("it is healthy".to_owned()),
+                        _ => continue,
+                    };
+                    self.pending.push(Pending::Event(EffectEvent::Paused { number, against }));
+                }
+                Action::Abort => (self.running, self.pause) = (None, None),
+                Action::Report { effect, left } => {
+                    self.reported.insert(effect.record, left);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, change: &Change) -> bool {
+        let written = self.store.write(change);
+        match change {
+            Change::Record(task, conclusion, _) if written => {
+                let before = self.recorded.insert(task.record, conclusion.clone());
+                assert_eq!(before, None, "{task:?} is recorded twice");
+                if let Conclusion::Ended(outcome) = conclusion {
+                    let had = self.outcomes.get(&task.record);
+                    assert!(
+                        had.is_some_and(|had| had.contains(outcome)),
+                        "{task:?} never ended so: {outcome}"
+                    );
+                }
+            }
+            Change::Disown(record) if written => {
+                self.disowned.insert(*record);
+            }
+            _ => {}
+        }
+        written
+    }
+
+    fn commit(&mut self, number: u64, change: Change) {
+        let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
+        let conflict = || Err(CommitError::Conflict { keys: Vec::new() });
+        let result = match self.draw(if self.is_good { 1 } else { 10 }) {
+            0..=3 => match self.write(&change) {
+                true => Ok(Committed { revision: self.store.revision }),
+                false => conflict(),
+            },
+            4..=5 => {
+                self.write(&change);
+                unanswered
+            }
+            6..=7 => {
+                self.floating.push(change);
+                unanswered
+            }
+            8 => conflict(),
+            _ => Err(CommitError::Invariant { violations: Vec::new() }),
+        };
+        self.pending.push(Pending::Event(EffectEvent::Committed { number, result }));
+    }
+
+    fn start(&mut self, number: u64, attempt: u32, task: Task, permit: Permit) {
+        assert_eq!(permit.check(self.now), Ok(()), "{task:?} begins without a permit");
+        assert_eq!(
+            self.store.unfinished.get(&task.record),
+            Some(&task.thing),
+            "{task:?} begins and is not announced"
+        );
+        assert_eq!(self.running, None, "{task:?} begins beside another attempt");
+        assert!(!self.objected.contains(&task.record), "{task:?} begins though somebody objects");
+        assert_eq!(self.pause, None, "{task:?} begins before its pause is over");
+        let begun = self.begun.entry(task.record).or_default();
+        if std::mem::take(&mut self.not_begun) {
+            begun.pop();
+        }
+        assert_eq!(begun.len() + 1, attempt as usize, "{task:?}: {begun:?}");
+        assert!(attempt <= task.attempts);
+        begun.push(attempt);
+        self.running = Some((number, task));
+        let text = format!("attempt {attempt} of {}", task.record);
+        let end = match self.draw(if self.is_good { 1 } else { 6 }) {
+            0..=1 => AttemptEnd::Final(text.clone()),
+            2..=3 => AttemptEnd::Failed(text.clone()),
+            4 => AttemptEnd::NotBegun,
+            _ => return,
+        };
+        self.not_begun = end == AttemptEnd::NotBegun;
+        self.outcomes.entry(task.record).or_default().push(text);
+        self.pending.push(Pending::Ends(number, end));
+    }
+
+    /// Nothing fails any more: everything comes to its end.
+    fn settle(&mut self) {
+        (self.is_good, self.is_quiet) = (true, true);
+        for _ in 0..200 {
+            while !self.pending.is_empty() {
+                self.step(&Step::Deliver(0));
+            }
+            self.step(&Step::Look);
+            if self.pending.is_empty() {
+                let before = self.flow.wake();
+                self.now = before.unwrap_or(self.now + Duration::from_secs(100)).max(self.now);
+                self.tell(EffectEvent::Passed);
+                self.flow.forgive();
+                self.decide();
+                if self.pending.is_empty() && before.is_none() {
+                    return;
+                }
+            }
+        }
+        panic!("it does not come to its end: {:?}", self.flow);
+    }
+
+    fn judge_the_end(&self) {
+        assert_eq!(self.flow.under_way(), None);
+        assert_eq!(self.flow.conclusion(), None);
+        assert_eq!(self.store.unfinished, BTreeMap::new(), "not recorded");
+        for record in self.begun.keys() {
+            assert!(
+                self.recorded.contains_key(record),
+                "record {record} had an effect, and its end is not recorded"
+            );
+            assert!(!self.disowned.contains(record));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn effects_begin_announced_and_permitted_and_once_and_end_recorded(
+        seed in any::<u64>(),
+        steps in vec(step(), 1..150),
+    ) {
+        let mut world = World::new(seed);
+        for step in &steps {
+            world.step(step);
+        }
+        world.settle();
+        world.judge_the_end();
+        // What comes late is of no use any more, and the next effect has its way.
+        let count = world.recorded.len();
+        world.is_quiet = false;
+        while world.recorded.len() == count {
+            world.step(&Step::Look);
+            while !world.pending.is_empty() {
+                world.step(&Step::Deliver(0));
+            }
+            world.flow.forgive();
+        }
+    }
+
+    #[test]
+    fn after_the_epoch_nothing_begins_and_what_is_not_recorded_is_reported(
+        seed in any::<u64>(),
+        before in vec(step(), 1..80),
+        after in vec(step(), 1..40),
+    ) {
+        let mut world = World::new(seed);
+        for step in &before {
+            world.step(step);
+        }
+        let under_way = world.flow.under_way().copied();
+        let running = world.running;
+        let ended = world.flow.conclusion().map(|(task, _)| *task);
+        world.step(&Step::Lost);
+        assert_eq!(world.running, None, "what runs is ended");
+        if let Some((_, task)) = running {
+            assert_eq!(world.reported.get(&task.record), Some(&Left::Unknown));
+        }
+        for task in under_way.into_iter().chain(ended) {
+            assert!(world.reported.contains_key(&task.record), "{task:?} is not told of");
+        }
+        for step in &after {
+            world.step(step);
+        }
+        assert_eq!(world.flow.wake(), None, "nothing is waited for");
+    }
+}
+
+#[test]
+fn the_end_of_one_command_and_the_start_of_the_next_are_one_change() {
+    let now = Moment::now();
+    let mut flow = Workflow::<&str, Task>::default();
+    let task = |record| Task { thing: 0, record, attempts: 1 };
+    let answer =
+        |flow: &mut Workflow<&'static str, Task>, action: Option<Action<&'static str, Task>>, revision| {
+            let Some(Action::Commit { number, .. }) = action else { panic!("{action:?}") };
+            flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision }) }, now)
+        };
+    let begin = |flow: &mut Workflow<&'static str, Task>, actions: &[Action<&'static str, Task>]| {
+        let [Action::Answered { .. }, Action::Ask { number, .. }, Action::Decide] = actions else {
+            panic!("{actions:?}")
+        };
+        let permit = Some(Permit::give(7, now + Duration::from_secs(9)));
+        let started = flow.on(EffectEvent::Permitted { number: *number, permit }, now);
+        let [Action::Start { number, effect, .. }] = started[..] else { panic!("{started:?}") };
+        let _ended = flow.on(EffectEvent::Ended { number, end: AttemptEnd::Final("done".to_owned()) }, now);
+        effect
+    };
+    let announced = flow.announce("running pull", task(1), 5, now);
+    let actions = answer(&mut flow, announced, 6);
+    assert_eq!(begin(&mut flow, &actions), task(1));
+    assert_eq!(flow.announce("another operation", task(2), 6, now), None, "the end is not recorded yet");
+    let next = flow.record("running run", Some(task(2)), 6, now);
+    let actions = answer(&mut flow, next, 7);
+    assert_eq!(begin(&mut flow, &actions), task(2));
+    let last = flow.record("completed", None, 7, now);
+    answer(&mut flow, last, 8);
+    assert_eq!((flow.conclusion(), flow.under_way()), (None, None));
+}
+
+#[test]
+fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for_each_second() {
+    let mut now = Moment::now();
+    let mut flow = Workflow::<(), Task>::default();
+    let task = Task { thing: 0, record: 1, attempts: 1 };
+    let Some(Action::Commit { number, .. }) = flow.announce((), task, 5, now) else { panic!() };
+    let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
+    let told = flow.on(EffectEvent::Committed { number, result: unanswered }, now);
+    assert!(!told.iter().any(|action| matches!(action, Action::Ask { .. })), "{told:?}");
+    assert_eq!((flow.unsure(), flow.under_way()), (Some(&task), None));
+    now += RETRY_FIRST;
+    assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
+    assert_eq!(flow.seen(Seen::NotYet, now), []);
+    let mut asked = flow.seen(Seen::Announced, now);
+    assert_eq!((flow.unsure(), flow.under_way()), (None, Some(&task)));
+    for _ in 0..3 {
+        let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
+        assert_eq!(flow.on(EffectEvent::Permitted { number, permit: None }, now), []);
+        now += Duration::from_millis(999);
+        assert_eq!(flow.on(EffectEvent::Passed, now), []);
+        now += Duration::from_millis(1);
+        asked = flow.on(EffectEvent::Passed, now);
+    }
+}
+
+#[test]
+fn an_answer_to_what_was_given_up_changes_nothing() {
+    let now = Moment::now();
+    let permit = || Some(Permit::give(7, now + Duration::from_secs(9)));
+    let mut flow = Workflow::<(), Task>::default();
+    let task = Task { thing: 0, record: 1, attempts: 3 };
+    let Some(Action::Commit { number, .. }) = flow.announce((), task, 5, now) else { panic!() };
+    let mut actions = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 6 }) }, now);
+    let mut old: Vec<EffectEvent<String>> = Vec::new();
+    for _ in 0..2 {
+        for event in &old {
+            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
+        }
+        let asked = actions.iter().find_map(|action| match action {
+            Action::Ask { number, .. } => Some(*number),
+            _ => None,
+        });
+        let given = EffectEvent::Permitted { number: asked.unwrap(), permit: permit() };
+        let [Action::Start { number, .. }] = flow.on(given.clone(), now)[..] else { panic!() };
+        for event in &old {
+            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
+        }
+        let end = EffectEvent::Ended { number, end: AttemptEnd::Failed("no".to_owned()) };
+        let [Action::Pause { number, .. }] = flow.on(end.clone(), now)[..] else { panic!() };
+        for event in &old {
+            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
+        }
+        let over = EffectEvent::Paused { number, against: None };
+        actions = flow.on(over.clone(), now);
+        old.extend([given, end, over]);
+    }
+}
+
+#[test]
+fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_for_a_pause() {
+    let mut now = Moment::now();
+    let mut flow = Workflow::<(), Task>::default();
+    let fail = |flow: &mut Workflow<(), Task>, error: CommitError, now| {
+        let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
+        assert!(!flow.may_decide_on(9), "one change at a time");
+        let _told = flow.on(EffectEvent::Committed { number, result: Err(error) }, now);
+    };
+    fail(&mut flow, CommitError::Conflict { keys: Vec::new() }, now);
+    assert!(!flow.may_decide_on(5) && flow.may_decide_on(6));
+    flow.forgive();
+    for pause in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000].map(Duration::from_millis) {
+        fail(&mut flow, CommitError::Unanswered { deadline: Duration::from_secs(10) }, now);
+        assert_eq!(flow.wake(), Some(now + pause));
+        flow.look_again(now + pause - Duration::from_millis(1));
+        assert!(!flow.may_decide_on(5));
+        now += pause;
+        assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
+        assert!(flow.may_decide_on(5));
+    }
+    let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
+    let _told = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 8 }) }, now);
+    assert!(!flow.may_decide_on(7) && flow.may_decide_on(8), "a state that shows the last change");
+}

@@ -1,0 +1,19 @@
+//! JSON as Krake 1.0 reads and writes it: one declaration of an object ([`object!`](crate::object)) gives reading,
+//! writing, updating, defaults and the schema.
+//!
+//! Guarantees: a request is read strictly, and every wrong field is named ([`document::from_request`]); a stored value is
+//! read leniently, and members that this version does not know are kept ([`document::from_stored`]); the written text has
+//! Krake's order, defaults and nulls ([`json::to_text`]).
+
+pub mod choice;
+pub mod document;
+pub mod entries;
+pub mod free;
+pub mod json;
+pub mod object;
+pub mod reader;
+pub mod scalar;
+pub mod schema;
+pub mod tagged;
+pub mod timestamp;
+pub mod update;

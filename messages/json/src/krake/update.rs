@@ -1,0 +1,15 @@
+//! Refusals of updates.
+
+use serde::Serialize;
+
+use crate::input::Problems;
+use crate::strict::walk::Path;
+
+/// Notes that a field which never changes was to be changed. None of those is secret.
+pub fn refuse<T: Serialize>(current: &T, new: &T, path: Path<'_>, problems: &mut Problems) {
+    let shown = |value: &T| {
+        let text = serde_json::to_string(value).unwrap_or_else(|_| "a value".to_owned());
+        super::reader::shortened(&text)
+    };
+    problems.add(path, shown(new), format!("{}, which cannot be changed", shown(current)));
+}

@@ -1,0 +1,199 @@
+//! The shapes of CKE's inputs, field by field (its `docs/cluster.md`, `docs/constraints.md`,
+//! `docs/sabakan-integration.md`; types of release line 1.30).
+
+use crate::strict::walk::{Kind, Schema};
+
+/// Greatest count: CKE's `int` has 32 bits on some machines.
+pub const MAX_COUNT: i64 = i32::MAX as i64;
+/// Greatest number of seconds: CKE multiplies it to nanoseconds in 64 bits.
+const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
+
+const TEXTS: Kind = Kind::List(&Kind::Text);
+const COUNT: Kind = Kind::Whole(0, MAX_COUNT);
+const POSITIVE_COUNT: Kind = Kind::Whole(1, MAX_COUNT);
+const SECONDS: Kind = Kind::Whole(0, MAX_SECONDS);
+const POSITIVE_SECONDS: Kind = Kind::Whole(1, MAX_SECONDS);
+
+/// A cluster configuration, or a template of one.
+pub static CLUSTER: Schema = Schema {
+    fields: &[
+        ("name", Kind::Text),
+        ("nodes", Kind::List(&Kind::Object(&NODE))),
+        ("taint_control_plane", Kind::Bool),
+        ("control_plane_tolerations", TEXTS),
+        ("service_subnet", Kind::Text),
+        ("dns_servers", TEXTS),
+        ("dns_service", Kind::Text),
+        ("reboot", Kind::Object(&REBOOT)),
+        ("repair", Kind::Object(&REPAIR)),
+        ("options", Kind::Object(&OPTIONS)),
+    ],
+};
+
+static NODE: Schema = Schema {
+    fields: &[
+        ("address", Kind::Text),
+        ("hostname", Kind::Text),
+        ("user", Kind::Text),
+        ("control_plane", Kind::Bool),
+        ("annotations", Kind::Map(&Kind::Text)),
+        ("labels", Kind::Map(&Kind::Text)),
+        ("taints", Kind::List(&Kind::Object(&TAINT))),
+    ],
+};
+
+/// A taint of a node.
+pub static TAINT: Schema = Schema {
+    fields: &[("key", Kind::Text), ("value", Kind::Text), ("effect", Kind::Text), ("timeAdded", Kind::Text)],
+};
+
+/// Settings of graceful reboots.
+pub static REBOOT: Schema = Schema {
+    fields: &[
+        ("reboot_command", TEXTS),
+        ("boot_check_command", TEXTS),
+        ("max_concurrent_reboots", POSITIVE_COUNT),
+        ("eviction_timeout_seconds", POSITIVE_SECONDS),
+        ("command_timeout_seconds", SECONDS),
+        ("command_retries", COUNT),
+        ("command_interval", SECONDS),
+        ("evict_retries", COUNT),
+        ("evict_interval", SECONDS),
+        ("protected_namespaces", Kind::Object(&LABEL_SELECTOR)),
+    ],
+};
+
+/// Settings of repairs.
+pub static REPAIR: Schema = Schema {
+    fields: &[
+        ("repair_procedures", Kind::List(&Kind::Object(&REPAIR_PROCEDURE))),
+        ("max_concurrent_repairs", COUNT),
+        ("protected_namespaces", Kind::Object(&LABEL_SELECTOR)),
+        ("evict_retries", COUNT),
+        ("evict_interval", SECONDS),
+        ("eviction_timeout_seconds", POSITIVE_SECONDS),
+    ],
+};
+
+static REPAIR_PROCEDURE: Schema = Schema {
+    fields: &[("machine_types", TEXTS), ("repair_operations", Kind::List(&Kind::Object(&REPAIR_OPERATION)))],
+};
+
+static REPAIR_OPERATION: Schema = Schema {
+    fields: &[
+        ("operation", Kind::Text),
+        ("repair_steps", Kind::List(&Kind::Object(&REPAIR_STEP))),
+        ("health_check_command", TEXTS),
+        ("command_timeout_seconds", SECONDS),
+        ("success_command", TEXTS),
+        ("success_command_timeout", SECONDS),
+    ],
+};
+
+static REPAIR_STEP: Schema = Schema {
+    fields: &[
+        ("repair_command", TEXTS),
+        ("command_timeout_seconds", SECONDS),
+        ("command_retries", COUNT),
+        ("command_interval", SECONDS),
+        ("need_drain", Kind::Bool),
+        ("watch_seconds", SECONDS),
+    ],
+};
+
+static LABEL_SELECTOR: Schema = Schema {
+    fields: &[
+        ("matchLabels", Kind::Map(&Kind::Text)),
+        ("matchExpressions", Kind::List(&Kind::Object(&LABEL_REQUIREMENT))),
+    ],
+};
+
+static LABEL_REQUIREMENT: Schema =
+    Schema { fields: &[("key", Kind::Text), ("operator", Kind::Text), ("values", TEXTS)] };
+
+/// Options of the components.
+pub static OPTIONS: Schema = Schema {
+    fields: &[
+        ("etcd", Kind::Object(&ETCD)),
+        ("rivers", Kind::Object(&SERVICE)),
+        ("etcd-rivers", Kind::Object(&SERVICE)),
+        ("kube-api", Kind::Object(&API_SERVER)),
+        ("kube-controller-manager", Kind::Object(&SERVICE)),
+        ("kube-scheduler", Kind::Object(&SCHEDULER)),
+        ("kube-proxy", Kind::Object(&PROXY)),
+        ("kubelet", Kind::Object(&KUBELET)),
+    ],
+};
+
+/// The parameters that every component has, and its own. Arguments and variables may hold secrets.
+macro_rules! service {
+    ($($own:expr),*) => {
+        Schema {
+            fields: &[
+                ("extra_args", Kind::List(&Kind::Secret)),
+                ("extra_binds", Kind::List(&Kind::Object(&MOUNT))),
+                ("extra_env", Kind::Map(&Kind::Secret)),
+                $($own,)*
+            ],
+        }
+    };
+}
+
+static SERVICE: Schema = service!();
+static ETCD: Schema = service!(("volume_name", Kind::Text));
+static API_SERVER: Schema = service!(
+    ("audit_log_enabled", Kind::Bool),
+    ("audit_log_policy", Kind::Text),
+    ("audit_log_path", Kind::Text)
+);
+static SCHEDULER: Schema = service!(("config", Kind::FreeForm));
+static PROXY: Schema = service!(("disable", Kind::Bool), ("config", Kind::FreeForm));
+static KUBELET: Schema = service!(
+    ("boot_taints", Kind::List(&Kind::Object(&TAINT))),
+    ("cni_conf_file", Kind::Object(&CNI_CONF_FILE)),
+    ("config", Kind::FreeForm),
+    ("cri_endpoint", Kind::Text)
+);
+
+static CNI_CONF_FILE: Schema = Schema { fields: &[("name", Kind::Text), ("content", Kind::Text)] };
+
+static MOUNT: Schema = Schema {
+    fields: &[
+        ("source", Kind::Text),
+        ("destination", Kind::Text),
+        ("read_only", Kind::Bool),
+        ("propagation", Kind::Text),
+        ("selinux_label", Kind::Text),
+    ],
+};
+
+/// The operator's constraints.
+pub static CONSTRAINTS: Schema = Schema {
+    fields: &[
+        // A cluster without a control plane is none, though CKE stores a 0.
+        ("control-plane-count", POSITIVE_COUNT),
+        ("minimum-workers", COUNT),
+        ("maximum-workers", COUNT),
+        ("maximum-unreachable-nodes-for-reboot", COUNT),
+        ("maximum-repair-queue-entries", COUNT),
+        ("wait-seconds-to-repair-rebooting", COUNT),
+    ],
+};
+
+/// Variables of the registry's query.
+pub static QUERY_VARIABLES: Schema = Schema {
+    fields: &[("having", Kind::Object(&MACHINE_PARAMS)), ("notHaving", Kind::Object(&MACHINE_PARAMS))],
+};
+
+static MACHINE_PARAMS: Schema = Schema {
+    fields: &[
+        ("labels", Kind::List(&Kind::Object(&MACHINE_LABEL))),
+        // GraphQL's Int has 32 bits.
+        ("racks", Kind::List(&Kind::Whole(i32::MIN as i64, i32::MAX as i64))),
+        ("roles", TEXTS),
+        ("states", TEXTS),
+        ("minDaysBeforeRetire", Kind::Whole(i32::MIN as i64, i32::MAX as i64)),
+    ],
+};
+
+static MACHINE_LABEL: Schema = Schema { fields: &[("name", Kind::Text), ("value", Kind::Text)] };

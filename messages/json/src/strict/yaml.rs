@@ -1,0 +1,152 @@
+//! YAML and JSON text to an untyped value, within limits.
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Error, Location};
+
+use crate::input::{InputError, Problems};
+use crate::strict::tree::{Tree, shown_text};
+
+/// Bytes of a typed text. etcd takes 1.5 MiB a request; a cluster that is only looked at offline may have
+/// 100,000 nodes of about 700 bytes.
+pub const MAX_TEXT_BYTES: usize = 128 * 1024 * 1024;
+/// Levels of nesting. CKE's deepest structure has 9; free-form parts get the rest.
+const MAX_DEPTH: usize = 64;
+/// Parser events: a node of a cluster has about 60, so 100,000 nodes fit.
+pub const MAX_EVENTS: usize = 8_000_000;
+/// Anchors in one text: a template has a handful.
+const MAX_ANCHORS: usize = 1_000;
+/// Events that aliases may bring in altogether. A block of options is about 100, and a template may repeat
+/// it for each of some dozens of roles; an alias bomb needs millions.
+const MAX_REPLAYED_EVENTS: usize = 100_000;
+/// Merge keys (`<<`) in one text.
+const MAX_MERGE_KEYS: usize = 1_000;
+
+/// Reads one document. Scalars are told apart as YAML 1.1 does, because CKE's own reader does so too:
+/// `yes` and `on` are booleans, `0644` is octal.
+pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
+    if text.len() > MAX_TEXT_BYTES {
+        let got = format!("{} bytes", text.len());
+        return Err(whole(subject, got, &format!("at most {MAX_TEXT_BYTES} bytes")));
+    }
+    // JSON is YAML as well, but its own reader is many times faster. What it refuses, the other one explains.
+    if text.trim_start().starts_with('{')
+        && let Ok(tree) = Tree::from_json(text)
+    {
+        return Ok(tree);
+    }
+    match parse(text) {
+        Ok(Tree::Null) => Err(whole(subject, String::new(), "a YAML or JSON object, not an empty text")),
+        Ok(tree) => Ok(tree),
+        Err(why) => Err(whole(subject, why, "one YAML or JSON document")),
+    }
+}
+
+/// Reads one document; the error says where and why.
+fn parse(text: &str) -> Result<Tree, String> {
+    parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::Error)
+}
+
+/// Whether a text is one YAML object, or nothing, where of two fields with the same name the last one counts:
+/// what Kubernetes' own reader takes. The error says where and why not.
+pub fn is_lenient_object(text: &str) -> Result<bool, String> {
+    let value: serde_json::Value = parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::LastWins)?;
+    Ok(value.is_object() || value.is_null())
+}
+
+/// Parses one YAML document of at most `max_events` events.
+///
+/// # Errors
+/// The text is no YAML, larger than the limit, or has another shape: a sentence that names the line.
+pub fn parse_within<T: DeserializeOwned>(
+    max_events: usize,
+    text: &str,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<T, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_events: max_events,
+            max_nodes: max_events,
+            max_anchors: MAX_ANCHORS,
+            max_merge_keys: MAX_MERGE_KEYS,
+            max_documents: 1,
+            max_total_scalar_bytes: MAX_TEXT_BYTES,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED_EVENTS },
+        duplicate_keys: duplicate_keys,
+        legacy_octal_numbers: true,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(error.without_snippet()))
+}
+
+/// Why a text cannot be read, in words for who typed it. What the reader says by itself is used where it
+/// does not speak of its own settings.
+fn explain(error: &Error) -> String {
+    /// Characters; the reader quotes keys and tags whole.
+    const MAX_REASON: usize = 200;
+    let place = |location: &Location| format!("line {}, column {}", location.line(), location.column());
+    match error {
+        Error::DuplicateMappingKey { key, location } => {
+            let key = key.as_deref().map_or_else(|| "a key".to_owned(), shown_text);
+            format!("{key} for the second time at {}", place(location))
+        }
+        Error::Budget { breach: BudgetBreach::Documents { .. }, location }
+        | Error::MultipleDocuments { location, .. } => format!("a second document at {}", place(location)),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, location } => {
+            format!("more than {MAX_DEPTH} levels of nesting at {}", place(location))
+        }
+        Error::Budget { location, .. }
+        | Error::AliasReplayLimitExceeded { location, .. }
+        | Error::AliasReplayStackDepthExceeded { location, .. }
+        | Error::AliasExpansionLimitExceeded { location, .. } => {
+            format!("more content, or more by aliases, than is read ({})", place(location))
+        }
+        Error::RecursiveReferencesRequireWeakTypes { location } => {
+            format!("an alias within what it stands for at {}", place(location))
+        }
+        Error::NonFiniteFloat { value, location } => {
+            format!("{value}, which JSON cannot hold, at {}", place(location))
+        }
+        Error::AliasError { error, .. } => explain(error),
+        other => {
+            let reason = other.to_string();
+            match reason.char_indices().nth(MAX_REASON) {
+                None => reason,
+                Some((end, _)) => format!("{}...", &reason[..end]),
+            }
+        }
+    }
+}
+
+/// A problem with the text as a whole.
+pub fn whole(subject: &str, got: String, expected: &str) -> InputError {
+    let mut problems = Problems::default();
+    problems.add("", got, expected);
+    problems.into_error(subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_bounded_by_its_events() {
+        // Ten texts, with the list, the object and the document around them.
+        let text = format!("a: [{}]", "b,".repeat(10));
+        assert!(parse_within::<Tree>(20, &text, DuplicateKeyPolicy::Error).is_ok());
+        let error = parse_within::<Tree>(12, &text, DuplicateKeyPolicy::Error).unwrap_err();
+        assert!(error.starts_with("more content"), "{error}");
+    }
+
+    #[test]
+    fn the_last_of_two_counts_only_where_it_is_asked_for() {
+        assert_eq!(parse("a: 1\na: 2").unwrap_err(), "\"a\" for the second time at line 2, column 1");
+        assert_eq!(is_lenient_object("a: 1\na: {b: 1, b: 2}"), Ok(true));
+        assert_eq!(is_lenient_object(""), Ok(true));
+        assert_eq!(is_lenient_object("[]"), Ok(false));
+    }
+}

@@ -1,0 +1,201 @@
+//! Why the leader's gate does not commit a change.
+
+use std::time::Duration;
+
+use madako_domain::invariants::Violation;
+use madako_domain::keys;
+use madako_domain::store::{StoreError, Unencodable};
+
+/// Why a mutation was not committed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// This instance does not lead, or not in that epoch: the caller should end.
+    #[error("epoch {epoch} is over")]
+    NotLeader {
+        /// The epoch that the caller acts in.
+        epoch: i64,
+    },
+    /// The inputs changed: plan again.
+    #[error("changed meanwhile: {}", keys.join(", "))]
+    Conflict {
+        /// Keys that changed.
+        keys: Vec<String>,
+    },
+    /// The mutation would break an invariant; nothing was written.
+    #[error("it would break {}", list(violations))]
+    Invariant {
+        /// Which, and how.
+        violations: Vec<Violation>,
+    },
+    /// This leader has not listed the store yet: nothing was sent.
+    #[error(
+        "the {what} change was not sent: the leader has not listed the keys below its prefix yet, so it has no state to \
+         judge the change by; decide again when the leader publishes a state"
+    )]
+    StoreUnread {
+        /// What is changed.
+        what: &'static str,
+    },
+    /// A plan without a cluster was brought: nothing was sent.
+    #[error(
+        "the key `{}` was not written: the plan that was to be committed has no cluster; plan again, and report a defect \
+         of the planner if this comes again",
+        keys::CLUSTER
+    )]
+    NoCluster,
+    /// This instance decides nothing about placement: nothing was sent.
+    #[error(
+        "the {what} change was not sent: this instance decides nothing about placement (`placement.controllers` is off, or \
+         there is no section `placement`); switch it on here, or let an instance lead that has it on"
+    )]
+    PlacementElsewhere {
+        /// What is changed.
+        what: &'static str,
+    },
+    /// A change of placement names a resource whose key etcd would show as another resource, or as none: nothing was sent.
+    #[error(
+        "the key `{key}` was not written: no resource of placement stands at such a key (a name is empty or has a slash); \
+         correct the resource's name"
+    )]
+    ForeignKey {
+        /// The key, at the root of etcd.
+        key: String,
+    },
+    /// The transaction has more operations than etcd takes: nothing was sent.
+    #[error(
+        "the {what} change was not sent: its transaction has {count} {operations}; etcd takes {most} (`--max-txn-ops`): \
+         split the change"
+    )]
+    TooLarge {
+        /// What is changed.
+        what: &'static str,
+        /// `comparisons` or `writes`.
+        operations: &'static str,
+        /// How many of these it has.
+        count: usize,
+        /// How many etcd takes.
+        most: usize,
+    },
+    /// The change takes the next number of a counter that it does not compare, so that two changes could take the same
+    /// number: nothing was sent.
+    #[error(
+        "the {what} change was not sent: it takes the next number of the key `{counter}` and does not compare the \
+         revision of that key; add the comparison to the change"
+    )]
+    CounterNotCompared {
+        /// What is changed.
+        what: &'static str,
+        /// Key of the counter.
+        counter: &'static str,
+    },
+    /// A value has no JSON: nothing was sent.
+    #[error(
+        "the key `{key}` was not written: its value cannot be encoded: {why}; correct the value that the change is made of"
+    )]
+    Encoding {
+        /// The key, relative to the prefix.
+        key: String,
+        /// Why.
+        why: String,
+    },
+    /// The leader did not answer in time; the write may have happened.
+    #[error("the leader did not answer within {deadline:?}")]
+    Unanswered {
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// The store failed; the write may have happened. The state that the watch brings tells.
+    #[error("{0}")]
+    Store(StoreError),
+}
+
+/// What a failed commit means for its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Nothing was written, as the change stands on an older state or epoch: decide again on a newer one.
+    Outdated,
+    /// Nothing was written, and the same change is refused again.
+    Rejected,
+    /// The change may have been written: the state that the watch brings tells.
+    Unknown,
+}
+
+impl CommitError {
+    /// What it means for the caller.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::NotLeader { .. } | Self::Conflict { .. } => Failure::Outdated,
+            Self::Invariant { .. }
+            | Self::StoreUnread { .. }
+            | Self::NoCluster
+            | Self::PlacementElsewhere { .. }
+            | Self::ForeignKey { .. }
+            | Self::TooLarge { .. }
+            | Self::CounterNotCompared { .. }
+            | Self::Encoding { .. } => Failure::Rejected,
+            Self::Unanswered { .. } | Self::Store(_) => Failure::Unknown,
+        }
+    }
+}
+
+impl From<Unencodable> for CommitError {
+    fn from(Unencodable { key, why }: Unencodable) -> Self {
+        Self::Encoding { key, why }
+    }
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rejection_says_what_was_not_done_why_and_what_to_do_next() {
+        let table = [
+            (
+                CommitError::StoreUnread { what: "cluster" },
+                "the cluster change was not sent: the leader has not listed the keys below its prefix yet, so it has no \
+                 state to judge the change by; decide again when the leader publishes a state",
+            ),
+            (
+                CommitError::NoCluster,
+                "the key `cluster` was not written: the plan that was to be committed has no cluster; plan again, and \
+                 report a defect of the planner if this comes again",
+            ),
+            (
+                CommitError::PlacementElsewhere { what: "placement" },
+                "the placement change was not sent: this instance decides nothing about placement \
+                 (`placement.controllers` is off, or there is no section `placement`); switch it on here, or let an \
+                 instance lead that has it on",
+            ),
+            (
+                CommitError::ForeignKey { key: "/core/roles/a/b".to_owned() },
+                "the key `/core/roles/a/b` was not written: no resource of placement stands at such a key (a name is \
+                 empty or has a slash); correct the resource's name",
+            ),
+            (
+                CommitError::TooLarge { what: "placement", operations: "writes", count: 129, most: 128 },
+                "the placement change was not sent: its transaction has 129 writes; etcd takes 128 (`--max-txn-ops`): \
+                 split the change",
+            ),
+            (
+                CommitError::CounterNotCompared { what: "repair-execute", counter: keys::RECORD_ID },
+                "the repair-execute change was not sent: it takes the next number of the key `records` and does not \
+                 compare the revision of that key; add the comparison to the change",
+            ),
+            (
+                CommitError::Encoding { key: "status".to_owned(), why: "a key is no string".to_owned() },
+                "the key `status` was not written: its value cannot be encoded: a key is no string; correct the value \
+                 that the change is made of",
+            ),
+        ];
+        for (error, text) in table {
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.failure(), Failure::Rejected);
+        }
+    }
+}

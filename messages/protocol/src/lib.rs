@@ -1,0 +1,17 @@
+//! The protocol of the actors: their messages, feeds and mailboxes, events, permits, and the ports to the outside.
+//!
+//! Does no I/O, reads no clock, draws no number.
+
+pub mod actors;
+pub mod effect;
+pub mod event;
+pub mod feed;
+pub mod gate;
+pub mod host;
+pub mod kubernetes;
+pub mod latest;
+pub mod mailbox;
+pub mod permit;
+pub mod placement;
+pub mod ports;
+pub mod store;

@@ -1,0 +1,139 @@
+//! The applications of the store, step by step, as a watch tells them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use serde_json::Value;
+
+use crate::history::Micros;
+use crate::observer::Revision;
+use crate::world::NAMESPACE;
+
+/// Steps that are named in words; the others are counted.
+const MOST_NAMED: usize = 5;
+
+/// What a watch calls the end of an application.
+const DELETED: &str = "DELETED";
+
+/// A change as a watch tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shown {
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    pub(super) event: String,
+    /// What is there now, or what was deleted.
+    pub(super) object: Value,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let modified = self.object["metadata"]["modified"].as_str().unwrap_or("at no time");
+        write!(f, "{} {} (modified {modified})", self.event, key_of(&self.object))
+    }
+}
+
+/// A revision that changed applications.
+#[derive(Debug)]
+pub(super) struct Step {
+    revision: i64,
+    at: Micros,
+    /// What it changed, by the keys.
+    pub(super) changes: BTreeMap<String, Shown>,
+}
+
+/// Every revision that changed applications, in order.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) steps: Vec<Step>,
+}
+
+impl Stored {
+    pub(super) fn read(revisions: &[Revision]) -> Self {
+        let mut objects: BTreeMap<&str, Value> = BTreeMap::new();
+        let mut steps = Vec::new();
+        for revision in revisions {
+            let mut changes = BTreeMap::new();
+            for change in revision.changes.iter().filter(|change| concerns(&change.key)) {
+                let key = change.key.as_str();
+                // What cannot be read is told as that by those who judge placement, and stands for nothing here.
+                let value = change.value.as_deref().and_then(|value| serde_json::from_slice(value).ok());
+                let shown = match value {
+                    Some(object) => {
+                        let known = objects.insert(key, Value::clone(&object)).is_some();
+                        let event =
+                            if known && change.created != revision.revision { "MODIFIED" } else { "ADDED" };
+                        Some(Shown { event: event.to_owned(), object })
+                    }
+                    // It is shown as it was last.
+                    None => objects.remove(key).map(|object| Shown { event: DELETED.to_owned(), object }),
+                };
+                changes.extend(shown.map(|shown| (key.to_owned(), shown)));
+            }
+            if !changes.is_empty() {
+                steps.push(Step { revision: revision.revision, at: revision.at, changes });
+            }
+        }
+        Self { steps }
+    }
+
+    /// How many steps were seen at a time: so many the store had taken at least.
+    pub(super) fn seen(&self, at: Micros) -> usize {
+        self.steps.partition_point(|step| step.at <= at)
+    }
+
+    /// After how many steps, `least` or more, the store had exactly what a list has: the fewest and the most.
+    pub(super) fn listed(&self, least: usize, answer: &Value) -> Option<[usize; 2]> {
+        let items = answer["items"].as_array()?;
+        let list: BTreeMap<String, &Value> = items.iter().map(|item| (key_of(item), item)).collect();
+        // Nothing is listed twice.
+        if list.len() != items.len() {
+            return None;
+        }
+        // Keys at which the two differ, at first from an empty store.
+        let mut other: BTreeSet<&str> = list.keys().map(String::as_str).collect();
+        let mut found: Option<[usize; 2]> = None;
+        for steps in 0..=self.steps.len() {
+            let changes = steps.checked_sub(1).map(|step| &self.steps[step].changes);
+            for (key, shown) in changes.into_iter().flatten() {
+                let object = (shown.event != DELETED).then_some(&shown.object);
+                match object == list.get(key).copied() {
+                    true => other.remove(key.as_str()),
+                    false => other.insert(key),
+                };
+            }
+            if steps >= least && other.is_empty() {
+                found = Some([found.map_or(steps, |[fewest, _]| fewest), steps]);
+            }
+        }
+        found
+    }
+
+    /// Some steps in words.
+    pub(super) fn told(&self, first: usize, last: usize) -> String {
+        let steps = self.steps.iter().take(last.saturating_add(1)).skip(first);
+        let mut words: Vec<String> = steps
+            .flat_map(|step| {
+                step.changes.values().map(|shown| format!("{shown} of revision {}", step.revision))
+            })
+            .collect();
+        let more = words.len().saturating_sub(MOST_NAMED);
+        words.truncate(MOST_NAMED);
+        match (words.is_empty(), more) {
+            (true, _) => "nothing".to_owned(),
+            (false, 0) => words.join(", "),
+            (false, more) => format!("{} and {more} more", words.join(", ")),
+        }
+    }
+}
+
+fn concerns(key: &str) -> bool {
+    ObjectKey::from_etcd_key(key)
+        .is_some_and(|key| key.kind == Kind::Application && key.namespace.as_deref() == Some(NAMESPACE))
+}
+
+/// The key of an application.
+pub(super) fn key_of(object: &Value) -> String {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let namespace = object["metadata"]["namespace"].as_str();
+    ObjectKey::new(Kind::Application, namespace, name).etcd_key()
+}

@@ -1,0 +1,241 @@
+//! Effects outside the store: commands of repairs, as the data center's door saw them act. Those on Kubernetes are judged by
+//! [`drains`](super::drains).
+//!
+//! I1: who runs a command led when it began. I7: no machine has two commands at a time. I10: no two commands run at all
+//! at a time, since at most one record is unfinished.
+//!
+//! Guarantees: what the door wrote down late, because it stood still or was slow, counts for when it was. A process tells itself when it
+//! began, and whether it still runs is looked up in the system whenever another one begins; that it ended can be heard late, so nobody
+//! is taken to run after the last moment at which that was seen. Two that are seen at one moment ran side by side, in whatever order
+//! the door heard of them.
+//!
+//! Does not: know of a process that ended before the door took up the next one whether it ended before that one began, unless it was
+//! told so meanwhile.
+
+use std::collections::BTreeMap;
+
+use madako_domain::invariants::{Id, Violation};
+use time::OffsetDateTime;
+
+use super::Verdicts;
+use crate::datacenter::{Line, What};
+use crate::history::Micros;
+
+/// The observer hears of an election a little later than who was elected.
+pub(super) const HEARD_LATER: Micros = 1_000_000;
+
+/// A command that acted, or was to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    /// When its process began.
+    pub began: Micros,
+    /// When the data center took it up; `None`: its process had ended by then.
+    pub taken: Option<Micros>,
+    /// The last moment at which its process is known to have run.
+    pub seen: Micros,
+    /// Who ran it.
+    pub instance: u32,
+    /// The machine.
+    pub address: String,
+}
+
+/// The commands that a journal tells of, in the order in which they were taken up, with the times of a history that began at `unix`.
+#[must_use]
+pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
+    let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
+    let mut acts: BTreeMap<u64, Act> = BTreeMap::new();
+    for line in lines {
+        let now = at(line);
+        let mut seen = |number: &u64| {
+            if let Some(act) = acts.get_mut(number) {
+                act.seen = act.seen.max(now);
+            }
+        };
+        match &line.what {
+            What::Acts { number, instance, address, waited, gone, beside } => {
+                beside.iter().for_each(&mut seen);
+                let began = now.saturating_sub(*waited);
+                let taken = (!gone).then_some(now);
+                let (instance, address) = (*instance, address.clone());
+                let act = Act { began, taken, seen: taken.unwrap_or(began), instance, address };
+                acts.insert(*number, act);
+            }
+            What::Acted { number, ran: true, .. } => seen(number),
+            _ => {}
+        }
+    }
+    acts.into_values().collect()
+}
+
+/// Judges all commands by who led when.
+pub fn judge(
+    acts: &[Act],
+    leading: &[(Micros, Option<i64>)],
+    epochs: &BTreeMap<i64, u32>,
+    verdicts: &mut Verdicts,
+) {
+    for (index, act) in acts.iter().enumerate() {
+        for invariant in [Id::I1, Id::I7, Id::I10] {
+            verdicts.judged(invariant, 1);
+        }
+        let acted = [Some(act.began), act.taken];
+        if let Some(at) = acted.into_iter().flatten().find(|at| !led(act.instance, *at, leading, epochs)) {
+            let what = format!(
+                "instance={} ran a command for {} at {at} us, and did not lead",
+                act.instance, act.address
+            );
+            verdicts.violated(&Violation { invariant: Id::I1, what });
+        }
+        for before in acts[..index].iter().filter(|before| side_by_side(before, act)) {
+            let same = before.address == act.address;
+            let what = format!("commands for {} and {} ran at the same time", before.address, act.address);
+            verdicts.violated(&Violation { invariant: if same { Id::I7 } else { Id::I10 }, what });
+        }
+    }
+}
+
+/// Whether there was a moment at which both ran.
+fn side_by_side(one: &Act, other: &Act) -> bool {
+    one.began.max(other.began) <= one.seen.min(other.seen)
+}
+
+/// Whether somebody led with an epoch of an instance at a time.
+fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
+    led_within(instance, [at, at], leading, epochs)
+}
+
+/// The same at some time of a span. Who led too shortly to be asked for its epoch may be anybody.
+pub(super) fn led_within(
+    instance: u32,
+    [first, last]: [Micros; 2],
+    leading: &[(Micros, Option<i64>)],
+    epochs: &BTreeMap<i64, u32>,
+) -> bool {
+    leading.iter().enumerate().any(|(index, (from, epoch))| {
+        let until = leading.get(index + 1).map_or(Micros::MAX, |(at, _)| *at);
+        let theirs = epoch.is_some_and(|epoch| epochs.get(&epoch).is_none_or(|it| *it == instance));
+        theirs && last + HEARD_LATER >= *from && first <= until
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A line of a journal: when, in milliseconds, and what.
+    type Told = (i64, What);
+
+    fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> Told {
+        late(at, (number, instance, address), 1, false, &[])
+    }
+
+    /// A command that is taken up so many milliseconds after it began.
+    fn late(
+        at: i64,
+        (number, instance, address): (u64, u32, &str),
+        waited: u64,
+        gone: bool,
+        beside: &[u64],
+    ) -> Told {
+        let beside: BTreeSet<u64> = beside.iter().copied().collect();
+        let (waited, address) = (waited * 1_000, address.to_owned());
+        (at, What::Acts { number, instance, address, waited, gone, beside })
+    }
+
+    fn ended_by_itself(at: i64, number: u64) -> Told {
+        (at, What::Acted { number, whole: true, ran: true })
+    }
+
+    /// Its connection is found closed.
+    fn found_killed(at: i64, number: u64) -> Told {
+        (at, What::Acted { number, whole: false, ran: false })
+    }
+
+    /// Instance 1 leads from 10 s to 20 s, instance 2 from 25 s on.
+    fn judged(journal: &[Told]) -> Vec<(String, u64)> {
+        let lines: Vec<Line> =
+            journal.iter().map(|(at, what)| Line { at: at * 1_000, what: what.clone() }).collect();
+        let acts = acts(&lines, OffsetDateTime::UNIX_EPOCH);
+        let second = 1_000_000;
+        let leading = [(10 * second, Some(5)), (20 * second, None), (25 * second, Some(9))];
+        let mut verdicts = Verdicts::default();
+        judge(&acts, &leading, &BTreeMap::from([(5, 1), (9, 2)]), &mut verdicts);
+        assert_eq!(verdicts.of("I1").judged, acts.len() as u64);
+        let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
+        broken.map(|(name, verdict)| (name, verdict.broken)).collect()
+    }
+
+    fn one(name: &str) -> Vec<(String, u64)> {
+        vec![(name.to_owned(), 1)]
+    }
+
+    #[test]
+    fn commands_of_the_leader_one_after_the_other_are_right() {
+        let journal = [
+            acts_at(11_000, 0, 1, "a"),
+            ended_by_itself(13_000, 0),
+            acts_at(13_010, 1, 1, "a"),
+            found_killed(14_000, 1),
+            // Nothing tells of its end: the door itself was killed.
+            acts_at(26_000, 2, 2, "b"),
+            acts_at(30_000, 3, 2, "b"),
+            ended_by_itself(32_000, 3),
+        ];
+        assert_eq!(judged(&journal), []);
+    }
+
+    #[test]
+    fn each_wrong_command_is_found() {
+        assert_eq!(judged(&[acts_at(22_000, 0, 1, "a")]), one("I1"), "nobody led");
+        assert_eq!(judged(&[acts_at(27_000, 0, 1, "a")]), one("I1"), "another one led");
+        for (address, invariant) in [("a", "I7"), ("b", "I10")] {
+            let beside = [
+                acts_at(11_000, 0, 1, "a"),
+                late(12_000, (1, 1, address), 1, false, &[0]),
+                ended_by_itself(13_000, 1),
+                found_killed(14_000, 0),
+            ];
+            assert_eq!(judged(&beside), one(invariant));
+        }
+    }
+
+    /// The door stood still from 12 s to 18 s. What ended and began meanwhile is written down after it, in any order.
+    #[test]
+    fn what_a_door_that_stood_still_writes_down_late_counts_for_when_it_was() {
+        let first = acts_at(11_500, 0, 1, "a");
+        // The first was killed at its deadline; so was the second, which had been sent by then; the third runs.
+        let second = late(18_000, (1, 1, "a"), 4_000, true, &[]);
+        let third = late(18_001, (2, 1, "a"), 100, false, &[]);
+        let ends = [found_killed(18_002, 0), found_killed(18_003, 1), ended_by_itself(20_000, 2)];
+        for journal in [
+            [&first, &second, &third, &ends[0], &ends[1], &ends[2]],
+            [&first, &third, &second, &ends[0], &ends[1], &ends[2]],
+            [&first, &ends[0], &second, &ends[1], &third, &ends[2]],
+        ] {
+            assert_eq!(judged(&journal.map(Clone::clone)), []);
+        }
+
+        // The first was not killed: it is there when the second is taken up, though that one has ended already.
+        let second = late(18_000, (1, 1, "a"), 4_000, true, &[0]);
+        assert_eq!(judged(&[first.clone(), second, found_killed(18_001, 0)]), one("I7"));
+        // It is heard of after the second, and began before it.
+        let second = late(18_000, (1, 1, "b"), 1_000, false, &[]);
+        let before = late(18_001, (2, 1, "a"), 5_000, false, &[1]);
+        assert_eq!(judged(&[second, before]), one("I10"));
+        // It ended by itself when the door went on.
+        let second = late(18_002, (1, 1, "b"), 1_000, false, &[]);
+        assert_eq!(judged(&[first, ended_by_itself(18_001, 0), second]), one("I10"));
+    }
+
+    #[test]
+    fn a_command_that_is_taken_up_late_is_judged_by_who_led_when_it_began_too() {
+        // It began while nobody led, and was taken up when its instance did.
+        assert_eq!(judged(&[late(26_500, (0, 2, "a"), 4_000, false, &[])]), one("I1"));
+        // It ended in time, and was heard of when another one led.
+        assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, true, &[])]), []);
+        // It still ran then.
+        assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, false, &[])]), one("I1"));
+    }
+}

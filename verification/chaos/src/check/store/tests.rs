@@ -1,0 +1,240 @@
+//! A history that keeps every rule, and what each rule finds when it is spoilt.
+
+use madako_domain::cluster::Node;
+use madako_domain::record::{Record, RecordStatus};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::*;
+
+/// The lease of the leader of the example, whose epoch is 2.
+const LEASE: i64 = 11;
+
+#[derive(Default)]
+struct Story {
+    revisions: Vec<Revision>,
+    created: BTreeMap<String, i64>,
+}
+
+impl Story {
+    /// A leader, constraints, a template, and a cluster of one control plane node and one worker.
+    fn good() -> Self {
+        let mut story = Self::default();
+        story.write(vec![("/cke/leader//b", Some(b"host".to_vec()), LEASE)]);
+        story.write(vec![(ownership::KEY, Some(PREFIX.as_bytes().to_vec()), LEASE)]);
+        story.constrain(1, 1);
+        story.write(vec![("/cke/sabakan/template", Some(b"{}".to_vec()), 0)]);
+        story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
+        story
+    }
+
+    /// One revision; the first is the second one of a store.
+    fn write(&mut self, changes: Vec<(&str, Option<Vec<u8>>, i64)>) {
+        let revision = self.revisions.len() as i64 + 2;
+        let changes = changes
+            .into_iter()
+            .map(|(key, value, lease)| {
+                let created = match &value {
+                    Some(_) => *self.created.entry(key.to_owned()).or_insert(revision),
+                    None => {
+                        self.created.remove(key);
+                        0
+                    }
+                };
+                Change { key: key.to_owned(), value, created, modified: revision, lease }
+            })
+            .collect();
+        self.revisions.push(Revision { revision, at: 0, changes });
+    }
+
+    fn put(&mut self, key: &str, value: &impl serde::Serialize) {
+        let value = serde_json::to_vec(value).unwrap();
+        self.write(vec![(&format!("{PREFIX}{key}"), Some(value), 0)]);
+    }
+
+    fn constrain(&mut self, control_plane_count: u32, minimum_workers: u32) {
+        let constraints = Constraints { control_plane_count, minimum_workers, ..Constraints::default() };
+        self.put(keys::CONSTRAINTS, &constraints);
+    }
+
+    fn cluster(&mut self, control_plane: &[&str], workers: &[&str], epoch: i64) {
+        let node = |address: &&str, control_plane| Node {
+            address: (*address).to_owned(),
+            control_plane,
+            ..Node::default()
+        };
+        let nodes = control_plane.iter().map(|address| node(address, true));
+        let nodes = nodes.chain(workers.iter().map(|address| node(address, false))).collect();
+        let cluster = serde_json::to_vec(&Cluster { nodes, ..Cluster::default() }).unwrap();
+        let plan = json!({"epoch": epoch}).to_string().into_bytes();
+        self.write(vec![
+            ("/cke/cluster", Some(cluster), 0),
+            ("/cke/cluster-revision", Some(b"5".to_vec()), 0),
+            ("/cke/madako/decisions/cluster-plan", Some(plan), 0),
+        ]);
+    }
+
+    fn repair(&mut self, index: i64, address: &str) {
+        let entry = RepairQueueEntry {
+            index,
+            status: RepairStatus::Processing,
+            step_status: RepairStepStatus::Watching,
+            ..RepairQueueEntry::new("unreachable", "t", address)
+        };
+        self.put(&keys::repair(index), &entry);
+    }
+
+    fn record(&mut self, id: i64) {
+        let record = Record {
+            status: RecordStatus::Running,
+            ..Record::new(id, "repair", Vec::new(), OffsetDateTime::UNIX_EPOCH)
+        };
+        self.put(&keys::record(id), &record);
+    }
+
+    /// Names of what is broken, when the registry answered with these machines.
+    fn broken_with(&self, answered: &[&str]) -> Vec<String> {
+        self.broken_at_the_end(&[(0, answered)], false)
+    }
+
+    /// The same, when it answered at these times.
+    fn broken_at_the_end(&self, answered: &[(Micros, &[&str])], calm: bool) -> Vec<String> {
+        let list = |(at, list): &(Micros, &[&str])| {
+            (*at, list.iter().map(|address| (*address).to_owned()).collect())
+        };
+        let answered = Answered { lists: answered.iter().map(list).collect(), oldest: 10 };
+        let mut verdicts = Verdicts::default();
+        judge(&self.revisions, &answered, calm, &mut verdicts);
+        let broken = verdicts.0.into_iter().filter(|(_, verdict)| verdict.broken > 0);
+        broken.map(|(name, _)| name).collect()
+    }
+
+    fn broken(&self) -> Vec<String> {
+        self.broken_with(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])
+    }
+}
+
+#[test]
+fn a_good_history_breaks_nothing_and_exercises_much() {
+    let mut story = Story::good();
+    story.cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"], 2);
+    story.write(vec![("/cke/madako/placement/moves", Some(b"[]".to_vec()), 0)]);
+    story.repair(0, "10.0.0.2");
+    story.record(1);
+    assert_eq!(story.broken(), Vec::<String>::new());
+    let mut verdicts = Verdicts::default();
+    judge(&story.revisions, &Answered::default(), false, &mut verdicts);
+    for (name, judged) in
+        [("I1", 3), ("I3", 2), ("I5", 1), ("I6", 0), ("I7", 2), ("I8", 4), ("I10", 2), ("I12", 2)]
+    {
+        assert_eq!(verdicts.of(name).judged, judged, "{name}");
+    }
+    assert_eq!(verdicts.of("I6").broken, 5, "without an answer nothing is honest");
+}
+
+#[test]
+fn a_cluster_that_breaks_a_rule_is_found() {
+    for (control_plane, workers, found) in [
+        (vec!["10.0.0.1", "10.0.0.3"], vec!["10.0.0.2"], "I3"),
+        (vec!["10.0.0.1"], vec![], "I4"),
+        (vec!["10.0.0.3"], vec!["10.0.0.2"], "I5"),
+        (vec!["10.0.0.1"], vec!["10.0.0.9"], "I6"),
+        (vec!["10.0.0.1"], vec!["10.0.0.2"], "I12"),
+    ] {
+        let mut story = Story::good();
+        story.cluster(&control_plane, &workers, 2);
+        assert_eq!(story.broken(), [found]);
+    }
+}
+
+#[test]
+fn a_cluster_of_somebody_who_does_not_lead_is_found() {
+    let mut story = Story::good();
+    story.cluster(&["10.0.0.1"], &["10.0.0.3"], 4);
+    assert_eq!(story.broken(), ["I1"], "there is no such epoch");
+    let mut story = Story::good();
+    story.write(vec![("/cke/leader//b", None, 0)]);
+    story.cluster(&["10.0.0.1"], &["10.0.0.3"], 2);
+    assert_eq!(story.broken(), ["I1"], "its epoch is over");
+}
+
+#[test]
+fn placement_that_is_decided_by_somebody_else_is_found() {
+    for spoil in [
+        (ownership::KEY, Some(b"/other/".to_vec()), LEASE),
+        (ownership::KEY, Some(PREFIX.as_bytes().to_vec()), LEASE + 1),
+        (ownership::KEY, None, 0),
+        ("/cke/leader//b", None, 0),
+    ] {
+        let mut story = Story::good();
+        story.write(vec![spoil]);
+        story.write(vec![("/cke/madako/placement/moves", Some(b"[]".to_vec()), 0)]);
+        assert_eq!(story.broken(), ["I1"]);
+    }
+}
+
+#[test]
+fn the_guard_s_state_is_not_written_for_nothing() {
+    let mut story = Story::good();
+    story.put(keys::REMOVAL_GUARD, &json!({"agreed": 1}));
+    assert_eq!(story.broken(), Vec::<String>::new());
+    story.put(keys::REMOVAL_GUARD, &json!({"agreed": 1}));
+    assert_eq!(story.broken(), ["I12"]);
+}
+
+#[test]
+fn repairs_that_break_a_rule_are_found() {
+    let mut twice = Story::good();
+    twice.repair(0, "10.0.0.2");
+    twice.repair(1, "10.0.0.2");
+    assert_eq!(twice.broken(), ["I7"]);
+    let mut records = Story::good();
+    records.record(1);
+    records.record(2);
+    assert_eq!(records.broken(), ["I10"]);
+    let mut servers = Story::default();
+    servers.write(vec![("/cke/leader//b", Some(b"host".to_vec()), LEASE)]);
+    servers.constrain(2, 1);
+    servers.cluster(&["10.0.0.1", "10.0.0.3"], &["10.0.0.2"], 2);
+    servers.repair(0, "10.0.0.1");
+    servers.repair(1, "10.0.0.3");
+    assert_eq!(servers.broken(), ["I8"]);
+}
+
+#[test]
+fn a_cluster_of_an_old_answer_or_of_one_that_comes_later_is_found() {
+    let mut story = Story::good();
+    story.cluster(&["10.0.0.1"], &["10.0.0.3"], 2);
+    story.revisions.last_mut().unwrap().at = 100;
+    let (before, after): (&[&str], &[&str]) = (&["10.0.0.1", "10.0.0.2"], &["10.0.0.1", "10.0.0.3"]);
+    let when = |at| story.broken_at_the_end(&[(0, before), (at, after)], false);
+    assert_eq!(when(90), Vec::<String>::new());
+    assert_eq!(when(89), ["I6"], "it is too old");
+    assert_eq!(when(101), ["I6"], "it was not there yet");
+}
+
+#[test]
+fn the_same_cluster_again_needs_another_template_whatever_is_noted_of_it() {
+    let mut story = Story::good();
+    story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
+    story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
+    assert_eq!(story.broken(), Vec::<String>::new());
+    // It notes the same revision as before, which is not that of the template.
+    story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
+    assert_eq!(story.broken(), ["I12"]);
+}
+
+#[test]
+fn what_is_calm_has_done_what_it_had_to() {
+    let all: (Micros, &[&str]) = (0, &["10.0.0.1", "10.0.0.2"]);
+    let mut story = Story::good();
+    assert_eq!(story.broken_at_the_end(&[all], true), Vec::<String>::new());
+    story.repair(0, "10.0.0.2");
+    assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a repair is left in the middle");
+    let mut story = Story::good();
+    story.constrain(1, 2);
+    assert_eq!(story.broken_at_the_end(&[all], true), ["I12"], "a worker is missing");
+    assert_eq!(story.broken_at_the_end(&[all], false), Vec::<String>::new());
+    assert_eq!(Story::default().broken_at_the_end(&[all], true), ["I12"], "there is no cluster");
+}

@@ -1,0 +1,398 @@
+//! The door through which a data center is made to fail, and looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::extract::{ConnectInfo, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use madako_datacenter_sim::{Fault, SimulatedRegistry};
+use madako_domain::machine::{Machine, MachineState};
+use serde::{Deserialize, Serialize};
+
+use super::caller::{Caller, monotonic};
+use super::journal::{JournalError, Line, What};
+use super::tap::Tap;
+
+/// What a reset takes: long enough for its leader to be lost meanwhile.
+const RESET_TAKES: Duration = Duration::from_secs(2);
+/// Of so many resets one does not help.
+const HELPS_NOT_EVERY: u64 = 4;
+
+/// The power of a rack.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Powered {
+    /// The rack.
+    pub rack: u32,
+    /// Whether it has power.
+    pub on: bool,
+}
+
+/// The state of a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stated {
+    /// Its serial, or one of its addresses.
+    pub machine: String,
+    /// The state.
+    pub state: MachineState,
+    /// Whether it is taken away until it is given another state so: nothing that is done to it helps.
+    #[serde(default)]
+    pub held: bool,
+}
+
+/// A command of a repair.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repaired {
+    /// The machine's address.
+    pub address: String,
+    /// The instance that runs it; 0 if that is not known.
+    pub instance: u32,
+    /// When its process began, in microseconds of the system's monotonic clock; 0: now.
+    #[serde(default)]
+    pub began: u64,
+}
+
+/// Whether answers are wrong.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Corrupted {
+    /// What the ways are drawn from; `null`: they are right.
+    pub seed: Option<u64>,
+}
+
+/// The registry's clock.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Clocked {
+    /// Seconds that it is ahead.
+    pub seconds: i32,
+}
+
+/// A machine as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its serial.
+    pub serial: String,
+    /// The address that the service knows it by.
+    pub address: Option<String>,
+    /// Its rack.
+    pub rack: u32,
+    /// Its state.
+    pub state: MachineState,
+}
+
+#[derive(Clone)]
+struct Door {
+    registry: SimulatedRegistry,
+    tap: Arc<Tap>,
+    held: Arc<Mutex<Held>>,
+}
+
+/// What the registry does not know. Commands under way end with this process; the rest outlives it by the journal.
+#[derive(Debug, Default)]
+struct Held {
+    serials: BTreeSet<String>,
+    /// Repair commands so far.
+    acts: u64,
+    /// Those under way.
+    acting: BTreeMap<u64, Caller>,
+}
+
+impl Door {
+    fn new(registry: SimulatedRegistry, tap: Arc<Tap>, journal: &[Line]) -> Self {
+        let mut held = Held::default();
+        for line in journal {
+            match &line.what {
+                What::State { serial, held: true, .. } => drop(held.serials.insert(serial.clone())),
+                What::State { serial, .. } => drop(held.serials.remove(serial)),
+                What::Acts { number, .. } => held.acts = held.acts.max(number + 1),
+                _ => {}
+            }
+        }
+        Self { registry, tap, held: Arc::new(Mutex::new(held)) }
+    }
+
+    fn find(&self, machine: &str) -> Option<Machine> {
+        self.registry.machines().into_iter().find(|known| {
+            known.spec.serial == machine || known.spec.ipv4.iter().any(|address| address == machine)
+        })
+    }
+
+    // Nothing panics while it holds the lock.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn router(
+    registry: SimulatedRegistry,
+    tap: Arc<Tap>,
+    journal: &[Line],
+) -> IntoMakeServiceWithConnectInfo<Router, Caller> {
+    Router::new()
+        .route("/health", get(async || StatusCode::OK))
+        .route("/machines", get(machines))
+        .route("/power", post(power))
+        .route("/state", post(state))
+        .route("/corrupt", post(corrupt))
+        .route("/clock", post(clock))
+        .route("/repair", post(repair))
+        .route("/healthy", post(healthy))
+        .with_state(Door::new(registry, tap, journal))
+        .into_make_service_with_connect_info()
+}
+
+/// Why something was not done: 409 for what the data center refuses, 500 for the journal.
+enum Undone {
+    Refused(String),
+    Journal(JournalError),
+}
+
+impl From<JournalError> for Undone {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl IntoResponse for Undone {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Refused(why) => (StatusCode::CONFLICT, why).into_response(),
+            Self::Journal(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+}
+
+async fn machines(State(door): State<Door>) -> Json<Vec<Listed>> {
+    let listed = |machine: Machine| Listed {
+        address: machine.address().map(str::to_owned),
+        rack: u32::try_from(machine.spec.rack).unwrap_or(u32::MAX),
+        state: machine.status.state,
+        serial: machine.spec.serial,
+    };
+    Json(door.registry.machines().into_iter().map(listed).collect())
+}
+
+async fn power(State(door): State<Door>, Json(powered): Json<Powered>) -> Result<StatusCode, Undone> {
+    let Powered { rack, on } = powered;
+    let done = if on { door.registry.power_on(rack) } else { door.registry.kill_rack(rack) };
+    done.map_err(|error| Undone::Refused(error.to_string()))?;
+    door.tap.journal.write(What::Power { rack, on })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn state(State(door): State<Door>, Json(stated): Json<Stated>) -> Result<StatusCode, Undone> {
+    let Stated { machine, state, held } = stated;
+    let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
+    door.registry.set_state(&serial, state).map_err(|error| Undone::Refused(error.to_string()))?;
+    if held {
+        door.held().serials.insert(serial.clone());
+    } else {
+        door.held().serials.remove(&serial);
+    }
+    door.tap.journal.write(What::State { serial, state, held })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Writes down that a command ended, however it does: one whose process is killed closes its connection.
+struct Acting {
+    door: Door,
+    number: u64,
+    caller: Caller,
+    whole: bool,
+}
+
+impl Acting {
+    /// Writes down that a command begins, and what is known of it and of others at this moment.
+    fn begin(door: Door, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
+        let Repaired { address, instance, began } = repaired;
+        let number = {
+            let mut held = door.held();
+            let number = held.acts;
+            held.acts += 1;
+            // First: who is there after this was there at this time, however long this process stands still in between.
+            let now = door.tap.journal.now();
+            let waited = if began == 0 { 0 } else { monotonic().saturating_sub(began) };
+            let gone = !caller.is_there();
+            let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
+            let beside = held.acting.iter().filter_map(there).collect();
+            let acts = What::Acts { number, instance, address, waited, gone, beside };
+            door.tap.journal.write_as_of(now, acts)?;
+            held.acting.insert(number, caller.clone());
+            number
+        };
+        Ok(Self { door, number, caller, whole: false })
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let mut held = self.door.held();
+        held.acting.remove(&self.number);
+        let now = self.door.tap.journal.now();
+        let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
+        let written = self.door.tap.journal.write_as_of(now, What::Acted { number, whole, ran });
+        if let Err(error) = written {
+            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+        }
+    }
+}
+
+/// Resets a machine, which heals it most times: not one that has no power.
+async fn repair(
+    State(door): State<Door>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Json(repaired): Json<Repaired>,
+) -> Result<StatusCode, Undone> {
+    let address = repaired.address.clone();
+    let mut acting = Acting::begin(door.clone(), repaired, caller)?;
+    let number = acting.number;
+    tokio::time::sleep(RESET_TAKES).await;
+    // Nobody acts any more for a process that ended while this one stood still.
+    if !acting.caller.is_there() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    acting.whole = true;
+    let Some(machine) = door.find(&address) else { return Ok(StatusCode::NO_CONTENT) };
+    let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
+    let serial = machine.spec.serial;
+    let dark =
+        door.registry.with(|datacenter| datacenter.is_dark(rack)) || door.held().serials.contains(&serial);
+    let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
+    if helps && door.registry.set_state(&serial, MachineState::Healthy).is_ok() {
+        door.tap.journal.write(What::State { serial, state: MachineState::Healthy, held: false })?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a health check prints.
+async fn healthy(State(door): State<Door>, Json(repaired): Json<Repaired>) -> String {
+    let healthy = door.find(&repaired.address).is_some_and(|it| it.status.state == MachineState::Healthy);
+    healthy.to_string()
+}
+
+async fn corrupt(State(door): State<Door>, Json(corrupted): Json<Corrupted>) -> Result<StatusCode, Undone> {
+    door.tap.corrupt(corrupted.seed)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn clock(State(door): State<Door>, Json(clocked): Json<Clocked>) -> Result<StatusCode, Undone> {
+    let fault = Fault::ClockSet(clocked.seconds);
+    if clocked.seconds == 0 {
+        door.registry.faults().clear(&fault);
+    } else {
+        door.registry.faults().set(fault);
+    }
+    door.tap.journal.write(What::Clock { seconds: clocked.seconds })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{SocketAddr, TcpStream};
+    use std::path::PathBuf;
+
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig};
+    use madako_domain::invariants::Id;
+    use madako_protocol::ports::Clock;
+    use serde_json::json;
+    use time::OffsetDateTime;
+    use tokio::net::TcpListener;
+    use tokio::time::{Instant, sleep};
+
+    use super::super::journal::{Journal, read};
+    use super::*;
+    use crate::check::Verdicts;
+    use crate::check::effects;
+
+    /// Time for what happens at once.
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    struct SinceThen(Instant);
+
+    impl Clock for SinceThen {
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::UNIX_EPOCH + self.0.elapsed()
+        }
+    }
+
+    /// A door on a thread that it shares with who asks: nobody is answered before who asks waits.
+    struct Opened {
+        at: SocketAddr,
+        journal: PathBuf,
+        _files: tempfile::TempDir,
+    }
+
+    impl Opened {
+        async fn new() -> Self {
+            let files = tempfile::tempdir().unwrap();
+            let journal = files.path().join("journal.jsonl");
+            let clock: Arc<dyn Clock> = Arc::new(SinceThen(Instant::now()));
+            let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
+            let datacenter = Datacenter::new(config).unwrap();
+            let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+            let tap = Arc::new(Tap::new(Journal::open(&journal, clock).unwrap()));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let door = router(registry, tap, &[]);
+            tokio::spawn(async move { axum::serve(listener, door).await });
+            Self { at, journal, _files: files }
+        }
+
+        /// A command of an instance that is sent, and ends when it is dropped.
+        fn command(&self, instance: u32) -> TcpStream {
+            let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic()}).to_string();
+            let mut stream = TcpStream::connect(self.at).unwrap();
+            let head = "POST /repair HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n";
+            let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        }
+
+        /// The journal once the command of an instance is in it.
+        async fn journal_with(&self, instance: u32) -> Vec<Line> {
+            let began = Instant::now();
+            loop {
+                let lines = read(&self.journal).unwrap();
+                let is_there =
+                    |line: &Line| matches!(&line.what, What::Acts { instance: its, .. } if *its == instance);
+                if lines.iter().any(is_there) {
+                    return lines;
+                }
+                assert!(began.elapsed() < WITHIN, "{lines:?}");
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    /// How often two commands ran at once for one machine, whoever led.
+    fn beside(lines: &[Line]) -> u64 {
+        let mut verdicts = Verdicts::default();
+        let acts = effects::acts(lines, OffsetDateTime::UNIX_EPOCH);
+        effects::judge(&acts, &[], &BTreeMap::new(), &mut verdicts);
+        assert_eq!(verdicts.of(Id::I10.name()).broken, 0, "there is one machine");
+        verdicts.of(Id::I7.name()).broken
+    }
+
+    #[tokio::test]
+    async fn commands_that_end_and_begin_while_the_door_stands_still_did_not_run_side_by_side() {
+        let door = Opened::new().await;
+        let first = door.command(1);
+        assert_eq!(beside(&door.journal_with(1).await), 0);
+        // Nobody waits here, so the door does nothing.
+        drop(first);
+        drop(door.command(2));
+        let third = door.command(3);
+        let lines = door.journal_with(3).await;
+        assert_eq!(beside(&lines), 0, "{lines:?}");
+        let took_up = |line: &&Line| matches!(&line.what, What::Acts { instance: 2, gone: false, .. });
+        assert_eq!(lines.iter().find(took_up), None, "it had ended by then");
+        let _fourth = door.command(4);
+        let lines = door.journal_with(4).await;
+        assert_eq!(beside(&lines), 1, "{lines:?}");
+        drop(third);
+    }
+}

@@ -1,0 +1,123 @@
+//! What stands before the registry: it writes down whoever asks for more than a search.
+
+use std::sync::Arc;
+
+use async_graphql_parser::parse_query;
+use async_graphql_parser::types::OperationType;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use madako_datacenter_sim::GRAPHQL_PATH;
+use serde_json::Value;
+
+use super::journal::What;
+use super::tap::Tap;
+
+/// Bytes of a request: a search has less than two kilobytes.
+const MAX_REQUEST: usize = 1 << 20;
+
+/// The registry behind it.
+pub(super) fn guarded(registry: Router, tap: &Arc<Tap>) -> Router {
+    registry.layer(from_fn_with_state(Arc::clone(tap), pass))
+}
+
+async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let body = match to_bytes(body, MAX_REQUEST).await {
+        Ok(body) => body,
+        // It was cut off, or is far too long: nobody does anything for it.
+        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    };
+    // What goes to an API server is written down there.
+    let ours = !head.uri.path().starts_with("/instances/");
+    if ours && !only_reads(&head.method, head.uri.path(), &body) {
+        let text = String::from_utf8_lossy(&body);
+        let changes = What::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
+        if let Err(error) = tap.journal.write(changes) {
+            // What is not written down must not happen.
+            tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+            return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
+        }
+    }
+    next.run(Request::from_parts(head, Body::from(body))).await
+}
+
+/// Whether a request changes nothing: sabakan takes no mutation by GET.
+fn only_reads(method: &Method, path: &str, body: &[u8]) -> bool {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => true,
+        Method::POST if path == GRAPHQL_PATH => searches(body),
+        _ => false,
+    }
+}
+
+/// Whether each operation of a document is a query.
+fn searches(body: &[u8]) -> bool {
+    let call: Value = serde_json::from_slice(body).unwrap_or_default();
+    let document = call["query"].as_str().and_then(|text| parse_query(text).ok());
+    document.is_some_and(|document| {
+        document.operations.iter().all(|(_, operation)| operation.node.ty == OperationType::Query)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+    use madako_protocol::ports::Clock;
+    use serde_json::json;
+    use time::OffsetDateTime;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::check::Verdicts;
+    use crate::check::registry::{REGISTRY, asked, judge};
+    use crate::datacenter::journal::{Journal, read};
+    use crate::web::{self, Ask};
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::UNIX_EPOCH
+        }
+    }
+
+    const MUTATION: &str = "mutation { setMachineState(serial: \"x\", state: RETIRING) { state } }";
+
+    #[tokio::test]
+    async fn whoever_asks_for_more_than_a_search_is_found() {
+        let files = tempfile::tempdir().unwrap();
+        let journal = files.path().join("journal.jsonl");
+        let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
+        let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Still));
+        let tap = Arc::new(Tap::new(Journal::open(&journal, Arc::new(Still)).unwrap()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = guarded(registry.router(), &tap);
+        tokio::spawn(async move { axum::serve(listener, server).await });
+        let search = json!({"query": "# all\nquery all { searchMachines(having: null, notHaving: null) { spec { serial } } }"});
+        let mutation = json!({ "query": MUTATION });
+        let retire = json!("2026-01-01T00:00:00Z");
+        for (method, path, body, changes) in [
+            (Method::POST, GRAPHQL_PATH, &search, 0),
+            (Method::GET, "/health", &Value::Null, 0),
+            (Method::PATCH, "/instances/1/api/v1/nodes/a", &Value::Null, 0),
+            (Method::POST, GRAPHQL_PATH, &mutation, 1),
+            (Method::PUT, "/api/v1/retire-date/x", &retire, 2),
+            (Method::DELETE, "/api/v1/machines/x", &Value::Null, 3),
+        ] {
+            let answer = web::ask(at, Ask::send(&method, path, body, Duration::from_secs(30))).await.unwrap();
+            if path == GRAPHQL_PATH {
+                assert_eq!(answer.status, StatusCode::OK, "it is answered as before");
+            }
+            let mut verdicts = Verdicts::default();
+            judge(&asked(&read(&journal).unwrap()), &mut verdicts);
+            assert_eq!(verdicts.of(REGISTRY).broken, changes, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The paths of the API that the service's client asks.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{get, patch, post};
+use axum::{Json, Router};
+use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, Pod, PodId};
+use madako_domain::machine::Machine;
+use serde_json::Value;
+
+use super::objects::{self, Failure};
+use super::{ApiServer, Came, Change, find, path_of};
+use crate::datacenter::journal::{Asked, JournalError};
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        // What is not written down must not be told as done.
+        tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
+        Self::internal(error.to_string())
+    }
+}
+
+impl ApiServer {
+    /// The API of each instance, below its own path.
+    pub(crate) fn router(&self) -> Router {
+        let api = Router::new()
+            .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/nodes/{name}", patch(patch_node))
+            .route("/api/v1/namespaces", get(namespaces))
+            .route("/api/v1/pods", get(pods))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}", get(pod).delete(delete))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", post(evict))
+            .with_state(self.clone());
+        Router::new().nest(&path_of("{instance}"), api)
+    }
+}
+
+type Parameters = Query<BTreeMap<String, String>>;
+type Answer = Result<Response, Failure>;
+
+async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
+    let machines = server.registry.machines();
+    let named: BTreeMap<&str, &Machine> =
+        machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
+    let nodes = server.look(|cluster| cluster.nodes());
+    let node = |node| objects::node(node, named.get(node.name.as_str()).copied());
+    objects::list("Node", nodes.iter().map(node).collect())
+}
+
+/// Of a node only its cordon changes.
+async fn patch_node(
+    State(server): State<ApiServer>,
+    Path((instance, node)): Path<(u32, String)>,
+    Json(change): Json<Value>,
+) -> Answer {
+    let annotation = &change["metadata"]["annotations"][ANNOTATION_REBOOT];
+    let asked = match (&change["spec"]["unschedulable"], annotation.as_str()) {
+        (Value::Bool(true), Some("true")) => Asked::Cordon,
+        (Value::Null, None) => Asked::Uncordon,
+        _ => return Err(Failure::bad_request(format!("neither a cordon nor its end: {change}"))),
+    };
+    let missing = Failure::not_found(&format!("nodes {node:?}"));
+    match server.change(instance, &Change { asked, node, pod: None })? {
+        Came::Done => Ok(objects::done(StatusCode::OK)),
+        Came::Refused(why) => Err(Failure::internal(why)),
+        Came::NotThere => Err(missing),
+    }
+}
+
+async fn namespaces(
+    State(server): State<ApiServer>,
+    Query(parameters): Parameters,
+) -> Result<Json<Value>, Failure> {
+    let selector = parameters.get("labelSelector").map_or("", String::as_str);
+    let chosen = server.look(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
+    Ok(objects::list("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
+}
+
+/// Those of one node: nobody asks for more.
+async fn pods(
+    State(server): State<ApiServer>,
+    Query(parameters): Parameters,
+) -> Result<Json<Value>, Failure> {
+    let selector = parameters.get("fieldSelector").map_or("", String::as_str);
+    let node = selector.strip_prefix("spec.nodeName=");
+    let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
+    let pods = server.look(|cluster| cluster.pods_on(node));
+    Ok(objects::list("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
+}
+
+type Named = Path<(u32, String, String)>;
+
+async fn pod(
+    State(server): State<ApiServer>,
+    Path((_, namespace, name)): Named,
+) -> Result<Json<Value>, Failure> {
+    let (node, pod) = server.named(&namespace, &name)?;
+    Ok(Json(objects::pod(&pod, &node)))
+}
+
+async fn evict(
+    State(server): State<ApiServer>,
+    Path((instance, namespace, name)): Named,
+    Json(body): Json<Value>,
+) -> Answer {
+    let options = &body["deleteOptions"];
+    let (node, pod) = server.wanted(&namespace, &name, options)?;
+    let came = if options["dryRun"].is_null() {
+        server.change(instance, &Change { asked: Asked::Evict, node, pod: Some(pod.to_string()) })?
+    } else {
+        match server.look(|cluster| cluster.evict(&pod, true)) {
+            Ok(Eviction::Accepted) => Came::Done,
+            Ok(Eviction::Gone) => Came::NotThere,
+            Ok(Eviction::Refused { why }) | Err(why) => Came::Refused(why),
+        }
+    };
+    match came {
+        Came::Done => Ok(objects::done(StatusCode::CREATED)),
+        Came::Refused(why) => Err(Failure::budget(why)),
+        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+    }
+}
+
+async fn delete(
+    State(server): State<ApiServer>,
+    Path((instance, namespace, name)): Named,
+    Json(options): Json<Value>,
+) -> Answer {
+    let (node, pod) = server.wanted(&namespace, &name, &options)?;
+    match server.change(instance, &Change { asked: Asked::Delete, node, pod: Some(pod.to_string()) })? {
+        Came::Done => Ok(objects::done(StatusCode::OK)),
+        Came::Refused(why) => Err(Failure::internal(why)),
+        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+    }
+}
+
+impl ApiServer {
+    /// A pod, and its node; one that waits for a node has none.
+    fn named(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
+        let name = format!("{namespace}/{name}");
+        let found = self.look(|cluster| find(cluster, &name));
+        let (node, pod) = found.ok_or_else(|| Failure::not_found(&format!("pods {name}")))?;
+        Ok((node.unwrap_or_default(), pod))
+    }
+
+    /// The same, where it is still the one that is meant.
+    fn wanted(&self, namespace: &str, name: &str, options: &Value) -> Result<(String, PodId), Failure> {
+        let (node, pod) = self.named(namespace, name)?;
+        match options["preconditions"]["uid"].as_str() {
+            Some(uid) if uid != pod.id.uid => {
+                Err(Failure::conflict(format!("the uid in the precondition ({uid}) is not {}", pod.id.uid)))
+            }
+            _ => Ok((node, pod.id)),
+        }
+    }
+}

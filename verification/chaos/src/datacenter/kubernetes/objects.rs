@@ -1,0 +1,112 @@
+//! Kubernetes' objects as JSON, as far as draining reads them.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use madako_domain::kubernetes::{KubeNode, Pod, PodPhase};
+use madako_domain::machine::{Machine, MachineState};
+use serde_json::{Value, json};
+use time::format_description::well_known::Rfc3339;
+
+use super::GRACE;
+
+/// All of them in one page, however many were asked for: an API server may do so.
+pub(super) fn list(kind: &str, items: Vec<Value>) -> Json<Value> {
+    Json(json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+/// Ready while its machine is healthy.
+pub(super) fn node(node: &KubeNode, machine: Option<&Machine>) -> Value {
+    let is_healthy = machine.is_some_and(|machine| machine.status.state == MachineState::Healthy);
+    let ready = if is_healthy { "True" } else { "Unknown" };
+    json!({
+        "metadata": {"name": node.name, "annotations": node.annotations},
+        "spec": {"unschedulable": node.unschedulable},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+pub(super) fn namespace(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+pub(super) fn pod(pod: &Pod, node: &str) -> Value {
+    let owners = pod.controller.iter().map(|kind| {
+        json!({"apiVersion": "apps/v1", "kind": kind, "name": "owner", "uid": "owner", "controller": true})
+    });
+    let mut metadata = json!({
+        "namespace": pod.id.namespace,
+        "name": pod.id.name,
+        "uid": pod.id.uid,
+        "ownerReferences": owners.collect::<Vec<_>>(),
+    });
+    // The timestamp is when the grace period ends.
+    if let Some(until) = pod.deleted_at.and_then(|at| (at + GRACE).format(&Rfc3339).ok()) {
+        metadata["deletionTimestamp"] = until.into();
+        metadata["deletionGracePeriodSeconds"] = GRACE.as_secs().into();
+    }
+    let phase = match pod.phase {
+        PodPhase::Pending => "Pending",
+        PodPhase::Running => "Running",
+        PodPhase::Succeeded => "Succeeded",
+        PodPhase::Failed => "Failed",
+        PodPhase::Unknown => "Unknown",
+    };
+    json!({
+        "metadata": metadata,
+        "spec": {"nodeName": node, "containers": []},
+        "status": {"phase": phase},
+    })
+}
+
+/// An answer that something was done.
+pub(super) fn done(status: StatusCode) -> Response {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    (status, Json(body)).into_response()
+}
+
+/// An answer that something was not done.
+pub(super) struct Failure {
+    status: StatusCode,
+    reason: &'static str,
+    why: String,
+    /// The reason's cause.
+    cause: Option<&'static str>,
+}
+
+impl Failure {
+    pub(super) fn not_found(what: &str) -> Self {
+        let why = format!("{what} not found");
+        Self { status: StatusCode::NOT_FOUND, reason: "NotFound", why, cause: None }
+    }
+
+    pub(super) fn conflict(why: String) -> Self {
+        Self { status: StatusCode::CONFLICT, reason: "Conflict", why, cause: None }
+    }
+
+    pub(super) fn bad_request(why: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, reason: "BadRequest", why, cause: None }
+    }
+
+    pub(super) fn internal(why: String) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", why, cause: None }
+    }
+
+    /// A disruption budget forbids it for now.
+    pub(super) fn budget(why: String) -> Self {
+        let cause = Some("DisruptionBudget");
+        Self { status: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", why, cause }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let Self { status, reason, why, cause } = self;
+        let causes: Vec<Value> = cause.iter().map(|cause| json!({"reason": cause, "message": why})).collect();
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": why, "reason": reason, "details": {"causes": causes}, "code": status.as_u16(),
+        });
+        (status, Json(body)).into_response()
+    }
+}

@@ -1,0 +1,144 @@
+//! What the service's own client sees of it, and what is left of that after a restart.
+
+use std::path::{Path, PathBuf};
+
+use madako_datacenter_sim::{Datacenter, DatacenterConfig};
+use madako_domain::kubernetes::{KubeNode, PodId, PodPhase};
+use madako_kubernetes::{Access, Limits};
+use madako_protocol::kubernetes::{Kubernetes as _, KubernetesError};
+use madako_protocol::permit::Permit;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use super::*;
+use crate::datacenter::journal::{Journal, read};
+
+/// A clock that a test moves.
+#[derive(Clone)]
+struct Hand(Arc<AtomicI64>);
+
+impl Hand {
+    fn turn(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + Duration::from_secs(self.0.load(Ordering::Relaxed).unsigned_abs())
+    }
+}
+
+/// The API server of six machines on what a journal has.
+fn server(journal: &Path, hand: &Hand) -> ApiServer {
+    let clock: Arc<dyn Clock> = Arc::new(hand.clone());
+    let start = OffsetDateTime::UNIX_EPOCH;
+    let config = DatacenterConfig { boot: false, ..DatacenterConfig::new(1, start, 2, &[("compute", 6)]) };
+    let datacenter = Datacenter::new(config).unwrap();
+    let registry = SimulatedRegistry::new(datacenter, Arc::clone(&clock));
+    let before = read(journal).unwrap();
+    let tap = Arc::new(Tap::new(Journal::open(journal, clock).unwrap()));
+    ApiServer::new(1, registry, tap, start, &before)
+}
+
+/// The service's client of it, as instance 3.
+async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServer {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}{}", listener.local_addr().unwrap(), path_of(3));
+    let router = server.router();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let path = files.join("kubeconfig");
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+    });
+    std::fs::write(&path, text.to_string()).unwrap();
+    madako_kubernetes::ApiServer::new(&Access::read(&path).unwrap(), Limits::default()).unwrap()
+}
+
+/// Nodes and pods, with everything that the API shows of them.
+fn state(server: &ApiServer) -> String {
+    server.look(|cluster| format!("{:?}\n{:?}", cluster.nodes(), cluster.pods()))
+}
+
+fn journal_in(files: &Path) -> PathBuf {
+    files.join("journal.jsonl")
+}
+
+#[tokio::test]
+async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_nothing() {
+    let files = tempfile::tempdir().unwrap();
+    let (journal, hand) = (journal_in(files.path()), Hand(Arc::default()));
+    let server = server(&journal, &hand);
+    let api = client(&server, files.path()).await;
+    let permit = Permit::give(1, Instant::now() + Duration::from_secs(3600));
+    // All pods run.
+    hand.turn(60);
+
+    let nodes = api.nodes().await.unwrap();
+    assert!(nodes.len() == 6 && nodes.iter().all(|node| node.ready == Some(true)), "{nodes:?}");
+    let node = nodes[0].name.clone();
+    assert_eq!(Vec::from_iter(api.namespaces("team=kept").await.unwrap()), [PROTECTED]);
+    api.cordon(&permit, &node).await.unwrap();
+    let cordoned = api.nodes().await.unwrap();
+    let cordoned: Vec<&KubeNode> = cordoned.iter().filter(|node| node.is_cordoned_by_us()).collect();
+    assert!(matches!(&cordoned[..], [one] if one.name == node && one.unschedulable), "{cordoned:?}");
+
+    let pods = api.pods_on(&node).await.unwrap();
+    assert!(pods.iter().all(|pod| pod.phase == PodPhase::Running), "{pods:?}");
+    let of = |namespace: &str| -> Vec<PodId> {
+        pods.iter().filter(|pod| pod.id.namespace == namespace).map(|pod| pod.id.clone()).collect()
+    };
+    let (kept, open) = (of(PROTECTED), of(OPEN));
+    assert_eq!((kept.len(), open.len()), (3, 1));
+    assert_eq!(api.evict(&permit, &kept[2], true).await.unwrap(), Eviction::Accepted);
+    for pod in &kept[..2] {
+        assert_eq!(api.evict(&permit, pod, false).await.unwrap(), Eviction::Accepted);
+    }
+    let refused = api.evict(&permit, &kept[2], false).await.unwrap();
+    assert!(
+        matches!(&refused, Eviction::Refused { why } if why.contains("disruption budget")),
+        "{refused:?}"
+    );
+    assert!(api.pods_on(&node).await.unwrap().iter().any(|pod| pod.deleted_at == Some(server.time.now())));
+    let refused = api.evict(&permit, &open[0], false).await.unwrap();
+    assert!(matches!(refused, Eviction::Refused { .. }), "{refused:?}");
+    api.delete(&permit, &open[0]).await.unwrap();
+    // Others run elsewhere.
+    hand.turn(30);
+    let former = PodId { uid: "another".to_owned(), ..kept[2].clone() };
+    assert_eq!(api.evict(&permit, &former, false).await.unwrap(), Eviction::Gone);
+    assert_eq!(api.evict(&permit, &kept[2], false).await.unwrap(), Eviction::Accepted);
+    let before = state(&server);
+    let again = self::server(&journal, &hand);
+    assert_eq!(state(&again), before, "it was killed in the middle of a drain");
+    hand.turn(30);
+    assert_eq!(api.pods_on(&node).await.unwrap(), []);
+    assert_eq!(api.evict(&permit, &kept[0], false).await.unwrap(), Eviction::Gone);
+    api.uncordon(&permit, &node).await.unwrap();
+    let absent = api.cordon(&permit, "10.9.9.9").await;
+    assert!(matches!(absent, Err(KubernetesError::NotFound { .. })), "{absent:?}");
+
+    let told = read(&journal).unwrap();
+    let told = told.iter().map(|line| match &line.what {
+        What::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => (*asked, *refused),
+        what => panic!("{what:?}"),
+    });
+    let evict = |refused| (Asked::Evict, refused);
+    let expected = [
+        (Asked::Cordon, false),
+        evict(false),
+        evict(false),
+        evict(true),
+        evict(true),
+        (Asked::Delete, false),
+        evict(false),
+        (Asked::Uncordon, false),
+    ];
+    assert_eq!(Vec::from_iter(told), expected);
+    let again = self::server(&journal, &hand);
+    assert_eq!(state(&again), state(&server));
+}

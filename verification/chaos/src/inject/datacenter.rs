@@ -1,0 +1,102 @@
+//! Faults of the data center: what its servers are told through their control doors.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Method;
+use madako_domain::machine::MachineState;
+use madako_faults::{CLOCK_JUMP, Injection, Target};
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{Impossible, Injector, count, impossible, told};
+use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
+use crate::network::Node;
+use crate::web::{self, Ask};
+use crate::world::World;
+
+/// Time for a request to a control door.
+const DONE_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a server of the data center to open its door.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
+/// How often a door that is not open yet is tried.
+const GLANCE: Duration = Duration::from_millis(20);
+
+impl Injector {
+    /// Tells a server of the data center what is wrong with it, as far as it runs.
+    pub(super) async fn spoil(&mut self, world: &mut World, node: &Node) -> Result<(), Impossible> {
+        let spoiled = self.spoiled.get(node).copied().unwrap_or_default();
+        let server = match node {
+            Node::Provider(_) => world.provider.as_ref(),
+            _ => Some(&world.registry),
+        };
+        let server = server.ok_or_else(|| impossible(format_args!("there is no {node}")))?;
+        // Who is down or stands still learns it when it runs again.
+        if server.process.is_down() || server.process.is_stopped() {
+            return Ok(());
+        }
+        let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
+        let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
+        let clocked = Clocked { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
+        control(server.control, "/corrupt", &corrupted).await?;
+        control(server.control, "/clock", &clocked).await
+    }
+
+    /// The machines of a rack, or one: killed or cut off.
+    pub(super) async fn machines(
+        &mut self,
+        world: &World,
+        injection: &Injection,
+        begins: bool,
+    ) -> Result<String, Impossible> {
+        count(self.dark.entry(injection.target.clone()).or_default(), begins);
+        self.darken(world).await?;
+        Ok(injection.target.to_string())
+    }
+
+    /// Lets the registry show machines that are gone as unreachable, and no others, as far as it runs.
+    pub(super) async fn darken(&mut self, world: &World) -> Result<(), Impossible> {
+        let registry = &world.registry;
+        // Who is down or stands still learns it when it runs again.
+        if registry.process.is_down() || registry.process.is_stopped() {
+            return Ok(());
+        }
+        for (target, dark) in &self.dark {
+            let gone = *dark > 0;
+            if self.told.get(target).copied().unwrap_or_default() == gone {
+                continue;
+            }
+            match target {
+                Target::Rack(rack) => {
+                    control(registry.control, "/power", &Powered { rack: *rack, on: !gone }).await?;
+                }
+                target => {
+                    let Target::Address(address) = target else { return Err(impossible("no machine")) };
+                    let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
+                    let stated = Stated { machine: address.to_string(), state, held: gone };
+                    control(registry.control, "/state", &stated).await?;
+                }
+            }
+            self.told.insert(target.clone(), gone);
+        }
+        Ok(())
+    }
+}
+
+/// Says something to a control door: again until it is open, for a server that has just been started.
+async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> Result<(), Impossible> {
+    let body = json!(body);
+    let began = Instant::now();
+    let answer = loop {
+        match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
+            Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
+            answer => break answer.map_err(|error| told(&error))?,
+        }
+    };
+    if answer.status.is_success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&answer.body).into_owned();
+    Err(impossible(format_args!("the control door said {}: {said}", answer.status)))
+}

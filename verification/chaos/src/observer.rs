@@ -1,0 +1,347 @@
+//! The store's whole history, revision by revision, as clients of their own see it: one at each member.
+//!
+//! Guarantees: a revision is kept once, whole, with the time at which the first observer saw it; where two members tell
+//! different things of a revision, or one of them leaves one out, that is kept as a disagreement; so is what nobody saw because it was
+//! compacted away. Who has not told everything in the end is known by name.
+//!
+//! Assumes: the members are reached past everything that fails between processes; a member that is down or stands
+//! still is asked again for as long as the run lasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, EventType, WatchOptions};
+use madako_domain::keys;
+use tokio::time::{sleep, timeout};
+
+use crate::history::{Event, History, Micros};
+
+/// The prefix of cluster keeping's keys.
+pub const PREFIX: &str = "/cke/";
+/// Time for a connection to a member that may be down.
+const CONNECT: Duration = Duration::from_secs(2);
+/// A member that says nothing for so long is asked anew: it may have stood still, and its connection with it.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The revision of a store in which nothing was written yet.
+const EMPTY: i64 = 1;
+/// Pause before a member is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What a revision did to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// The value; `None`: it was deleted.
+    pub value: Option<Vec<u8>>,
+    /// Revision at which the key was created.
+    pub created: i64,
+    /// Revision of this change.
+    pub modified: i64,
+    /// Its lease, 0 for none.
+    pub lease: i64,
+}
+
+/// A revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// Its number.
+    pub revision: i64,
+    /// When it was seen first.
+    pub at: Micros,
+    /// What it did.
+    pub changes: Vec<Change>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    revisions: BTreeMap<i64, Revision>,
+    /// What each member has told, up to this revision.
+    heard: BTreeMap<u32, i64>,
+    /// Create revisions of the leader keys that are there.
+    candidates: BTreeMap<String, i64>,
+    leading: Vec<(Micros, Option<i64>)>,
+    wrong: BTreeSet<String>,
+}
+
+/// See the module. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    history: History,
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl Observer {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new(history: History) -> Self {
+        Self { history, inside: Arc::default() }
+    }
+
+    /// Watches a member until the future is dropped.
+    pub async fn watch(self, member: u32, endpoint: String) {
+        loop {
+            if let Err(error) = self.follow(member, &endpoint).await {
+                tracing::debug!(member, %error, "an observer lost its member");
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn follow(&self, member: u32, endpoint: &str) -> Result<(), etcd_client::Error> {
+        let options = ConnectOptions::new().with_connect_timeout(CONNECT);
+        let mut client = Client::connect([endpoint], Some(options)).await?;
+        let last = self.inside().heard.get(&member).copied().unwrap_or(0);
+        // Not from the next revision on: what it deletes could be compacted away without a word (etcd before 3.6, its issue 18089).
+        let from = last.max(1);
+        let options = WatchOptions::new().with_start_revision(from).with_all_keys().with_progress_notify();
+        let mut stream = client.watch("", Some(options)).await?;
+        loop {
+            let answer = match timeout(SILENCE, stream.message()).await {
+                Ok(answer) => answer?,
+                // Nothing may have happened; asking anew costs nothing.
+                Err(_) => return Ok(()),
+            };
+            let Some(answer) = answer else { return Ok(()) };
+            if answer.canceled() {
+                let compacted = answer.compact_revision();
+                let mut inside = self.inside();
+                let hidden =
+                    (last + 1..=compacted).filter(|revision| !inside.revisions.contains_key(revision));
+                let hidden: Vec<i64> = hidden.collect();
+                if let (Some(first), Some(last)) = (hidden.first(), hidden.last()) {
+                    inside.wrong.insert(format!(
+                        "revisions {first} to {last} were compacted away before anybody saw them"
+                    ));
+                }
+                inside.heard.insert(member, compacted);
+                return Ok(());
+            }
+            let mut revisions: BTreeMap<i64, Vec<Change>> = BTreeMap::new();
+            for event in answer.events() {
+                let Some(kv) = event.kv() else { continue };
+                let change = Change {
+                    key: String::from_utf8_lossy(kv.key()).into_owned(),
+                    value: (event.event_type() == EventType::Put).then(|| kv.value().to_vec()),
+                    created: kv.create_revision(),
+                    modified: kv.mod_revision(),
+                    lease: kv.lease(),
+                };
+                revisions.entry(kv.mod_revision()).or_default().push(change);
+            }
+            for (revision, changes) in revisions.split_off(&(last + 1)) {
+                self.saw(member, revision, changes);
+            }
+        }
+    }
+
+    /// A member told a revision.
+    pub(crate) fn saw(&self, member: u32, revision: i64, changes: Vec<Change>) {
+        let at = self.history.now();
+        let mut inside = self.inside();
+        let before = inside.heard.insert(member, revision).unwrap_or(EMPTY);
+        if revision > before + 1 {
+            inside.wrong.insert(format!("store={member} told revision {revision} after {before}"));
+        }
+        if let Some(known) = inside.revisions.get(&revision) {
+            if known.changes != changes {
+                inside
+                    .wrong
+                    .insert(format!("store={member} tells another revision {revision} than was told before"));
+            }
+            return;
+        }
+        let told = |change: &Change| {
+            format!("{} {}", if change.value.is_some() { "put" } else { "delete" }, change.key)
+        };
+        self.history.note(Event::Revision { revision, changes: changes.iter().map(told).collect() });
+        inside.lead(at, &changes);
+        inside.revisions.insert(revision, Revision { revision, at, changes });
+    }
+
+    /// The last revision that was seen.
+    #[must_use]
+    pub fn last(&self) -> i64 {
+        self.inside().revisions.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// The last revision that changed something below a prefix.
+    #[must_use]
+    pub fn last_below(&self, prefix: &str) -> i64 {
+        let inside = self.inside();
+        let below =
+            |revision: &&Revision| revision.changes.iter().any(|change| change.key.starts_with(prefix));
+        inside.revisions.values().rfind(below).map_or(0, |revision| revision.revision)
+    }
+
+    /// The members that have not told everything up to the revision that each of them has in the end.
+    #[must_use]
+    pub fn behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
+        let inside = self.inside();
+        let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
+        let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
+        behind
+            .map(|(member, revision)| {
+                let told = told(member);
+                format!("store={member} told its history up to revision {told}, and has {revision}")
+            })
+            .collect()
+    }
+
+    /// When something was written last.
+    #[must_use]
+    pub fn last_written(&self) -> Micros {
+        self.inside().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
+    }
+
+    /// The epoch of who leads, by the keys that are there.
+    #[must_use]
+    pub fn leader(&self) -> Option<i64> {
+        self.inside().leading.last().and_then(|(_, epoch)| *epoch)
+    }
+
+    /// Who led from when on.
+    #[must_use]
+    pub fn leading(&self) -> Vec<(Micros, Option<i64>)> {
+        self.inside().leading.clone()
+    }
+
+    /// Everything that was seen, in order.
+    #[must_use]
+    pub fn revisions(&self) -> Vec<Revision> {
+        self.inside().revisions.values().cloned().collect()
+    }
+
+    /// What is stored at a key below the prefix.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<Vec<u8>> {
+        let key = format!("{PREFIX}{key}");
+        let inside = self.inside();
+        let mut changes = inside.revisions.values().rev().flat_map(|revision| revision.changes.iter());
+        changes.find(|change| change.key == key).and_then(|change| change.value.clone())
+    }
+
+    /// What is wrong with the history itself: members that disagree, and revisions that nobody saw.
+    #[must_use]
+    pub fn wrong(&self) -> Vec<String> {
+        let inside = self.inside();
+        let mut wrong: Vec<String> = inside.wrong.iter().cloned().collect();
+        let numbers: Vec<i64> = inside.revisions.keys().copied().collect();
+        wrong.extend(
+            numbers
+                .windows(2)
+                .filter(|pair| pair[1] != pair[0] + 1)
+                .map(|pair| format!("nobody saw what is between the revisions {} and {}", pair[0], pair[1])),
+        );
+        wrong
+    }
+
+    // Nothing panics while it holds the lock.
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn lead(&mut self, at: Micros, changes: &[Change]) {
+        for change in changes {
+            let Some(key) = change.key.strip_prefix(PREFIX).filter(|key| key.starts_with(keys::LEADER))
+            else {
+                continue;
+            };
+            if change.value.is_some() {
+                self.candidates.insert(key.to_owned(), change.created);
+            } else {
+                self.candidates.remove(key);
+            }
+        }
+        let leader = self.candidates.values().min().copied();
+        if self.leading.last().and_then(|(_, epoch)| *epoch) != leader {
+            self.leading.push((at, leader));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, created: i64) -> Change {
+        Change { key: key.to_owned(), value: Some(Vec::new()), created, modified: created, lease: 0 }
+    }
+
+    fn delete(key: &str) -> Change {
+        Change { key: key.to_owned(), value: None, created: 0, modified: 0, lease: 0 }
+    }
+
+    fn observer() -> (tempfile::TempDir, Observer) {
+        let files = tempfile::tempdir().unwrap();
+        let history = History::begin(&files.path().join("history.jsonl")).unwrap();
+        (files, Observer::new(history))
+    }
+
+    #[tokio::test]
+    async fn members_that_disagree_and_revisions_that_are_missing_are_told() {
+        let (_files, observer) = observer();
+        observer.saw(1, 2, vec![put("a", 2)]);
+        observer.saw(2, 2, vec![put("a", 2)]);
+        assert_eq!(observer.wrong(), Vec::<String>::new());
+        observer.saw(3, 2, vec![put("b", 2)]);
+        observer.saw(1, 4, vec![put("a", 2)]);
+        assert_eq!(
+            observer.wrong(),
+            [
+                "store=1 told revision 4 after 2",
+                "store=3 tells another revision 2 than was told before",
+                "nobody saw what is between the revisions 2 and 4"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_member_that_leaves_out_what_others_tell_is_told() {
+        let (_files, observer) = observer();
+        for revision in [2, 3, 4] {
+            observer.saw(1, revision, vec![put("a", 2)]);
+        }
+        observer.saw(2, 2, vec![put("a", 2)]);
+        observer.saw(2, 4, vec![put("a", 2)]);
+        observer.saw(3, 3, vec![put("a", 2)]);
+        assert_eq!(observer.wrong(), ["store=2 told revision 4 after 2", "store=3 told revision 3 after 1"]);
+    }
+
+    #[tokio::test]
+    async fn a_member_that_falls_silent_is_behind_and_the_others_are_not() {
+        let (_files, observer) = observer();
+        for revision in [2, 3] {
+            observer.saw(1, revision, vec![put("/cke/a", 2)]);
+        }
+        observer.saw(2, 2, vec![put("/cke/a", 2)]);
+        let stored = BTreeMap::from([(1, 3), (2, 3), (3, 3)]);
+        assert_eq!(
+            observer.behind(&stored),
+            [
+                "store=2 told its history up to revision 2, and has 3",
+                "store=3 told its history up to revision 0, and has 3"
+            ]
+        );
+        observer.saw(2, 3, vec![put("/cke/a", 2)]);
+        assert_eq!(observer.behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
+        observer.saw(1, 4, vec![put("/other/a", 4)]);
+        assert_eq!((observer.last(), observer.last_below(PREFIX)), (4, 3));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_candidate_leads() {
+        let (_files, observer) = observer();
+        observer.saw(1, 2, vec![put("/cke/leader//a", 2)]);
+        observer.saw(1, 3, vec![put("/cke/leader//b", 3)]);
+        assert_eq!(observer.leader(), Some(2));
+        observer.saw(1, 4, vec![delete("/cke/leader//a")]);
+        assert_eq!(observer.leader(), Some(3));
+        observer.saw(1, 5, vec![delete("/cke/leader//b")]);
+        let epochs: Vec<Option<i64>> = observer.leading().iter().map(|(_, epoch)| *epoch).collect();
+        assert_eq!(epochs, [Some(2), Some(3), None]);
+    }
+}

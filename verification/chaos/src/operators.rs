@@ -1,0 +1,273 @@
+//! Clients of the kind `etcd-watch`: they watch the store below CKE's prefix, and write to it as `ckecli` does.
+//!
+//! Each watches one member through the network, from the beginning of the run until it has heard the last revision, and goes on after
+//! a break where it was.
+//! Together they ask for more and fewer workers, add entries to the repair queue, let those that wait after a drain go on, and remove
+//! those that are finished.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
+use madako_domain::cluster::Cluster;
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_domain::repair::RepairQueueEntry;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::history::{Event, History, Wrote};
+use crate::observer::PREFIX;
+use crate::pace::Pace;
+use crate::registrar;
+
+/// Time for one request, a new connection included.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Pause before a broken watch goes on.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Time for a last watch at the end of a run, when everything is well again.
+const LAST_WITHIN: Duration = Duration::from_secs(30);
+/// Entries of the repair queue above which none is added, but one removed.
+const MOST_ENTRIES: usize = 12;
+/// Types of machines that have repairs.
+const MACHINE_TYPE: &str = "IPMI-2.0";
+/// What they are repaired by: the first of them drains the node at once, the second one if a command did not help.
+const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
+
+/// Watches a member until it has heard the revision that it is told to be the last one, or was given enough time for that.
+pub(crate) async fn watches(
+    member: u32,
+    at: SocketAddr,
+    history: History,
+    until: watch::Receiver<Option<i64>>,
+) {
+    let (mut last, mut told) = (0, until.clone());
+    let watching = async {
+        loop {
+            match follow(member, at, &history, &mut last, until.clone()).await {
+                Ok(Followed::Whole) => return,
+                Ok(Followed::Broken) => {}
+                Err(error) => tracing::debug!(member, %error, "a watch broke"),
+            }
+            sleep(AGAIN).await;
+        }
+    };
+    let enough = async {
+        // Who tells it lives as long as the run does.
+        let _ = told.wait_for(Option::is_some).await;
+        sleep(LAST_WITHIN).await;
+    };
+    tokio::select! {
+        biased;
+        () = watching => {}
+        () = enough => {}
+    }
+    let until = *until.borrow();
+    if let Some(until) = until {
+        history.note(Event::WatchEnds { member, until });
+    }
+}
+
+/// How a watch ended without an error.
+enum Followed {
+    /// It heard what it was told to be the last revision.
+    Whole,
+    /// It is to be begun anew.
+    Broken,
+}
+
+/// Follows the store from the revision after `last` on, until something breaks or it has heard everything.
+async fn follow(
+    member: u32,
+    at: SocketAddr,
+    history: &History,
+    last: &mut i64,
+    mut until: watch::Receiver<Option<i64>>,
+) -> Result<Followed, etcd_client::Error> {
+    let mut client = connect(at).await?;
+    if *last == 0 {
+        // From the present on.
+        let present = client.get("none", None).await?;
+        *last = present.header().map_or(0, etcd_client::ResponseHeader::revision);
+        history.note(Event::Watch { member, from: *last });
+    }
+    // From what was heard last: were it from the next revision on, a deletion just there could be compacted away without a word
+    // (etcd before 3.6, its issue 18089).
+    let options = WatchOptions::new().with_start_revision((*last).max(1)).with_prefix();
+    let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
+    loop {
+        if until.borrow_and_update().is_some_and(|until| *last >= until) {
+            return Ok(Followed::Whole);
+        }
+        let answer = tokio::select! {
+            biased;
+            Ok(()) = until.changed() => continue,
+            answer = timeout(SILENCE, stream.message()) => answer.map_err(late)??,
+        };
+        let Some(answer) = answer else { return Ok(Followed::Broken) };
+        if answer.canceled() {
+            // It was too far behind: what it missed nobody can tell it any more.
+            *last = answer.compact_revision().max(*last);
+            history.note(Event::Missed { member, until: *last });
+            return Ok(Followed::Broken);
+        }
+        let mut revisions: BTreeMap<i64, u64> = BTreeMap::new();
+        for kv in answer.events().iter().filter_map(etcd_client::Event::kv) {
+            *revisions.entry(kv.mod_revision()).or_default() += 1;
+        }
+        for (revision, keys) in revisions.split_off(&(*last + 1)) {
+            history.note(Event::Heard { member, revision, keys });
+            *last = revision;
+        }
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> etcd_client::Error {
+    etcd_client::Error::IoError(std::io::ErrorKind::TimedOut.into())
+}
+
+async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
+    let options = ConnectOptions::new().with_connect_timeout(WITHIN).with_timeout(WITHIN);
+    timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(late)?
+}
+
+/// Writes about `rate` times a second until it is told to stop. `registry` is its control door, where operators see what is broken.
+pub(crate) async fn writes(
+    members: Vec<SocketAddr>,
+    registry: SocketAddr,
+    rate: f64,
+    history: History,
+    mut chance: ChaCha8Rng,
+    stop: watch::Receiver<bool>,
+) {
+    let mut pace = Pace::new(rate, 1.0, stop);
+    while pace.goes_on(&mut chance).await {
+        let at = members[chance.random_range(0..members.len())];
+        let what = chance.random_range(0..6_u32);
+        let drawn = chance.random_range(0..u32::MAX);
+        let acted = async {
+            let mut client = connect(at).await?;
+            match what {
+                0..2 => ask_for_workers(&mut client, drawn).await,
+                2 | 3 => add_entry(&mut client, registry, drawn).await,
+                4 => reset_back_off(&mut client).await,
+                _ => remove_finished(&mut client).await,
+            }
+        };
+        match timeout(WITHIN, acted).await {
+            Ok(Ok(written)) => history.note(Event::Wrote(Wrote { written })),
+            Ok(Err(error)) => history.note(Event::Unwritten { why: error.to_string() }),
+            Err(_) => history.note(Event::Unwritten { why: format!("no answer within {WITHIN:?}") }),
+        }
+    }
+}
+
+/// What was acknowledged: keys below the root, and the revision; `None`: somebody else was faster, or there was nothing
+/// to do.
+type Written = Option<(i64, Vec<String>)>;
+
+/// Commits puts if a key is as it was.
+async fn commit(
+    client: &mut Client,
+    (key, revision): (String, i64),
+    puts: Vec<(String, Vec<u8>)>,
+) -> Result<Written, etcd_client::Error> {
+    let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
+    let keys = puts.iter().map(|(key, _)| key.clone()).collect();
+    let puts: Vec<TxnOp> = puts.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
+    let done = client.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+    let revision = done.header().map_or(0, etcd_client::ResponseHeader::revision);
+    Ok(done.succeeded().then_some((revision, keys)))
+}
+
+/// A stored value, and its revision.
+async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
+    let key = format!("{PREFIX}{key}");
+    let answer = client.get(key.clone(), None).await?;
+    let kv = answer.kvs().first();
+    Ok((
+        key,
+        kv.map_or(0, etcd_client::KeyValue::mod_revision),
+        kv.map_or_else(Vec::new, |kv| kv.value().to_vec()),
+    ))
+}
+
+/// One worker more or less, within what the machines allow.
+async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
+    let (key, revision, value) = stored(client, keys::CONSTRAINTS).await?;
+    let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
+    let most = constraints.maximum_workers.saturating_sub(2).max(2);
+    constraints.minimum_workers = 1 + drawn % most;
+    let Ok(value) = serde_json::to_vec(&constraints) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
+}
+
+async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEntry)>, etcd_client::Error> {
+    let prefix = format!("{PREFIX}{}", keys::REPAIRS);
+    let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
+    let read = |kv: &etcd_client::KeyValue| {
+        let entry = serde_json::from_slice(kv.value()).ok()?;
+        Some((kv.key_str().ok()?.to_owned(), kv.mod_revision(), entry))
+    };
+    Ok(answer.kvs().iter().filter_map(read).collect())
+}
+
+/// A machine's repair is asked for, unless there are too many entries.
+async fn add_entry(
+    client: &mut Client,
+    registry: SocketAddr,
+    drawn: u32,
+) -> Result<Written, etcd_client::Error> {
+    let entries = entries(client).await?;
+    if entries.len() >= MOST_ENTRIES {
+        return remove_finished(client).await;
+    }
+    let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
+    let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
+    let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
+    let broken: Vec<String> = registrar::broken(registry).await.into_iter().filter(unasked).collect();
+    // Mostly of one that is broken, where there is one.
+    let addresses = match broken.is_empty() || drawn.is_multiple_of(4) {
+        true => cluster.nodes.into_iter().map(|node| node.address).collect(),
+        false => broken,
+    };
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    let address = &addresses[(drawn / 4) as usize % addresses.len()];
+    let operation = OPERATIONS[usize::from(drawn.is_multiple_of(2))];
+    let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
+    let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, MACHINE_TYPE, address) };
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    let puts = vec![
+        (counter.clone(), (index + 1).to_string().into_bytes()),
+        (format!("{PREFIX}{}", keys::repair(index)), value),
+    ];
+    commit(client, (counter, revision), puts).await
+}
+
+/// Lets a drain that was given up be tried again at once.
+async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Error> {
+    let waits = entries(client).await?.into_iter().find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
+    let Some((key, revision, mut entry)) = waits else { return Ok(None) };
+    entry.drain_backoff_count = 0;
+    entry.drain_backoff_expire = None;
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
+}
+
+/// Asks for the removal of an entry that is finished.
+async fn remove_finished(client: &mut Client) -> Result<Written, etcd_client::Error> {
+    let finished =
+        entries(client).await?.into_iter().find(|(_, _, entry)| entry.is_finished() && !entry.deleted);
+    let Some((key, revision, mut entry)) = finished else { return Ok(None) };
+    entry.deleted = true;
+    let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };
+    commit(client, (key.clone(), revision), vec![(key, value)]).await
+}

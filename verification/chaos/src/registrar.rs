@@ -1,0 +1,117 @@
+//! Clients of the kind `registry`: people who look for machines in the registry, and change their states.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Method;
+use madako_domain::machine::MachineState;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::datacenter::{Listed, Stated};
+use crate::history::{Event, History};
+use crate::pace::Pace;
+use crate::web::{self, Ask};
+
+/// Time for one request.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Of so many machines at most one is broken by these clients at a time, so that the cluster can go on.
+const BROKEN_OF: usize = 10;
+/// Of so many changes one heals: most machines are left to repairs, which take some ten seconds with a drain.
+const HEALS_ONE_OF: u32 = 5;
+/// What is searched for.
+const SEARCH: &str = "query { searchMachines(having: null, notHaving: null) { spec { serial } } }";
+
+/// A client's two ways: through the network for searches, and past it for what happens to machines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ways {
+    pub(crate) registry: SocketAddr,
+    pub(crate) control: SocketAddr,
+}
+
+/// Works about `rate` times a second until it is told to stop; then all machines are well again.
+pub(crate) async fn work(
+    ways: Ways,
+    rate: f64,
+    history: History,
+    mut chance: ChaCha8Rng,
+    stop: watch::Receiver<bool>,
+) {
+    let mut pace = Pace::new(rate, 1.0, stop);
+    let mut ours = BTreeSet::new();
+    while pace.goes_on(&mut chance).await {
+        if chance.random_range(0..2_u32) == 0 {
+            change(ways.control, &mut ours, &mut chance).await;
+        } else {
+            search(ways.registry, &history).await;
+        }
+    }
+    heal(ways.control).await;
+}
+
+async fn search(at: SocketAddr, history: &History) {
+    let body = json!({"query": SEARCH});
+    let why = match web::ask(at, Ask::send(&Method::POST, "/graphql", &body, WITHIN)).await {
+        Ok(answer) if answer.status.is_success() && answer.json()["data"]["searchMachines"].is_array() => {
+            None
+        }
+        Ok(answer) => Some(format!("status {}, or no list", answer.status)),
+        Err(error) => Some(error.to_string()),
+    };
+    history.note(Event::Searched { why });
+}
+
+/// One machine breaks, or one that is broken is well again. Without the registry nothing happens to anybody.
+/// `ours` are the serials of those that were broken so.
+async fn change(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
+    let Some(machines) = machines(at).await else { return };
+    let is_ours = |machine: &&Listed| is_broken(machine) && ours.contains(&machine.serial);
+    let broken: Vec<&Listed> = machines.iter().filter(is_ours).collect();
+    let well: Vec<&Listed> =
+        machines.iter().filter(|machine| machine.state == MachineState::Healthy).collect();
+    let heals = chance.random_range(0..HEALS_ONE_OF) == 0;
+    let full = broken.len() * BROKEN_OF >= machines.len();
+    let (all, state) = match (heals, full, chance.random_range(0..2_u32)) {
+        (true, ..) => (broken, MachineState::Healthy),
+        (false, true, _) => return,
+        (false, false, 0) => (well, MachineState::Unreachable),
+        (false, false, _) => (well, MachineState::Unhealthy),
+    };
+    if all.is_empty() {
+        return;
+    }
+    let machine = all[chance.random_range(0..all.len())];
+    ours.insert(machine.serial.clone());
+    set(at, machine, state).await;
+}
+
+fn is_broken(machine: &Listed) -> bool {
+    matches!(machine.state, MachineState::Unhealthy | MachineState::Unreachable)
+}
+
+/// Addresses of the machines that are broken; none is known while nobody answers.
+pub(crate) async fn broken(at: SocketAddr) -> BTreeSet<String> {
+    let machines = machines(at).await.unwrap_or_default();
+    machines.into_iter().filter(is_broken).filter_map(|machine| machine.address).collect()
+}
+
+async fn heal(at: SocketAddr) {
+    let Some(machines) = machines(at).await else { return };
+    for machine in machines.iter().filter(|machine| is_broken(machine)) {
+        set(at, machine, MachineState::Healthy).await;
+    }
+}
+
+async fn machines(at: SocketAddr) -> Option<Vec<Listed>> {
+    let answer = web::ask(at, Ask::get("/machines", WITHIN)).await.ok()?;
+    serde_json::from_slice(&answer.body).ok()
+}
+
+/// Refused where the registry's rules say so, and where nobody answers: then nothing happens.
+async fn set(at: SocketAddr, machine: &Listed, state: MachineState) {
+    let body = json!(Stated { machine: machine.serial.clone(), state, held: false });
+    let _ = web::ask(at, Ask::send(&Method::POST, "/state", &body, WITHIN)).await;
+}

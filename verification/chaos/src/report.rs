@@ -1,0 +1,295 @@
+//! The report of a run: verdicts, what each fault did, how long it took to recover.
+
+mod exercised;
+mod recovery;
+mod text;
+mod timeline;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use madako_domain::invariants::Id;
+use madako_domain::keys;
+use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use serde::Serialize;
+
+use crate::check::drains::{self, Counted, Effect, Evidence};
+use crate::check::effects::{self, Act};
+use crate::check::linear::{self, Judged};
+use crate::check::registry::{self, Asked};
+use crate::check::store::Answered;
+use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
+use crate::history::{Call, Event, Micros};
+use crate::inject::Looked;
+use crate::network::Carrier;
+use crate::observer::{PREFIX, Revision};
+
+pub use self::recovery::Struck;
+
+/// The name under which linearizability is told.
+const LINEARIZABLE: &str = "linearizable";
+/// The name under which the store's own history is told.
+const HISTORY: &str = "history";
+/// The name of the verdict on who runs.
+const PROCESSES: &str = "processes";
+/// The name of the verdict on what instances refused.
+const GATE: &str = "gate";
+
+/// Everything that was seen of a run.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    pub(crate) length: Span,
+    pub(crate) network: Carrier,
+    pub(crate) schedule: Schedule,
+    pub(crate) events: Vec<(Micros, Event)>,
+    pub(crate) revisions: Vec<Revision>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) leading: Vec<(Micros, Option<i64>)>,
+    pub(crate) epochs: BTreeMap<i64, u32>,
+    pub(crate) refused: u64,
+    pub(crate) gate: BTreeMap<String, u64>,
+    pub(crate) answered: Answered,
+    pub(crate) asked: Asked,
+    pub(crate) looked: Looked,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) kubernetes: Vec<Effect>,
+    pub(crate) began: Micros,
+    pub(crate) ended: Micros,
+    pub(crate) skipped: BTreeMap<usize, String>,
+    pub(crate) calm_after: Option<Span>,
+    pub(crate) settings_allow: Span,
+    pub(crate) unwritten: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// As the scenario expects it.
+    Passed,
+    /// An invariant was violated or had nothing to judge, it did not calm down, or too little happened.
+    Failed,
+    /// A fault could not be injected, and nothing else is wrong.
+    Skipped,
+}
+
+/// The report of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The seed.
+    pub seed: u64,
+    /// How long faults began.
+    pub length: Span,
+    /// What the network between processes was made of.
+    pub network: Carrier,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was judged, and what was found.
+    pub verdicts: Verdicts,
+    /// What clients' calls came to.
+    pub linearizability: Judged,
+    /// What was counted.
+    pub counts: Counts,
+    /// What Kubernetes was asked to change.
+    pub kubernetes: Counted,
+    /// How long after the last fault all was calm.
+    pub calm_after: Option<Span>,
+    /// What keeps it from being a pass though nothing was violated.
+    pub shortfalls: Vec<Shortfall>,
+    /// What had nothing to judge though the scenario was bound to give it something: no pass either.
+    pub not_exercised: Vec<String>,
+    /// What was drawn for faults by chance.
+    pub draws: Vec<Draw>,
+    /// What each fault did.
+    pub faults: Vec<Struck>,
+    /// Who led when, for the picture.
+    #[serde(skip)]
+    picture: String,
+}
+
+/// Judges what was seen.
+pub(crate) fn judge(seen: Seen) -> Report {
+    let calls: Vec<&Call> = seen
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Call(call) => Some(call),
+            _ => None,
+        })
+        .collect();
+    let mut verdicts = Verdicts::default();
+    for id in Id::ALL {
+        verdicts.judged(id, 0);
+    }
+    let calm = seen.calm_after.is_some();
+    store::judge(&seen.revisions, &seen.answered, calm, &mut verdicts);
+    placement::judge(&seen.revisions, calm, &mut verdicts);
+    let written = seen.events.iter().filter_map(|(_, event)| match event {
+        Event::Wrote(wrote) => wrote.written.as_ref(),
+        _ => None,
+    });
+    told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
+    watches::judge(&seen.events, &seen.revisions, &mut verdicts);
+    api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
+    effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
+    kubernetes(&seen, &mut verdicts);
+    verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
+    for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
+        verdicts.broken(HISTORY, wrong);
+    }
+    verdicts.of(PROCESSES).judged = seen.looked.times;
+    for ended in &seen.looked.ended {
+        verdicts.broken(PROCESSES, ended.clone());
+    }
+    registry::judge(&seen.asked, &mut verdicts);
+    verdicts.of(GATE).judged = seen.epochs.len() as u64;
+    for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
+        verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
+    }
+    let linearizability = linear::judge(calls.iter().copied());
+    verdicts.of(LINEARIZABLE).judged = linearizability.calls;
+    for object in &linearizability.broken {
+        verdicts.broken(LINEARIZABLE, format!("the calls of {object} fit into no order"));
+    }
+    for object in &linearizability.undecided {
+        verdicts.broken(LINEARIZABLE, format!("the calls of {object} were too many to be judged"));
+    }
+    let counts = counts(&seen);
+    let observed = Observed {
+        counts,
+        skipped: seen.skipped.len() as u64,
+        calm_after: seen.calm_after,
+        settings_allow: seen.settings_allow,
+    };
+    let shortfalls = shortfalls(&seen.scenario.expect, &observed);
+    let not_exercised = exercised::missing(&seen.scenario, seen.length, &verdicts);
+    let outcome = outcome(&verdicts, &shortfalls, &not_exercised);
+    let faults = recovery::faults(&seen, &calls);
+    let picture = timeline::draw(&seen, &calls);
+    Report {
+        scenario: seen.scenario.name,
+        seed: seen.seed,
+        length: seen.length,
+        network: seen.network,
+        outcome,
+        verdicts,
+        linearizability,
+        counts,
+        kubernetes: drains::counted(&seen.kubernetes),
+        calm_after: seen.calm_after,
+        shortfalls,
+        not_exercised,
+        draws: seen.schedule.draws,
+        faults,
+        picture,
+    }
+}
+
+fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) {
+    let held = drains::held(&seen.events, &seen.schedule);
+    let evidence = Evidence {
+        revisions: &seen.revisions,
+        leading: &seen.leading,
+        epochs: &seen.epochs,
+        held: &held,
+        calm: seen.calm_after.is_some(),
+    };
+    drains::judge(&seen.kubernetes, &evidence, verdicts);
+}
+
+fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {
+    let only_skipped = shortfalls.iter().all(|short| matches!(short, Shortfall::Skipped { .. }));
+    match (verdicts.any_broken() || !not_exercised.is_empty(), shortfalls.is_empty()) {
+        (false, true) => Outcome::Passed,
+        (false, false) if only_skipped => Outcome::Skipped,
+        _ => Outcome::Failed,
+    }
+}
+
+fn counts(seen: &Seen) -> Counts {
+    // A cut or a loss that cost no packet did nothing.
+    let idle: BTreeSet<usize> = seen
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Fault { injection, dropped: Some(0), .. } => Some(*injection),
+            _ => None,
+        })
+        .collect();
+    let begun = |(_, event): &&(Micros, Event)| match event {
+        Event::Fault { injection, change, .. } => {
+            matches!(*change, "begins" | "strikes") && !idle.contains(injection)
+        }
+        _ => false,
+    };
+    Counts {
+        leader_changes: recovery::leader_changes(seen, 0, Micros::MAX),
+        commits: seen.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
+        refused_writes: seen.refused,
+        failed_client_calls: seen.events.iter().filter(|(_, event)| failed(event)).count() as u64,
+        faults: seen.events.iter().filter(begun).count() as u64,
+    }
+}
+
+/// Whether a client's call failed.
+fn failed(event: &Event) -> bool {
+    match event {
+        Event::Call(call) => call.failed(),
+        Event::Unwritten { .. } => true,
+        Event::Searched { why } => why.is_some(),
+        _ => false,
+    }
+}
+
+/// Whether the leader wrote a revision: a cluster, or something that only it keeps.
+fn is_commit(revision: &Revision) -> bool {
+    revision.changes.iter().any(|change| {
+        change.key.strip_prefix(PREFIX).is_some_and(|key| key == keys::CLUSTER || key.starts_with("madako/"))
+    })
+}
+
+/// Writes the report's files into a directory.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
+    fs::write(directory.join("report.md"), report.to_string())?;
+    fs::write(directory.join("report.json"), serde_json::to_vec_pretty(report)?)?;
+    fs::write(directory.join("timeline.svg"), &report.picture)
+}
+
+impl Report {
+    /// What keeps it from being a pass, a line each.
+    #[must_use]
+    pub fn why_not(&self) -> Vec<String> {
+        let broken = self.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
+        let broken = broken.map(|(name, verdict)| format!("{name} was broken {} times", verdict.broken));
+        let short = self.shortfalls.iter().map(ToString::to_string);
+        broken.chain(short).chain(self.idle()).collect()
+    }
+
+    /// What had nothing to judge and must have, a line each.
+    fn idle(&self) -> impl Iterator<Item = String> {
+        self.not_exercised
+            .iter()
+            .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))
+    }
+
+    /// What is told of a verdict in one word.
+    fn word(verdict: &Verdict) -> &'static str {
+        match (verdict.broken, verdict.judged) {
+            (0, 0) => "not exercised",
+            (0, _) => "held",
+            _ => "BROKEN",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

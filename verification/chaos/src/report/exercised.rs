@@ -1,0 +1,110 @@
+//! What a run must have had to judge: what its world and its clients were bound to bring about.
+//!
+//! A run that says nothing about one of these shows less than it seems to, and is no pass. What is left to chance, or what no
+//! scenario brings about, is only told as not exercised.
+
+use madako_domain::invariants::Id;
+use madako_faults::{ClientKind, Scenario, Span};
+
+use super::{GATE, HISTORY, LINEARIZABLE, PROCESSES};
+use crate::check::Verdicts;
+use crate::check::api::{API_WATCHES, LISTS};
+use crate::check::registry::REGISTRY;
+use crate::check::watches::WATCHES;
+use crate::world::ZONES;
+
+/// From so many requests on, clients of a kind are bound to have had to do with what they are there for: where one request in six is
+/// of the wanted sort, which is the rarest, that none of them was has a probability of `(5/6)^120`, less than one in a billion.
+const ENOUGH: f64 = 120.0;
+
+/// A cluster is committed before the faults begin, so these are judged in every run. (I5 is about changes of one: whether there are any,
+/// depends on which machines fail.)
+const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I8, Id::I12];
+
+/// What must have been judged in a run of a scenario.
+fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
+    let world = scenario.world;
+    let many = |kind| {
+        let clients = scenario.clients.iter().find(|client| client.kind == kind);
+        let asked = clients.map_or(0.0, |client| client.rate.per_second() * length.duration().as_secs_f64());
+        asked >= ENOUGH
+    };
+    let mut expected: Vec<&str> =
+        ALWAYS.iter().map(|id| id.name()).chain([GATE, HISTORY, PROCESSES, REGISTRY]).collect();
+    if world.places() {
+        // Every application is created before the faults begin.
+        expected.extend([Id::I9.name(), LINEARIZABLE]);
+        // Whatever zone one asks for, there is a cluster.
+        if world.applications > 0 && world.clusters as usize >= ZONES.len() {
+            expected.push(Id::I11.name());
+        }
+        if many(ClientKind::Placement) {
+            expected.extend([LISTS, API_WATCHES]);
+        }
+    }
+    if many(ClientKind::EtcdWatch) {
+        // Every sixth of their writes adds an entry to the repair queue.
+        expected.extend([Id::I7.name(), Id::I9.name(), Id::I10.name(), WATCHES]);
+    }
+    expected
+}
+
+/// Names of what had nothing to judge though the scenario was bound to give it something.
+pub(super) fn missing(scenario: &Scenario, length: Span, verdicts: &Verdicts) -> Vec<String> {
+    let judged = |name: &str| verdicts.0.get(name).is_some_and(|verdict| verdict.judged > 0);
+    let mut missing: Vec<String> =
+        expected(scenario, length).into_iter().filter(|name| !judged(name)).map(str::to_owned).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(text: &str) -> Scenario {
+        Scenario::parse(text).unwrap()
+    }
+
+    fn all(scenario: &Scenario, seconds: u64) -> Vec<String> {
+        missing(scenario, Span::seconds(seconds), &Verdicts::default())
+    }
+
+    const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
+
+    #[test]
+    fn what_a_world_without_clients_must_exercise_depends_on_what_is_placed_in_it() {
+        let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
+        assert_eq!(all(&small, 3_600), ANY);
+        let unfit = scenario("name: a\nworld: {clusters: 1, applications: 1}\n");
+        let more = |name: &&String| !ANY.contains(&name.as_str());
+        assert_eq!(all(&unfit, 3_600).iter().filter(more).collect::<Vec<_>>(), ["I9", "linearizable"]);
+        let fit = scenario("name: a\nworld: {clusters: 3, applications: 1}\n");
+        assert!(all(&fit, 1).contains(&"I11".to_owned()));
+    }
+
+    #[test]
+    fn what_clients_must_exercise_depends_on_how_often_they_call() {
+        let busy = scenario(
+            "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 2}, {kind: placement, rate: 2}]\n",
+        );
+        assert_eq!(all(&busy, 59), ANY);
+        let more = |name: &&String| !ANY.contains(&name.as_str());
+        assert_eq!(all(&busy, 60).iter().filter(more).collect::<Vec<_>>(), ["I10", "I7", "I9", "watches"]);
+        let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");
+        let of_clients = |seconds| all(&placed, seconds).contains(&"api-watches".to_owned());
+        assert_eq!([of_clients(59), of_clients(60)], [false, true]);
+    }
+
+    #[test]
+    fn what_was_judged_is_not_missing() {
+        let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
+        let mut verdicts = Verdicts::default();
+        for name in ANY.iter().filter(|name| **name != "I6") {
+            verdicts.of(name).judged = 1;
+        }
+        verdicts.of("I6").judged = 0;
+        assert_eq!(missing(&small, Span::seconds(1), &verdicts), ["I6"]);
+    }
+}

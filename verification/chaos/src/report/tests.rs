@@ -1,0 +1,266 @@
+//! A history of a run as `run` judges it, and the same when somebody has doctored it.
+
+use std::collections::BTreeSet;
+
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::constraints::Constraints;
+use madako_domain::placement::ownership;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::check::linear::{Op, Ret};
+use crate::history::End;
+use crate::observer::Change;
+
+/// The lease of the leader, whose epoch is 2.
+const LEASE: i64 = 11;
+/// The application that clients use.
+const OBJECT: &str = "/kubernetes/applications/chaos/app-1-0";
+
+fn put(key: &str, value: &str, lease: i64) -> Change {
+    Change { key: key.to_owned(), value: Some(value.as_bytes().to_vec()), created: 0, modified: 0, lease }
+}
+
+fn application(value: u64) -> Change {
+    let object = json!({
+        "metadata": {"name": "app-1-0", "namespace": "chaos", "uid": "u", "labels": {"value": value.to_string()},
+            "created": "2026-01-01T00:00:00Z", "modified": format!("2026-01-01T00:00:{value:02}Z")},
+        "spec": {"manifest": [], "constraints": {"cluster": {"labels": []}}},
+        "status": {},
+    });
+    put(OBJECT, &object.to_string(), 0)
+}
+
+/// A cluster of one control plane node and some workers that an epoch commits.
+fn cluster(workers: &[&str], epoch: i64) -> Vec<Change> {
+    let node =
+        |address: &str, control_plane| Node { address: address.to_owned(), control_plane, ..Node::default() };
+    let nodes = workers.iter().map(|address| node(address, false)).chain([node("10.0.0.1", true)]).collect();
+    let cluster = serde_json::to_string(&Cluster { nodes, ..Cluster::default() }).unwrap();
+    let plan = json!({"epoch": epoch}).to_string();
+    vec![
+        put("/cke/cluster", &cluster, 0),
+        put("/cke/cluster-revision", "5", 0),
+        put("/cke/madako/decisions/cluster-plan", &plan, 0),
+    ]
+}
+
+/// Revisions from 2 on, with what a store knows of its keys.
+fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
+    let mut created: BTreeMap<String, i64> = BTreeMap::new();
+    let revision = |(number, mut changes): (i64, Vec<Change>)| {
+        for change in &mut changes {
+            change.modified = number;
+            change.created = *created.entry(change.key.clone()).or_insert(number);
+        }
+        Revision { revision: number, at: 10 * number.unsigned_abs(), changes }
+    };
+    (2..).zip(all).map(revision).collect()
+}
+
+fn call(at: Micros, op: Op, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
+    let end = End::Answered { status: 200, said: Ret::Done { value, deleting: false }, revision };
+    let object = OBJECT.to_owned();
+    (at, Event::Call(Call { client: 1, instance: 1, object, op, called: at - 1, returned: at, end }))
+}
+
+/// A leader commits a cluster, and a client makes, reads and changes an application; then all is calm.
+fn seen() -> Seen {
+    let constraints = Constraints { control_plane_count: 1, minimum_workers: 1, ..Constraints::default() };
+    let all = vec![
+        vec![put("/cke/leader//b", "host", LEASE)],
+        vec![put(ownership::KEY, PREFIX, LEASE)],
+        vec![put("/cke/constraints", &serde_json::to_string(&constraints).unwrap(), 0)],
+        vec![put("/cke/sabakan/template", "{}", 0)],
+        cluster(&["10.0.0.2"], 2),
+        vec![application(1)],
+        vec![application(2)],
+    ];
+    let scenario =
+        "name: told\nworld: {clusters: 0, applications: 1}\nclients: [{kind: placement, rate: 1}]\n";
+    let answered = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(str::to_owned);
+    Seen {
+        scenario: Scenario::parse(scenario).unwrap(),
+        seed: 1,
+        length: Span::seconds(10),
+        network: Carrier::Namespaces,
+        schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
+        events: vec![
+            call(71, Op::Create { value: 1 }, None, Some(7)),
+            call(73, Op::Read, Some(1), Some(7)),
+            call(81, Op::Write { value: 2, over: Some(1) }, None, Some(8)),
+            call(83, Op::Read, Some(2), Some(8)),
+        ],
+        revisions: revisions(all),
+        wrong: Vec::new(),
+        leading: vec![(20, Some(2))],
+        epochs: BTreeMap::from([(2, 1)]),
+        refused: 0,
+        gate: BTreeMap::new(),
+        answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
+        asked: Asked { answers: 1, changes: Vec::new() },
+        looked: Looked { times: 5, ended: BTreeSet::new() },
+        acts: Vec::new(),
+        kubernetes: Vec::new(),
+        began: 70,
+        ended: 90,
+        skipped: BTreeMap::new(),
+        calm_after: Some(Span::seconds(1)),
+        settings_allow: Span::seconds(30),
+        unwritten: None,
+    }
+}
+
+/// How a run ended, and what was broken, as its report tells it.
+fn told(seen: Seen) -> (Outcome, Vec<String>) {
+    let report = judge(seen);
+    let passed = report.outcome == Outcome::Passed;
+    assert_eq!(report.why_not().is_empty(), passed, "{:?}", report.why_not());
+    assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
+    let told: Value = serde_json::to_value(&report).unwrap();
+    assert_eq!(told["outcome"] == "passed", passed, "{told}");
+    let broken = report.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
+    (report.outcome, broken.map(|(name, _)| name.clone()).collect())
+}
+
+fn failed(broken: &str) -> (Outcome, Vec<String>) {
+    (Outcome::Failed, vec![broken.to_owned()])
+}
+
+#[test]
+fn a_history_that_nobody_doctored_is_a_pass() {
+    assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
+}
+
+#[test]
+fn an_answer_that_fits_into_no_order_is_no_pass() {
+    let mut doctored = seen();
+    *doctored.events.last_mut().unwrap() = call(83, Op::Read, Some(1), Some(7));
+    assert_eq!(told(doctored), failed("linearizable"));
+}
+
+#[test]
+fn an_acknowledged_write_that_is_lost_is_no_pass() {
+    let mut doctored = seen();
+    doctored.revisions.last_mut().unwrap().changes.clear();
+    assert_eq!(told(doctored), failed("I9"));
+}
+
+#[test]
+fn a_write_of_a_second_leader_is_no_pass() {
+    // While the first one leads another campaigns, and writes without having been elected.
+    let doctored = |epoch| {
+        let mut doctored = seen();
+        let mut all: Vec<Vec<Change>> =
+            doctored.revisions.into_iter().map(|revision| revision.changes).collect();
+        all.push(vec![put("/cke/leader//c", "other", LEASE + 1)]);
+        all.push(cluster(&["10.0.0.3"], epoch));
+        doctored.revisions = revisions(all);
+        doctored
+    };
+    assert_eq!(told(doctored(9)), failed("I1"));
+    assert_eq!(told(doctored(2)), (Outcome::Passed, Vec::new()), "the first one may");
+}
+
+#[test]
+fn a_watch_that_tells_of_what_never_was_is_no_pass() {
+    let follower = 0;
+    let item =
+        |value| -> Value { serde_json::from_slice(application(value).value.as_deref().unwrap()).unwrap() };
+    let watched = |value| {
+        let mut doctored = seen();
+        let listed = |asked, value| {
+            (asked, Event::Listed { follower, asked, answer: json!({"items": [item(value)]}) })
+        };
+        doctored.events.extend([
+            (74, Event::Opened { follower, instance: 1, asked: 74 }),
+            listed(75, 1),
+            (82, Event::Told { follower, line: json!({"type": "MODIFIED", "object": item(value)}) }),
+            listed(85, 2),
+            (89, Event::Closed { follower, why: None }),
+        ]);
+        doctored
+    };
+    assert_eq!(told(watched(2)), (Outcome::Passed, Vec::new()));
+    assert_eq!(told(watched(3)), failed("api-watches"));
+}
+
+#[test]
+fn what_was_bound_to_be_judged_and_was_not_is_no_pass() {
+    let mut idle = seen();
+    idle.length = Span::seconds(120);
+    let report = judge(idle);
+    assert_eq!(
+        (report.outcome, report.not_exercised.clone()),
+        (Outcome::Failed, vec!["api-watches".to_owned(), "lists".to_owned()])
+    );
+    let line = "- lists had nothing to judge, which this scenario is bound to give it\n";
+    assert!(report.to_string().contains(line), "{report}");
+    // In ten seconds it might have been by chance.
+    assert_eq!(judge(seen()).not_exercised, Vec::<String>::new());
+}
+
+#[test]
+fn a_process_that_ended_by_itself_is_no_pass_though_a_fault_killed_it_later() {
+    let mut doctored = seen();
+    doctored.looked.ended.insert("instance-1 ended by itself: exit status: 101".to_owned());
+    assert_eq!(told(doctored), failed("processes"));
+}
+
+#[test]
+fn a_change_of_the_registry_is_no_pass() {
+    let mut doctored = seen();
+    doctored.asked.changes.push("POST /graphql mutation".to_owned());
+    assert_eq!(told(doctored), failed("registry"));
+}
+
+#[test]
+fn a_read_that_is_refused_or_says_nothing_is_no_pass() {
+    for said in [Ret::Refused, Ret::Done { value: None, deleting: false }] {
+        let mut doctored = seen();
+        let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
+        call.end = End::Answered { status: 400, said, revision: None };
+        assert_eq!(told(doctored), failed("linearizable"), "{said:?}");
+    }
+}
+
+fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&str>) -> (Micros, Event) {
+    let (what, on) = ("cut store=1".to_owned(), Some("store=1".to_owned()));
+    let why = why.map(str::to_owned);
+    (at, Event::Fault { injection: 0, what, change, on, dropped, why })
+}
+
+/// A history with a fault that is told so.
+fn with_fault(told: [(Micros, Event); 2]) -> Seen {
+    let mut seen = seen();
+    seen.schedule.injections.push(madako_faults::Injection {
+        fault: 0,
+        act: madako_faults::Act::Cut,
+        target: madako_faults::Target::Store(1),
+        begins: Span::seconds(1),
+        ends: Some(Span::seconds(2)),
+    });
+    seen.events.extend(told);
+    seen
+}
+
+#[test]
+fn a_fault_that_cost_nothing_does_not_count() {
+    for (dropped, counts) in [(None, 1), (Some(3), 1), (Some(0), 0)] {
+        let report = judge(with_fault([fault(84, "begins", None, None), fault(86, "ends", dropped, None)]));
+        assert_eq!(report.counts.faults, counts, "{dropped:?}");
+        let line = "cut store=1: did nothing, and does not count";
+        assert_eq!(report.to_string().contains(line), counts == 0, "{report}");
+    }
+}
+
+#[test]
+fn a_fault_that_cannot_be_ended_is_told_as_skipped() {
+    let why = "the counters cannot be read";
+    let mut doctored = with_fault([fault(84, "begins", None, None), fault(86, "skipped", None, Some(why))]);
+    doctored.skipped.insert(0, why.to_owned());
+    let report = judge(doctored);
+    assert_eq!(report.outcome, Outcome::Skipped);
+    assert_eq!(report.faults[0].skipped.as_deref(), Some(why));
+    assert!(report.to_string().contains(&format!("cut store=1: skipped, {why}")), "{report}");
+}

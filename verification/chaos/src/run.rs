@@ -1,0 +1,355 @@
+//! A run from its first process to its report.
+
+mod calm;
+mod faults;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_protocol::ports::Clock;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::check::drains::effects;
+use crate::check::effects::acts;
+use crate::check::registry::asked;
+use crate::check::store::Answered;
+use crate::clients::{CLIENTS, Clients, Doors, chance};
+use crate::datacenter::{JournalError, TOLD_AGAIN, What, read};
+use crate::followers::{FOLLOWERS, follow};
+use crate::history::{History, Micros, micros};
+use crate::inject::{Injector, Looked};
+use crate::network::Choice;
+use crate::observer::{Observer, PREFIX};
+use crate::operators;
+use crate::registrar::{self, Ways};
+use crate::report::{self, Report, Seen};
+use crate::watcher::Leaders;
+use crate::world::{Instance, Plan, Programs, World, WorldError, settings_allow};
+
+/// Time until somebody leads and a cluster is committed, before anything fails.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The file that says where the instances serve.
+const TARGETS: &str = "targets.json";
+
+/// Which generators draw for clients that are no clients of placement.
+const OPERATORS: u32 = CLIENTS + 2;
+const REGISTRARS: u32 = CLIENTS + 3;
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The scenario, with all its faults.
+    pub scenario: Scenario,
+    /// Chooses when faults by chance begin, what clients do, and how answers are spoilt.
+    pub seed: u64,
+    /// How long faults begin.
+    pub length: Span,
+    /// What the network between processes shall be made of.
+    pub network: Choice,
+    /// The programs.
+    pub programs: Programs,
+    /// Where report, history and logs go; they are gone afterwards without it.
+    pub report: Option<PathBuf>,
+    /// Where everything that is seen is written, a line each; without it, to `history.jsonl` beside the report.
+    pub trace: Option<PathBuf>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The schedule is too long.
+    #[error(transparent)]
+    Schedule(#[from] TooMany),
+    /// A file or a directory.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The world could not be built, or broke by itself.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// What the data center told cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// It did not begin.
+    #[error("{0} within {BEGINS_WITHIN:?}, before anything failed")]
+    NotBegun(&'static str),
+}
+
+fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |source| RunError::Io { what, source }
+}
+
+/// Runs a scenario. `clock` is the one that the processes of the data center have; `tell` gets a line for everything that a person may want to follow.
+///
+/// # Errors
+/// See [`RunError`]; what is wrong with the service is in the report.
+pub async fn run(
+    options: &Options,
+    clock: &dyn Clock,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Report, RunError> {
+    let mut draws = ChaCha8Rng::seed_from_u64(options.seed);
+    let schedule = schedule(&options.scenario.faults, options.length, &mut draws)?;
+    let data = tempfile::Builder::new().prefix("madako-chaos-").tempdir();
+    let data = data.map_err(io_error("no directory for the data of the run"))?;
+    let directory = match &options.report {
+        Some(directory) => directory.clone(),
+        None => data.path().join("report"),
+    };
+    let logs = directory.join("logs");
+    fs::create_dir_all(&logs).map_err(io_error("the directory of the report"))?;
+    empty(&logs).map_err(io_error("the directory of the report"))?;
+    let trace = options.trace.clone().unwrap_or_else(|| directory.join("history.jsonl"));
+    let history = History::begin(&trace).map_err(io_error("the file of the history"))?;
+    let plan = Plan {
+        programs: &options.programs,
+        scenario: &options.scenario,
+        seed: options.seed,
+        network: options.network,
+        data: data.path(),
+        logs: &logs,
+    };
+    let unix = clock.now();
+    let course = Course { options, plan, schedule, history, unix, directory: &directory, tell };
+    let report = course.run().await?;
+    if options.report.is_some() {
+        report::write(&report, &directory).map_err(io_error("the report"))?;
+    }
+    Ok(report)
+}
+
+/// Logs and journals of an earlier run would be added to.
+fn empty(logs: &Path) -> io::Result<()> {
+    for file in fs::read_dir(logs)? {
+        let path = file?.path();
+        if path.is_file() {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+struct Course<'a> {
+    options: &'a Options,
+    plan: Plan<'a>,
+    schedule: Schedule,
+    history: History,
+    /// When the history began.
+    unix: OffsetDateTime,
+    /// Where the report goes.
+    directory: &'a Path,
+    tell: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Course<'_> {
+    async fn run(&self) -> Result<Report, RunError> {
+        let Self { options, plan, schedule, history, tell, .. } = self;
+        tell("starts the processes");
+        let mut world = World::build(plan).await?;
+        tell(&format!("network: {}", world.network.carrier()));
+        self.show(&world).map_err(io_error("the file for Prometheus"))?;
+        // Dropped with this function, whatever happens: everything that watches ends.
+        let mut watching = JoinSet::new();
+        let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
+        for (number, endpoint) in world.endpoints() {
+            watching.spawn(observer.clone().watch(number, endpoint));
+        }
+        for (number, instance) in &world.instances {
+            watching.spawn(leaders.clone().watch(*number, instance.http, history.clone()));
+        }
+        self.begin(&observer, &leaders).await?;
+        world.settle(plan).await?;
+        let doors: Doors = world.instances.iter().map(|(number, it)| (*number, it.door.address())).collect();
+        let clients = Clients::new(history.clone(), doors.clone(), options.scenario.world.applications);
+        if options.scenario.world.places() {
+            clients.fill(chance(options.seed, 0)).await;
+        }
+
+        let began = history.now();
+        tell(&format!("runs for {}, seed {}", options.length, options.seed));
+        let (stop, stopped) = watch::channel(false);
+        let mut working = self.clients(&world, &clients, &stopped);
+        let (last, lasting) = watch::channel(false);
+        let mut following = self.followers(&doors, &lasting);
+        let (whole, told) = watch::channel(None);
+        let mut store_watchers = self.store_watchers(&world, &told);
+        let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
+        let skipped = self.inject(&mut world, &mut injector, schedule).await;
+        let ended = history.now();
+        // Nobody waits for a reader that is gone.
+        let _ = stop.send(true);
+        while working.join_next().await.is_some() {}
+        tell("everything has ended; waits for calm");
+        let calm = self.calm(&mut world, &mut injector, &leaders, ended).await?;
+        let mut missed = Vec::new();
+        if options.scenario.world.places() {
+            let unanswered = clients.look().await;
+            missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
+        }
+        let _ = last.send(true);
+        while following.join_next().await.is_some() {}
+        missed.extend(self.catch_up(&world, &observer).await);
+        let _ = whole.send(Some(observer.last_below(PREFIX)));
+        while store_watchers.join_next().await.is_some() {}
+        drop(watching);
+        self.look(&mut world, &mut injector);
+        let (looked, times) = (injector.looked(), [began, ended]);
+        let seen = self.seen(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
+        drop(world);
+        Ok(report::judge(seen))
+    }
+
+    /// Says where the instances serve, past the network, as Prometheus' file discovery reads it.
+    fn show(&self, world: &World) -> io::Result<()> {
+        let target = |(number, instance): (&u32, &Instance)| json!({"targets": [instance.http.to_string()], "labels": {"instance": format!("instance-{number}")}});
+        let targets: Vec<Value> = world.instances.iter().map(target).collect();
+        // Whoever reads it never sees half of it.
+        let (whole, half) = (self.directory.join(TARGETS), self.directory.join(format!("{TARGETS}.new")));
+        fs::write(&half, Value::from(targets).to_string())?;
+        fs::rename(half, whole)
+    }
+
+    /// Waits until somebody leads and a cluster is committed.
+    async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
+        let all = self.options.scenario.world.instances as usize;
+        let begun = async {
+            while observer.value(madako_domain::keys::CLUSTER).is_none() || !leaders.all_well(all) {
+                sleep(GLANCE).await;
+            }
+        };
+        timeout(BEGINS_WITHIN, begun)
+            .await
+            .map_err(|_| RunError::NotBegun("nobody led, or no cluster was committed"))
+    }
+
+    fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+        let mut working = JoinSet::new();
+        let seed = self.options.seed;
+        for client in &self.options.scenario.clients {
+            match client.kind {
+                ClientKind::Placement => {
+                    let rate = client.rate.per_second() / f64::from(CLIENTS);
+                    for number in 1..=CLIENTS {
+                        let chance = chance(seed, number);
+                        working.spawn(clients.clone().work(number, rate, chance, stopped.clone()));
+                    }
+                }
+                ClientKind::EtcdWatch => {
+                    let (rate, chance) = (client.rate.per_second(), chance(seed, OPERATORS));
+                    let members = world.ways.clone();
+                    working.spawn(operators::writes(
+                        members,
+                        world.registry.control,
+                        rate,
+                        self.history.clone(),
+                        chance,
+                        stopped.clone(),
+                    ));
+                }
+                ClientKind::Registry => {
+                    let ways = Ways { registry: world.registry_way, control: world.registry.control };
+                    let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
+                    working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
+                }
+            }
+        }
+        working
+    }
+
+    /// Those who watch the store do so until they are told which revision is the last.
+    fn store_watchers(&self, world: &World, last: &watch::Receiver<Option<i64>>) -> JoinSet<()> {
+        let mut watchers = JoinSet::new();
+        if self.options.scenario.clients.iter().any(|client| client.kind == ClientKind::EtcdWatch) {
+            for (number, at) in (1..).zip(&world.ways) {
+                watchers.spawn(operators::watches(number, *at, self.history.clone(), last.clone()));
+            }
+        }
+        watchers
+    }
+
+    /// Those who watch do so until all is calm.
+    fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+        let mut following = JoinSet::new();
+        let clients = &self.options.scenario.clients;
+        let placement = clients.iter().any(|client| client.kind == ClientKind::Placement);
+        if placement && self.options.scenario.world.places() {
+            for number in 0..FOLLOWERS {
+                following.spawn(follow(number, doors.clone(), self.history.clone(), stopped.clone()));
+            }
+        }
+        following
+    }
+
+    /// How old an answer of the registry may be when a plan made from it is committed: what the settings allow, and as long again as the
+    /// longest fault, which may keep both who plans and what it says standing still.
+    fn oldest_answer(&self) -> Micros {
+        let lengths = self.schedule.injections.iter().map(|it| {
+            it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))
+        });
+        micros(settings_allow().duration() + TOLD_AGAIN + lengths.max().unwrap_or_default())
+    }
+
+    fn seen(
+        &self,
+        world: &World,
+        (observer, missed): (&Observer, Vec<String>),
+        leaders: &Leaders,
+        [began, ended]: [Micros; 2],
+        (skipped, looked): (BTreeMap<usize, String>, Looked),
+        calm_after: Option<Span>,
+    ) -> Result<Seen, RunError> {
+        let lines = read(&world.registry.journal)?;
+        let asked = asked(&lines);
+        let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
+        let answered = lines.into_iter().filter_map(|line| {
+            let at = (line.time() - self.unix).whole_microseconds();
+            match line.what {
+                What::Machines { addresses, .. } => Some((Micros::try_from(at).unwrap_or(0), addresses)),
+                _ => None,
+            }
+        });
+        let answered = Answered { lists: answered.collect(), oldest: self.oldest_answer() };
+        Ok(Seen {
+            scenario: self.options.scenario.clone(),
+            seed: self.options.seed,
+            length: self.options.length,
+            network: world.network.carrier(),
+            schedule: self.schedule.clone(),
+            events: self.history.events(),
+            revisions: observer.revisions(),
+            wrong: observer.wrong().into_iter().chain(missed).collect(),
+            leading: observer.leading(),
+            epochs: leaders.epochs(),
+            refused: leaders.refused(),
+            gate: leaders.violations(),
+            answered,
+            asked,
+            looked,
+            acts,
+            kubernetes,
+            began,
+            ended,
+            skipped,
+            calm_after,
+            settings_allow: settings_allow(),
+            unwritten: self.history.take_failure().map(|error| error.to_string()),
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! From text to a scenario: the shape of a file, and the rules that go beyond it.
+
+use madako_json::input::{InputError, Problems};
+use madako_json::strict::{Document, Kind, Number, Path, Schema, Tree};
+
+use crate::fault::Fault;
+use crate::name::{Named as _, OWN_NAME, is_own_name, shown};
+use crate::scenario::{Client, ClientKind, Expect, Rate, Scenario, Store, World};
+use crate::span::{Span, WRITTEN};
+use crate::verdict::{Count, Counts};
+use crate::words::{Words, fault, in_world, span};
+
+/// Bytes of a file: some hundred faults with a comment each are a tenth of it.
+pub const MAX_BYTES: usize = 1 << 18;
+/// Faults of a scenario: one that nobody can survey shows nothing that a person could tell.
+pub(crate) const MAX_FAULTS: usize = 100;
+
+/// Instances: each is a process beside the others on one machine, and more than nine show nothing new of an election.
+const INSTANCES: Kind = Kind::Whole(1, 9);
+/// Machines: ten times the largest data center that the project is measured with.
+const MACHINES: Kind = Kind::Whole(1, 10_000);
+/// Racks: sabakan's addresses leave room for so many of some dozens of machines.
+const RACKS: Kind = Kind::Whole(1, 1_000);
+/// Clusters: ten times as many as placement is measured with.
+const CLUSTERS: Kind = Kind::Whole(0, 1_000);
+/// Applications: twice as many as placement is measured with.
+const APPLICATIONS: Kind = Kind::Whole(0, 20_000);
+/// Least and greatest requests a second: one in a quarter of an hour, and as many as one core can send.
+const RATES: (f64, f64) = (0.001, 10_000.0);
+/// What `at_least` may ask for: a billion is more than any run writes.
+const COUNT: Kind = Kind::Whole(1, 1_000_000_000);
+
+/// Least time to become calm in: below, nothing is observed even once.
+const LEAST_CALM: Span = Span::seconds(1);
+
+static SCENARIO: Schema = Schema {
+    fields: &[
+        ("name", Kind::Word(OWN_NAME)),
+        ("world", Kind::Object(&WORLD)),
+        ("clients", Kind::List(&Kind::Object(&CLIENT))),
+        ("faults", Kind::List(&Kind::Object(&FAULT))),
+        ("expect", Kind::Object(&EXPECT)),
+    ],
+};
+
+static WORLD: Schema = Schema {
+    fields: &[
+        ("instances", INSTANCES),
+        ("machines", MACHINES),
+        ("racks", RACKS),
+        ("clusters", CLUSTERS),
+        ("applications", APPLICATIONS),
+        ("store", Kind::Word("embedded or etcd")),
+    ],
+};
+
+static CLIENT: Schema =
+    Schema { fields: &[("kind", Kind::Word("placement, etcd-watch or registry")), ("rate", Kind::Number)] };
+
+static FAULT: Schema = Schema {
+    fields: &[
+        ("at", Kind::Word(WRITTEN)),
+        ("every", Kind::Word(WRITTEN)),
+        ("random", Kind::Object(&RANDOM)),
+        ("do", Kind::Word("what is done, such as kill")),
+        ("target", Kind::Word("whom it is done to, such as rack=12")),
+        ("for", Kind::Word(WRITTEN)),
+    ],
+};
+
+static RANDOM: Schema = Schema { fields: &[("mean", Kind::Word(WRITTEN))] };
+
+static EXPECT: Schema =
+    Schema { fields: &[("calm_within", Kind::Word(WRITTEN)), ("at_least", Kind::Object(&AT_LEAST))] };
+
+static AT_LEAST: Schema = Schema {
+    fields: &[
+        ("leader_changes", COUNT),
+        ("commits", COUNT),
+        ("refused_writes", COUNT),
+        ("failed_client_calls", COUNT),
+        ("faults", COUNT),
+    ],
+};
+
+/// Reads a scenario; see [`Scenario::parse`] and, for one that is played in another world, [`Scenario::parse_in`].
+pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, InputError> {
+    let document = Document::read("scenario", text, MAX_BYTES, &SCENARIO)?;
+    let root = document.root();
+    let mut problems = Problems::default();
+    let name = name(root, &mut problems);
+    let own = world(root, &mut problems);
+    let world = match instead {
+        None => own,
+        Some(other) => {
+            let given = root.get("world").is_some_and(|world| world.get("instances").is_some());
+            World { instances: if given { own.instances } else { other.instances }, ..*other }
+        }
+    };
+    let clients = clients(root, &mut problems);
+    // A target is compared with a world only where the world is known.
+    let known = document.is_sound("world") && problems.is_empty();
+    let faults = faults(root, known.then_some(&world), &mut problems);
+    let expect = expect(root, &mut problems);
+    if document.is_sound("faults") && faults.is_empty() && expect.at_least.faults > 0 {
+        problems.add("expect.at_least.faults", expect.at_least.faults.to_string(), "faults in the scenario");
+    }
+    if document.is_sound("clients") && clients.is_empty() && expect.at_least.failed_client_calls > 0 {
+        let got = expect.at_least.failed_client_calls.to_string();
+        problems.add(
+            "expect.at_least.failed_client_calls",
+            got,
+            "clients in the scenario, whose calls could fail",
+        );
+    }
+    document.finish(problems)?;
+    Ok(Scenario { name, world, clients, faults, expect })
+}
+
+fn text<'t>(tree: &'t Tree, field: &str) -> Option<&'t str> {
+    tree.get(field).and_then(Tree::text)
+}
+
+fn whole<N: TryFrom<i64>>(tree: &Tree, field: &str) -> Option<N> {
+    match tree.get(field) {
+        Some(Tree::Number(Number::Integer(number))) => N::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn name(root: &Tree, problems: &mut Problems) -> String {
+    let name = text(root, "name").unwrap_or_default();
+    if !is_own_name(name) {
+        let got = if root.get("name").is_some() { shown(name) } else { String::new() };
+        problems.add("name", got, OWN_NAME);
+    }
+    name.to_owned()
+}
+
+fn world(root: &Tree, problems: &mut Problems) -> World {
+    let usual = World::default();
+    let Some(given) = root.get("world") else { return usual };
+    let number = |field: &str, usual: u32| whole(given, field).unwrap_or(usual);
+    let store = text(given, "store").map(Store::named).unwrap_or(Ok(usual.store));
+    let store = store.unwrap_or_else(|expected| {
+        problems.add("world.store", shown(text(given, "store").unwrap_or_default()), expected);
+        usual.store
+    });
+    let machines = number("machines", usual.machines);
+    let racks = match (given.get("racks"), given.get("machines")) {
+        // Who asks for few machines and says nothing of racks has as many racks as there are machines for.
+        (None, Some(_)) => usual.racks.min(machines),
+        _ => number("racks", usual.racks),
+    };
+    if racks > machines {
+        problems.add(
+            "world.racks",
+            racks.to_string(),
+            format!("at most one a machine, of which there are {machines}"),
+        );
+    }
+    World {
+        instances: number("instances", usual.instances),
+        machines,
+        racks,
+        clusters: number("clusters", usual.clusters),
+        applications: number("applications", usual.applications),
+        store,
+    }
+}
+
+fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
+    let mut clients: Vec<Client> = Vec::new();
+    let entries = root.get("clients").map(Tree::items).unwrap_or_default();
+    for (index, entry) in entries.iter().enumerate() {
+        let list = Path::Root.field("clients");
+        let path = list.item(index);
+        let kind = named::<ClientKind>(entry, "kind", &path, problems);
+        let rate = rate(entry, &path, problems);
+        let (Some(kind), Some(rate)) = (kind, rate) else { continue };
+        if clients.iter().any(|client| client.kind == kind) {
+            problems.add(path.field("kind"), kind.to_string(), "a kind that no other entry has");
+        }
+        clients.push(Client { kind, rate });
+    }
+    clients
+}
+
+/// A word of a closed set.
+fn named<T: crate::name::Named>(
+    entry: &Tree,
+    field: &str,
+    path: &Path<'_>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let word = text(entry, field);
+    let expected = match T::named(word.unwrap_or_default()) {
+        Ok(one) => return Some(one),
+        Err(expected) => expected,
+    };
+    problems.add(path.field(field), word.map(shown).unwrap_or_default(), expected);
+    None
+}
+
+fn rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<Rate> {
+    let given = entry.get("rate");
+    let number = match given {
+        #[expect(clippy::cast_precision_loss, reason = "what a float cannot hold is far beyond the bounds")]
+        Some(Tree::Number(Number::Integer(number))) => Some(*number as f64),
+        Some(Tree::Number(Number::Float(number))) => Some(*number),
+        _ => None,
+    };
+    let rate = number.filter(|number| (RATES.0..=RATES.1).contains(number)).and_then(Rate::from_number);
+    if rate.is_none() {
+        let got = given.map(Tree::shown).unwrap_or_default();
+        let expected = format!("requests a second, from {} to {} in steps of {}", RATES.0, RATES.1, RATES.0);
+        problems.add(path.field("rate"), got, expected);
+    }
+    rate
+}
+
+fn faults(root: &Tree, world: Option<&World>, problems: &mut Problems) -> Vec<Fault> {
+    let entries = root.get("faults").map(Tree::items).unwrap_or_default();
+    if entries.len() > MAX_FAULTS {
+        problems.add("faults", format!("{} of them", entries.len()), format!("at most {MAX_FAULTS}"));
+    }
+    let mut faults = Vec::new();
+    for (index, entry) in entries.iter().take(MAX_FAULTS).enumerate() {
+        let list = Path::Root.field("faults");
+        let path = list.item(index);
+        let random = entry.get("random");
+        let words = Words {
+            act: text(entry, "do"),
+            target: text(entry, "target"),
+            at: text(entry, "at"),
+            every: text(entry, "every"),
+            random: random.map(|random| text(random, "mean")),
+            lasts: text(entry, "for"),
+        };
+        let Some(fault) = fault(&words, path, problems) else { continue };
+        if let Some(Err(expected)) = world.map(|world| in_world(&fault, world)) {
+            problems.add(path.field("target"), fault.target.to_string(), expected);
+        }
+        faults.push(fault);
+    }
+    faults
+}
+
+fn expect(root: &Tree, problems: &mut Problems) -> Expect {
+    let Some(given) = root.get("expect") else { return Expect::default() };
+    let path = Path::Root.field("expect");
+    let calm_within = text(given, "calm_within")
+        .and_then(|text| span(text, LEAST_CALM, &path.field("calm_within"), problems));
+    let mut at_least = Counts::default();
+    if let Some(counts) = given.get("at_least") {
+        for count in Count::ALL {
+            *at_least.of_mut(*count) = whole(counts, count.name()).unwrap_or(0);
+        }
+    }
+    Expect { calm_within, at_least }
+}

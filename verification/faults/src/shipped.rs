@@ -1,0 +1,72 @@
+//! The scenarios that ship with the program, as the files in `verification/faults/scenarios` have them.
+
+use madako_json::input::InputError;
+
+use crate::scenario::Scenario;
+
+/// A scenario that ships.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shipped {
+    /// Its name, and that of its file.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+macro_rules! files {
+    ($($name:literal),+ $(,)?) => {
+        [$(Shipped { name: $name, text: include_str!(concat!("../scenarios/", $name, ".yml")) }),+]
+    };
+}
+
+/// All scenarios that ship, from calm to storm.
+pub const SHIPPED: [Shipped; 24] = files![
+    "calm-day",
+    "short-storm",
+    "two-minutes",
+    "rack-power-loss",
+    "rack-unreachable",
+    "flapping-machines",
+    "registry-out-for-an-hour",
+    "registry-clock-an-hour-off",
+    "lying-registry",
+    "leader-killed-again-and-again",
+    "leader-stands-still",
+    "leader-cut-off",
+    "store-member-lost",
+    "store-without-majority",
+    "whole-service-down",
+    "slow-store",
+    "full-disk",
+    "compaction-under-watchers",
+    "lying-providers",
+    "panics-of-each-actor",
+    "everything-fails-at-times",
+    "default",
+    "long-day",
+    "processes-fail-at-times",
+];
+
+/// The scenario of that name.
+#[must_use]
+pub fn shipped(name: &str) -> Option<&'static Shipped> {
+    SHIPPED.iter().find(|shipped| shipped.name == name)
+}
+
+impl Shipped {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// None in a program that passed its tests.
+    pub fn scenario(&self) -> Result<Scenario, InputError> {
+        Scenario::parse(self.text)
+    }
+
+    /// What it shows: the first sentence of the comment that the file begins with.
+    #[must_use]
+    pub fn shows(&self) -> String {
+        let comment = self.text.lines().map_while(|line| line.strip_prefix('#'));
+        let text = comment.map(str::trim).collect::<Vec<_>>().join(" ");
+        text.split_once(". ").map_or(text.as_str(), |(first, _)| first).trim_end_matches('.').to_owned()
+    }
+}

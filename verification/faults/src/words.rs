@@ -1,0 +1,193 @@
+//! From words to one fault: the rules for what, whom, when and how long, wherever the words stood.
+
+use std::net::IpAddr;
+
+use madako_json::input::Problems;
+use madako_json::strict::{Path, nearest};
+
+use crate::fault::{ACTORS, ACTORS_OF_PLACEMENT, Act, Fault, InstanceTarget, Target, TargetKind, When};
+use crate::name::{Named as _, OWN_NAME, is_own_name, shown};
+use crate::scenario::World;
+use crate::span::{Span, WRITTEN};
+use crate::suits::{Lasts, acts_on, lasts, suiting, suiting_words};
+
+/// Longest span of any kind: no run is as long.
+const LONGEST: Span = Span::days(365);
+/// Least time between two beginnings of a fault: more often, a fault is no event but a state.
+const LEAST_PAUSE: Span = Span::seconds(1);
+/// Least time that a fault lasts: below, processes of a busy machine do not even see it.
+const LEAST_LASTS: Span = Span::millis(100);
+/// The words of one fault, wherever they stood.
+#[derive(Debug, Default)]
+pub(crate) struct Words<'a> {
+    pub(crate) act: Option<&'a str>,
+    pub(crate) target: Option<&'a str>,
+    pub(crate) at: Option<&'a str>,
+    pub(crate) every: Option<&'a str>,
+    /// Whether there is a `random`, and the mean in it.
+    pub(crate) random: Option<Option<&'a str>>,
+    pub(crate) lasts: Option<&'a str>,
+}
+
+/// The fault that words mean; what is wrong is noted below `path`.
+pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
+    let act = match Act::named(words.act.unwrap_or_default()) {
+        Ok(act) => Some(act),
+        Err(expected) => {
+            problems.add(path.field("do"), words.act.map(shown).unwrap_or_default(), expected);
+            None
+        }
+    };
+    let target = match target(words.target.unwrap_or_default()) {
+        Ok(target) => Some(target),
+        Err(expected) => {
+            problems.add(path.field("target"), words.target.map(shown).unwrap_or_default(), expected);
+            None
+        }
+    };
+    let when = when(words, &path, problems);
+    let lasts = match words.lasts {
+        Some(text) => span(text, LEAST_LASTS, &path.field("for"), problems).map(Some),
+        None => Some(None),
+    };
+    let (act, target) = (act?, target?);
+    if !suiting(act).contains(&target.kind()) {
+        let expected = format!(
+            "{} for {act} (to {} suits {})",
+            suiting_words(act),
+            target.kind(),
+            acts_on(target.kind())
+        );
+        problems.add(path.field("target"), target.to_string(), expected);
+        return None;
+    }
+    let fault = Fault { when: when?, act, target, lasts: lasts? };
+    check_for(&fault, &path, problems).then_some(fault)
+}
+
+/// Whether the time that a fault lasts fits what it is and how often it begins.
+fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
+    let (got, expected) = match (lasts(fault.act, fault.target.kind()), fault.when, fault.lasts) {
+        (Lasts::Once, _, Some(span)) => {
+            let expected =
+                format!("no such field: {} of {} strikes once and is over", fault.act, fault.target);
+            (span.to_string(), expected)
+        }
+        (Lasts::While, When::Every(pause), Some(span)) if span >= pause => {
+            (span.to_string(), format!("less than {pause}, after which it begins again"))
+        }
+        (Lasts::While, when, None) if when.repeats() => {
+            (String::new(), format!("{WRITTEN}, since a fault that repeats must end"))
+        }
+        _ => return true,
+    };
+    problems.add(path.field("for"), got, expected);
+    false
+}
+
+fn when(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<When> {
+    match (words.at, words.every, words.random) {
+        (Some(at), None, None) => span(at, Span::millis(0), &path.field("at"), problems).map(When::At),
+        (None, Some(every), None) => {
+            span(every, LEAST_PAUSE, &path.field("every"), problems).map(When::Every)
+        }
+        (None, None, Some(mean)) => {
+            let random = path.field("random");
+            let path = random.field("mean");
+            let Some(mean) = mean else {
+                problems.add(path, "", WRITTEN);
+                return None;
+            };
+            span(mean, LEAST_PAUSE, &path, problems).map(|mean| When::Random { mean })
+        }
+        (at, every, random) => {
+            let given = [(at.is_some(), "at"), (every.is_some(), "every"), (random.is_some(), "random")];
+            let given: Vec<&str> = given.iter().filter(|(given, _)| *given).map(|(_, name)| *name).collect();
+            problems.add(*path, given.join(" and "), "exactly one of at, every and random");
+            None
+        }
+    }
+}
+
+/// A span from `least` to [`LONGEST`].
+pub(crate) fn span(text: &str, least: Span, path: &Path<'_>, problems: &mut Problems) -> Option<Span> {
+    let expected = match Span::parse(text) {
+        Some(span) if (least..=LONGEST).contains(&span) => return Some(span),
+        Some(_) => format!("from {least} to {LONGEST}"),
+        None => WRITTEN.to_owned(),
+    };
+    problems.add(*path, shown(text), expected);
+    None
+}
+
+/// The target that a text names, or what was expected.
+fn target(text: &str) -> Result<Target, String> {
+    /// The words before the sign; an address and the registry have none.
+    const WORDS: [&str; 6] = ["rack", "instance", "store", "provider", "actor", "registry"];
+    if text == "registry" {
+        return Ok(Target::Registry);
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Target::Address(address));
+    }
+    let (word, value) = text.split_once('=').unwrap_or((text, ""));
+    match word {
+        "rack" => number(value).map(Target::Rack).ok_or_else(|| "rack=N, such as rack=12".to_owned()),
+        "instance" if value == "leader" => Ok(Target::Instance(InstanceTarget::Leader)),
+        "instance" => number(value)
+            .map(|number| Target::Instance(InstanceTarget::Number(number)))
+            .ok_or_else(|| "instance=leader, or instance=N, such as instance=1".to_owned()),
+        "store" => number(value).map(Target::Store).ok_or_else(|| "store=N, such as store=1".to_owned()),
+        "provider" if is_own_name(value) => Ok(Target::Provider(value.to_owned())),
+        "provider" => Err(format!("provider=NAME with {OWN_NAME}")),
+        "actor" => ACTORS.into_iter().find(|actor| *actor == value).map(Target::Actor).ok_or_else(|| {
+            let near = nearest(value, ACTORS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
+            format!("actor=NAME with one of {}{}", ACTORS.join(", "), near.unwrap_or_default())
+        }),
+        _ => {
+            let kinds: Vec<String> = TargetKind::ALL.iter().map(ToString::to_string).collect();
+            let near = nearest(word, WORDS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
+            Err(format!("one of {}{}", kinds.join(", "), near.unwrap_or_default()))
+        }
+    }
+}
+
+/// A number as a target has it: digits, and no zeros in front, so that each has one form.
+fn number(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|digit| digit.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// Whether a world has the target of a fault; else what was expected.
+pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
+    match &fault.target {
+        Target::Rack(number) => one_of(*number, (0, world.racks), "a rack of this world", "rack"),
+        Target::Instance(InstanceTarget::Number(number)) => {
+            one_of(*number, (1, world.instances), "an instance of this world", "instance")
+        }
+        Target::Store(number) => {
+            one_of(*number, (1, world.store.members()), "a member of this world's store", "store")
+        }
+        Target::Provider(_) if !world.places() => {
+            Err("clusters or applications in this world: without them no metrics are asked for".to_owned())
+        }
+        Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places() => {
+            Err("clusters or applications in this world: without them this actor does not run".to_owned())
+        }
+        Target::Address(_)
+        | Target::Instance(InstanceTarget::Leader)
+        | Target::Registry
+        | Target::Provider(_)
+        | Target::Actor(_) => Ok(()),
+    }
+}
+
+/// Whether a number is one of so many from the first; else what was expected.
+fn one_of(number: u32, (first, count): (u32, u32), of: &str, word: &str) -> Result<(), String> {
+    match count {
+        _ if number >= first && number - first < count => Ok(()),
+        0 => Err(format!("{of}, which has none")),
+        1 => Err(format!("{of}, which is {word}={first} alone")),
+        _ => Err(format!("{of}, {word}={first} to {word}={}", first + (count - 1))),
+    }
+}

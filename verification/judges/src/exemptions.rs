@@ -1,0 +1,132 @@
+//! What judges excuse: one table, with a reason and bounds for each, and how often it was used.
+//!
+//! A run that uses an exemption more often, or for longer, than its bound says is no pass.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+macro_rules! exemptions {
+    ($($exemption:ident = $name:literal, $longest:expr, $most:expr, $why:literal;)+) => {
+        /// Something that is excused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Exemption {
+            $(#[doc = $why] $exemption,)+
+        }
+
+        impl Exemption {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$exemption),+];
+
+            /// Its name, as reports have it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$exemption => $name,)+ }
+            }
+
+            /// Why it is excused.
+            #[must_use]
+            pub fn why(self) -> &'static str {
+                match self { $(Self::$exemption => $why,)+ }
+            }
+
+            /// The longest time that one use may stand for.
+            #[must_use]
+            pub const fn longest(self) -> Duration {
+                match self { $(Self::$exemption => $longest,)+ }
+            }
+
+            /// Most uses an hour of a run.
+            #[must_use]
+            pub fn most_an_hour(self) -> u64 {
+                match self { $(Self::$exemption => $most,)+ }
+            }
+        }
+    };
+}
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+exemptions! {
+    UnderWay = "under-way", minutes(10), 60, "A write or command that was decided before a fault of the leader or of the store may arrive after it.";
+    LateCommit = "late-commit", minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: it is judged by the observation that it was made from.";
+    WrongClock = "wrong-clock", minutes(70), 60, "What the leader or the registry tells of times while its clock is wrong, or was so meanwhile.";
+}
+
+/// Uses of an exemption in a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Use {
+    /// How often.
+    pub uses: u64,
+    /// The longest one, in seconds.
+    pub longest_seconds: u64,
+}
+
+/// Uses of all exemptions in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exemptions(BTreeMap<Exemption, Use>);
+
+impl Exemptions {
+    /// Something was excused that lasted so long.
+    pub fn used(&mut self, exemption: Exemption, lasted: Duration) {
+        let used = self.0.entry(exemption).or_default();
+        used.uses += 1;
+        used.longest_seconds = used.longest_seconds.max(lasted.as_secs());
+    }
+
+    /// Adds the uses that another judge counted.
+    pub fn add(&mut self, other: &Self) {
+        for (exemption, used) in &other.0 {
+            let all = self.0.entry(*exemption).or_default();
+            all.uses += used.uses;
+            all.longest_seconds = all.longest_seconds.max(used.longest_seconds);
+        }
+    }
+
+    /// Each exemption with its uses.
+    #[must_use]
+    pub fn table(&self) -> Vec<(Exemption, Use)> {
+        let used = |exemption: &Exemption| self.0.get(exemption).copied().unwrap_or_default();
+        Exemption::ALL.iter().map(|exemption| (*exemption, used(exemption))).collect()
+    }
+
+    /// The bounds that a run of that length broke.
+    #[must_use]
+    pub fn beyond(&self, length: Duration) -> Vec<String> {
+        let hours = length.as_secs().div_ceil(3600).max(1);
+        let mut beyond = Vec::new();
+        for (exemption, used) in self.table() {
+            let (most, longest) = (exemption.most_an_hour() * hours, exemption.longest().as_secs());
+            if used.uses > most {
+                beyond.push(format!("{} was used {} times, at most {most}", exemption.name(), used.uses));
+            }
+            if used.longest_seconds > longest {
+                let lasted = used.longest_seconds;
+                beyond.push(format!("{} lasted {lasted} s, at most {longest} s", exemption.name()));
+            }
+        }
+        beyond
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_beyond_a_bound_is_told() {
+        let mut exemptions = Exemptions::default();
+        for _ in 0..Exemption::UnderWay.most_an_hour() {
+            exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
+        }
+        assert_eq!(exemptions.beyond(minutes(60)), [""; 0]);
+        exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
+        assert_eq!(exemptions.beyond(minutes(60)).len(), 1);
+        assert_eq!(exemptions.beyond(minutes(120)), [""; 0]);
+        exemptions.used(Exemption::WrongClock, minutes(71));
+        assert_eq!(exemptions.beyond(minutes(120)).len(), 1);
+    }
+}

@@ -1,0 +1,202 @@
+//! What is promised of the cluster, of each plan that is committed.
+
+use std::collections::BTreeSet;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::guard::GuardState;
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+
+use crate::exemptions::Exemption;
+use crate::fact::{At, Fact, Question};
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::{Picture, changes_inputs, is_plan};
+use crate::terms::{POLLS_TO_AGREE, SHARE};
+
+/// See [`crate::Promise::IntegrationDisabled`].
+#[derive(Default)]
+pub(crate) struct IntegrationDisabled;
+
+impl Predicate for IntegrationDisabled {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Some(since) = now.is_on(keys::SABAKAN_DISABLED) else { return };
+        match fact {
+            Fact::Stored { revision, .. } if is_plan(written) => {
+                ruling.broken(format_args!("revision {revision} is a plan, and the integration is disabled"));
+            }
+            // Something that would be planned on.
+            Fact::Stored { .. } if changes_inputs(written) && *at > since => ruling.judged(),
+            // A leader that is cut off hears of the switch when its lease has ended at the latest.
+            Fact::Polled { instance, question: Question::Machines }
+                if *at > since + terms.session_ttl + terms.tolerance =>
+            {
+                ruling.broken(format_args!(
+                    "{instance} asks the registry for machines, and the integration is disabled since {since:?}"
+                ));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// See [`crate::Promise::FreshObservation`].
+pub(crate) struct FreshObservation;
+
+impl Predicate for FreshObservation {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Stored { revision, .. } = fact else { return };
+        let answered = now.observed().map(|answer| answer.at);
+        let stale = answered.map(|answered| answered + terms.stale());
+        if !is_plan(written) {
+            // Something that would be planned on.
+            if changes_inputs(written)
+                && now.is_on(keys::SABAKAN_DISABLED).is_none()
+                && stale.is_some_and(|stale| *at > stale)
+            {
+                ruling.judged();
+            }
+            return;
+        }
+        match stale {
+            Some(stale) if *at <= stale + terms.tolerance => {}
+            Some(stale) if now.is_leading_troubled(stale) => {
+                ruling.exemptions.used(Exemption::UnderWay, *at - stale);
+            }
+            _ => ruling.broken(format_args!(
+                "revision {revision} is a plan, and the leader's last answer of the registry came at {answered:?}"
+            )),
+        }
+    }
+}
+
+/// See [`crate::Promise::HeldRemoval`].
+#[derive(Default)]
+pub(crate) struct HeldRemoval {
+    /// Nodes whose removal was agreed on or confirmed, while they are missing.
+    given_up: BTreeSet<String>,
+    /// What the last answers lack, and how many agree.
+    missing: BTreeSet<String>,
+    agreed: usize,
+    /// Since when what they lack is held.
+    held: Option<At>,
+}
+
+impl HeldRemoval {
+    fn answered(&mut self, at: At, now: &Picture) {
+        let (Some(answer), Some(cluster)) = (now.observed(), &now.cluster) else { return };
+        let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
+        let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
+        self.given_up.retain(|node| nodes.contains(&**node) && !seen.contains(&**node));
+        let missing: BTreeSet<String> = nodes
+            .difference(&seen)
+            .filter(|node| !self.given_up.contains(**node))
+            .map(|node| (*node).to_owned())
+            .collect();
+        if missing.len() <= 1 || missing.len() * SHARE <= nodes.len() {
+            (self.missing, self.agreed, self.held) = (BTreeSet::new(), 0, None);
+            return;
+        }
+        self.agreed = if missing == self.missing { self.agreed + 1 } else { 1 };
+        let guard = now.values.get(keys::REMOVAL_GUARD).and_then(|value| value.read::<GuardState>());
+        let confirmed = guard.is_some_and(|guard| guard.confirmed && missing.is_subset(&guard.vanished));
+        self.missing = missing;
+        if self.agreed >= POLLS_TO_AGREE || confirmed {
+            self.given_up.append(&mut self.missing);
+            (self.agreed, self.held) = (0, None);
+        } else {
+            self.held.get_or_insert(at);
+        }
+    }
+}
+
+impl Predicate for HeldRemoval {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        match fact {
+            Fact::Answered { instance, question: Question::Machines, .. }
+                if now.leader.as_ref().is_some_and(|leader| leader.instance == *instance) =>
+            {
+                self.answered(*at, now);
+                if self.held.is_some() {
+                    ruling.judged();
+                }
+            }
+            Fact::Stored { revision, .. } if is_plan(written) => match self.held {
+                Some(held) if now.is_leading_troubled(held) => {
+                    ruling.exemptions.used(Exemption::UnderWay, *at - held);
+                }
+                Some(held) if *at > held + terms.tolerance => ruling.broken(format_args!(
+                    "revision {revision} is a plan, and since {held:?} the registry's answers lack {:?}",
+                    self.missing
+                )),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+/// See [`crate::Promise::CurrentInputs`].
+#[derive(Default)]
+pub(crate) struct CurrentInputs {
+    /// When inputs changed last, and before that.
+    changed: Option<(At, Option<At>)>,
+}
+
+impl Predicate for CurrentInputs {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Stored { revision, .. } = fact else { return };
+        if changes_inputs(written) {
+            self.changed = Some((*at, self.changed.map(|(last, _)| last)));
+        }
+        if !is_plan(written) {
+            return;
+        }
+        let noted = now.values.get(keys::CLUSTER_REVISION).and_then(|value| value.read::<i64>());
+        let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
+        let right = template.is_none() || noted == template;
+        // The plan of the first change was on its way when the second came.
+        let raced = matches!(self.changed, Some((last, Some(first)))
+            if *at <= last + terms.tolerance && last <= first + terms.tolerance);
+        if raced {
+            ruling.judged();
+        }
+        if !right {
+            ruling.broken(format_args!(
+                "revision {revision} is a plan of the template of {noted:?}, and the template is of {template:?}"
+            ));
+        }
+    }
+}
+
+/// See [`crate::Promise::RetiredNotEarly`].
+pub(crate) struct RetiredNotEarly;
+
+impl Predicate for RetiredNotEarly {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Stored { revision, .. } = fact else { return };
+        let (Some(answer), true) = (now.observed(), is_plan(written)) else { return };
+        let Some(cluster) = written.iter().find(|written| written.key == keys::CLUSTER) else { return };
+        let (Some(before), Some(after)) = cluster.read::<Cluster>() else { return };
+        let left =
+            before.workers().filter(|node| after.nodes.iter().all(|other| other.address != node.address));
+        for node in left {
+            let Some(machine) = answer.machine(&node.address) else { continue };
+            if machine.state != MachineState::Retired {
+                continue;
+            }
+            ruling.judged();
+            let retired = at.saturating_sub(machine.since);
+            if retired + terms.tolerance >= terms.retire_wait {
+                continue;
+            }
+            if now.is_clock_wrong(at.saturating_sub(terms.retire_wait)) {
+                ruling.exemptions.used(Exemption::WrongClock, terms.retire_wait - retired);
+            } else {
+                ruling.broken(format_args!(
+                    "revision {revision} lets {} go, which is retired since {:?}",
+                    node.address, machine.since
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What is promised of leadership.
+
+use crate::fact::Fact;
+use crate::oracle::{Predicate, Ruling, Seen};
+
+/// See [`crate::Promise::LeaseMargin`].
+pub(crate) struct LeaseMargin;
+
+impl Predicate for LeaseMargin {
+    fn see(&mut self, Seen { fact, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Permitted { instance, until, lease_ends } = fact else { return };
+        ruling.holds(*until + terms.lease_margin() <= *lease_ends, || {
+            format!("{instance} has a permit until {until:?}, and its lease may end at {lease_ends:?}")
+        });
+    }
+}

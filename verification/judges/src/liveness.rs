@@ -1,0 +1,228 @@
+//! What is promised to happen to the cluster, each with the time that it has.
+//!
+//! Time counts while the leader could act: nothing is wrong with it, its store and the registry, nobody keeps it from planning, and
+//! a plan is possible. Where that ends, waiting begins anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::cluster::{Node, TAINT_STATE};
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+use madako_domain::repair::RepairStatus;
+use serde_json::Value as Json;
+
+use crate::fact::{At, Fact, Place};
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::{Answer, Picture, Value, changes_inputs};
+
+/// Healthy machines beside the cluster with which any single node can be replaced, whatever its role and rack.
+const SPARE: usize = 4;
+
+/// Things that wait to be done, and since when.
+pub(crate) struct Waiting<K> {
+    since: BTreeMap<K, (At, bool)>,
+}
+
+impl<K> Default for Waiting<K> {
+    fn default() -> Self {
+        Self { since: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone> Waiting<K> {
+    /// Time counts anew.
+    pub(crate) fn clear(&mut self) {
+        self.since.clear();
+    }
+
+    /// What waited, and does not any more.
+    pub(crate) fn gone<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
+        self.since.keys().filter(|key| !wrong.contains(key)).collect()
+    }
+
+    /// These wait now.
+    pub(crate) fn update(&mut self, wrong: BTreeSet<K>, at: At) {
+        self.since.retain(|key, _| wrong.contains(key));
+        for key in wrong {
+            self.since.entry(key).or_insert((at, false));
+        }
+    }
+
+    /// What waits for longer than it may, each once.
+    pub(crate) fn overdue(&mut self, at: At, limit: Duration) -> Vec<K> {
+        let mut overdue = Vec::new();
+        for (key, (since, told)) in &mut self.since {
+            if at > *since + limit && !*told {
+                *told = true;
+                overdue.push(key.clone());
+            }
+        }
+        overdue
+    }
+}
+
+/// Judges what of the cluster is not as it should be.
+fn judge<K: Ord + Clone + std::fmt::Debug>(
+    waiting: &mut Waiting<K>,
+    seen: &Seen<'_>,
+    ruling: &mut Ruling<'_>,
+    (limit, what): (Duration, &str),
+    wrong: impl FnOnce(&Cluster<'_>) -> BTreeSet<K>,
+) {
+    let Seen { at, fact, written, now, .. } = seen;
+    let counts = match fact {
+        Fact::Troubled { place, .. } => {
+            let leads = |name: &String| now.leader.as_ref().is_some_and(|leader| leader.instance == *name);
+            if matches!(place, Place::Store | Place::Registry)
+                || matches!(place, Place::Instance(name) if leads(name))
+            {
+                waiting.clear();
+            }
+            false
+        }
+        Fact::Stored { .. } => {
+            if changes_inputs(written) || written.iter().any(|written| written.key.starts_with(keys::LEADER))
+            {
+                waiting.clear();
+            }
+            true
+        }
+        Fact::Answered { .. } | Fact::Polled { .. } => true,
+        _ => false,
+    };
+    if !counts {
+        return;
+    }
+    let Some(cluster) = Cluster::that_can_be_planned(now) else {
+        waiting.clear();
+        return;
+    };
+    let wrong = wrong(&cluster);
+    for _ in waiting.gone(&wrong) {
+        ruling.judged();
+    }
+    waiting.update(wrong, *at);
+    for key in waiting.overdue(*at, limit) {
+        ruling.broken(format_args!("{key:?} {what} after {limit:?}"));
+    }
+}
+
+/// A cluster that the leader could plan on now, with what it knows of the machines.
+struct Cluster<'a> {
+    nodes: &'a [Node],
+    answer: &'a Answer,
+}
+
+impl<'a> Cluster<'a> {
+    fn that_can_be_planned(now: &'a Picture) -> Option<Self> {
+        let (Some(cluster), Some(answer)) = (&now.cluster, now.observed()) else { return None };
+        let template = now.values.get(keys::SABAKAN_TEMPLATE).and_then(Value::read::<Json>);
+        let switched = now.is_on(keys::SABAKAN_DISABLED).is_none()
+            && template.is_some()
+            && !now.values.contains_key(keys::REMOVAL_GUARD)
+            && now.is_quiet(&[Place::Registry]);
+        let constraints = now.constraints();
+        let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
+        let sized = control_plane == constraints.control_plane_count as usize
+            && workers >= constraints.minimum_workers as usize
+            && (constraints.maximum_workers == 0 || workers <= constraints.maximum_workers as usize);
+        let repaired: BTreeSet<&str> = now
+            .entries
+            .values()
+            .filter(|item| item.entry.status == RepairStatus::Processing)
+            .map(|item| &*item.entry.address)
+            .collect();
+        let is_node = |address: &str| cluster.nodes.iter().any(|node| node.address == address);
+        let spare = answer.machines.iter().filter(|machine| {
+            machine.state == MachineState::Healthy
+                && !is_node(&machine.address)
+                && !repaired.contains(&*machine.address)
+        });
+        let all_exist = cluster.nodes.iter().all(|node| answer.machine(&node.address).is_some());
+        (switched && sized && all_exist && spare.count() >= SPARE)
+            .then_some(Self { nodes: &cluster.nodes, answer })
+    }
+
+    fn state(&self, node: &Node) -> Option<MachineState> {
+        self.answer.machine(&node.address).map(|machine| machine.state)
+    }
+}
+
+/// See [`crate::Promise::TemplateApplied`].
+#[derive(Default)]
+pub(crate) struct TemplateApplied(Waiting<()>);
+
+impl Predicate for TemplateApplied {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let now = seen.now;
+        let noted = now.values.get(keys::CLUSTER_REVISION).and_then(Value::read::<i64>);
+        let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
+        let limit = seen.terms.reaction();
+        judge(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
+            if noted == template { BTreeSet::new() } else { [()].into() }
+        });
+    }
+}
+
+/// See [`crate::Promise::ControlPlaneReplaced`].
+#[derive(Default)]
+pub(crate) struct ControlPlaneReplaced(Waiting<String>);
+
+impl Predicate for ControlPlaneReplaced {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let limit = seen.terms.reaction();
+        judge(&mut self.0, seen, ruling, (limit, "is unreachable and in the control plane"), |cluster| {
+            let control_plane = || cluster.nodes.iter().filter(|node| node.control_plane);
+            let bad: BTreeSet<String> = control_plane()
+                .filter(|node| cluster.state(node) == Some(MachineState::Unreachable))
+                .map(|node| node.address.clone())
+                .collect();
+            // Never is half or more of it replaced at once.
+            let few = bad.len() * 2 < control_plane().count();
+            if few { bad } else { BTreeSet::new() }
+        });
+    }
+}
+
+/// See [`crate::Promise::RetiredLeaves`].
+#[derive(Default)]
+pub(crate) struct RetiredLeaves(Waiting<String>);
+
+impl Predicate for RetiredLeaves {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
+        judge(&mut self.0, seen, ruling, (limit, "is retired for long and in the cluster"), |cluster| {
+            let retired = |node: &&Node| {
+                let machine = cluster.answer.machine(&node.address);
+                machine.is_some_and(|machine| {
+                    machine.state == MachineState::Retired && machine.since + wait < at
+                })
+            };
+            let workers = cluster.nodes.iter().filter(|node| !node.control_plane);
+            workers.filter(retired).map(|node| node.address.clone()).collect()
+        });
+    }
+}
+
+/// See [`crate::Promise::StateTaint`].
+#[derive(Default)]
+pub(crate) struct StateTaint(Waiting<String>);
+
+impl Predicate for StateTaint {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let limit = seen.terms.reaction();
+        judge(&mut self.0, seen, ruling, (limit, "has not the taint of its machine's state"), |cluster| {
+            let wrong = |node: &&Node| {
+                let wanted = match cluster.state(node) {
+                    Some(MachineState::Retiring) => Some("retiring"),
+                    Some(MachineState::Retired) => Some("retired"),
+                    _ => None,
+                };
+                let taint = node.taints.iter().find(|taint| taint.key == TAINT_STATE);
+                taint.map(|taint| &*taint.value) != wanted
+            };
+            cluster.nodes.iter().filter(wrong).map(|node| node.address.clone()).collect()
+        });
+    }
+}

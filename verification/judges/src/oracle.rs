@@ -1,0 +1,159 @@
+//! All predicates over one stream of facts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::exemptions::Exemptions;
+use crate::fact::{At, Fact};
+use crate::picture::{Picture, Written};
+use crate::promise::{Promise, Verdict};
+use crate::terms::Terms;
+use crate::{keeping, leading, liveness, pace, placement, repairs, requests};
+
+/// A fact, and everything that is known when it is judged.
+pub(crate) struct Seen<'a> {
+    pub(crate) at: At,
+    pub(crate) fact: &'a Fact,
+    /// The keys that it wrote, with what they held before.
+    pub(crate) written: &'a [Written],
+    /// The state of the world with the fact in it.
+    pub(crate) now: &'a Picture,
+    pub(crate) terms: &'a Terms,
+}
+
+/// What a predicate makes of a fact.
+pub(crate) struct Ruling<'a> {
+    verdict: &'a mut Kept,
+    pub(crate) exemptions: &'a mut Exemptions,
+    /// The revision that is judged: what users wrote is held against nobody.
+    revision: Option<i64>,
+    at: At,
+}
+
+impl Ruling<'_> {
+    /// The promise was put to the test.
+    pub(crate) fn judged(&mut self) {
+        self.verdict.judged += 1;
+    }
+
+    /// The promise was broken.
+    pub(crate) fn broken(&mut self, what: impl std::fmt::Display) {
+        let what = format!("{:.1} s: {what}", self.at.as_secs_f64());
+        self.verdict.found.push((self.revision, what));
+    }
+
+    /// Judges a statement.
+    pub(crate) fn holds(&mut self, it_holds: bool, otherwise: impl FnOnce() -> String) {
+        self.judged();
+        if !it_holds {
+            self.broken(otherwise());
+        }
+    }
+}
+
+/// Judges one promise.
+pub(crate) trait Predicate: Send {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>);
+}
+
+#[derive(Default)]
+struct Kept {
+    judged: u64,
+    found: Vec<(Option<i64>, String)>,
+}
+
+/// Judges every promise.
+pub struct Oracle {
+    terms: Terms,
+    picture: Picture,
+    predicates: Vec<(Promise, Box<dyn Predicate>, Kept)>,
+    exemptions: Exemptions,
+    users: BTreeSet<i64>,
+}
+
+impl Oracle {
+    /// Has seen nothing yet.
+    #[must_use]
+    pub fn new(terms: Terms) -> Self {
+        let predicates = Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), Kept::default()));
+        Self {
+            terms,
+            picture: Picture::default(),
+            predicates: predicates.collect(),
+            exemptions: Exemptions::default(),
+            users: BTreeSet::new(),
+        }
+    }
+
+    /// Something happened. Says which promises it broke, users' own revisions included.
+    pub fn see(&mut self, at: At, fact: &Fact) -> Vec<(Promise, String)> {
+        let written = self.picture.see(at, fact);
+        let revision = match fact {
+            Fact::Stored { revision, .. } => Some(*revision),
+            _ => None,
+        };
+        if let Fact::ByUser { revision } = fact {
+            self.users.insert(*revision);
+        }
+        let seen = Seen { at, fact, written: &written, now: &self.picture, terms: &self.terms };
+        let mut news = Vec::new();
+        for (promise, predicate, verdict) in &mut self.predicates {
+            let before = verdict.found.len();
+            predicate.see(&seen, &mut Ruling { verdict, exemptions: &mut self.exemptions, revision, at });
+            news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));
+        }
+        news
+    }
+
+    /// What became of each promise so far, as far as is known who wrote what.
+    #[must_use]
+    pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
+        let ours = |(revision, _): &&(Option<i64>, String)| {
+            revision.is_none_or(|revision| !self.users.contains(&revision))
+        };
+        let verdict = |kept: &Kept| Verdict {
+            judged: kept.judged,
+            violations: kept.found.iter().filter(ours).map(|(_, what)| what.clone()).collect(),
+        };
+        self.predicates.iter().map(|(promise, _, kept)| (*promise, verdict(kept))).collect()
+    }
+
+    /// What was excused.
+    #[must_use]
+    pub fn exemptions(&self) -> &Exemptions {
+        &self.exemptions
+    }
+}
+
+fn predicate(promise: Promise) -> Box<dyn Predicate> {
+    use crate::fact::Question::{Machines, Reports};
+    match promise {
+        Promise::IntegrationDisabled => Box::<keeping::IntegrationDisabled>::default(),
+        Promise::TemplateApplied => Box::<liveness::TemplateApplied>::default(),
+        Promise::FreshObservation => Box::new(keeping::FreshObservation),
+        Promise::HeldRemoval => Box::<keeping::HeldRemoval>::default(),
+        Promise::CurrentInputs => Box::<keeping::CurrentInputs>::default(),
+        Promise::ControlPlaneReplaced => Box::<liveness::ControlPlaneReplaced>::default(),
+        Promise::RetiredNotEarly => Box::new(keeping::RetiredNotEarly),
+        Promise::RetiredLeaves => Box::<liveness::RetiredLeaves>::default(),
+        Promise::StateTaint => Box::<liveness::StateTaint>::default(),
+        Promise::MachinePolls => Box::new(pace::Polls::of(Machines)),
+        Promise::ReportPolls => Box::new(pace::Polls::of(Reports)),
+        Promise::MetricRounds => Box::<pace::MetricRounds>::default(),
+        Promise::HealthChecks => Box::<pace::HealthChecks>::default(),
+        Promise::QueueDisabled => Box::new(repairs::QueueDisabled),
+        Promise::QueueResumes => Box::<repairs::QueueResumes>::default(),
+        Promise::AutoRepairDisabled => Box::<repairs::AutoRepairDisabled>::default(),
+        Promise::ConcurrentRepairs => Box::new(repairs::ConcurrentRepairs),
+        Promise::WatchLasts => Box::<repairs::WatchLasts>::default(),
+        Promise::NextStep => Box::<repairs::NextStep>::default(),
+        Promise::FreshHealth => Box::<repairs::FreshHealth>::default(),
+        Promise::HealthySucceeds => Box::<repairs::HealthySucceeds>::default(),
+        Promise::ProtectedPods => Box::new(requests::ProtectedPods),
+        Promise::DeletionKept => Box::new(repairs::DeletionKept),
+        Promise::LeaseMargin => Box::new(leading::LeaseMargin),
+        Promise::IfMatch => Box::<requests::IfMatch>::default(),
+        Promise::AllConditions => Box::new(requests::AllConditions),
+        Promise::FailingMetrics => Box::<placement::FailingMetrics>::default(),
+        Promise::BetterCluster => Box::<placement::BetterCluster>::default(),
+    }
+}

@@ -1,0 +1,248 @@
+//! What comes at an interval: neither more often nor less.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use madako_domain::keys;
+
+use crate::fact::{At, Command, Fact, Place, Question};
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::{Picture, Written};
+use crate::terms::MOST_SKIPPED;
+
+/// Intervals that are looked at: what is asked for at once now and then comes out of step, and is no more often.
+const WINDOW: u32 = 5;
+
+/// What may come beside the interval within a window: the ends of the window, and what was under way at its beginning.
+const BESIDE: usize = 2;
+
+/// When things happened, within a window.
+#[derive(Default)]
+struct Window(VecDeque<At>);
+
+impl Window {
+    fn push(&mut self, at: At, window: Duration) -> usize {
+        self.0.push_back(at);
+        self.since(at.saturating_sub(window))
+    }
+
+    fn since(&mut self, since: At) -> usize {
+        while self.0.front().is_some_and(|first| *first < since) {
+            self.0.pop_front();
+        }
+        self.0.len()
+    }
+}
+
+/// Something that comes at an interval, for each of several things.
+struct Rhythm<K> {
+    came: BTreeMap<K, Window>,
+    /// What asks for one more at once: events, each of which may bring one.
+    causes: Window,
+    /// Since when each is to come, and came last.
+    due: BTreeMap<K, At>,
+}
+
+impl<K> Default for Rhythm<K> {
+    fn default() -> Self {
+        Self { came: BTreeMap::new(), causes: Window::default(), due: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone> Rhythm<K> {
+    /// It came; says so if that was too often.
+    fn comes(&mut self, key: &K, at: At, interval: Duration) -> Option<String> {
+        let window = interval * WINDOW;
+        let count = self.came.entry(key.clone()).or_default().push(at, window);
+        let causes = self.causes.since(at.saturating_sub(window));
+        if let Some(due) = self.due.get_mut(key) {
+            *due = at;
+        }
+        (count > WINDOW as usize + BESIDE + causes).then(|| format!("{count} times within {window:?}"))
+    }
+
+    /// One more may come.
+    fn caused(&mut self, at: At) {
+        self.causes.0.push_back(at);
+    }
+
+    /// These are to come from now on; what is overdue, each once.
+    fn wanted(&mut self, wanted: BTreeSet<K>, at: At, limit: Duration) -> Vec<K> {
+        self.due.retain(|key, _| wanted.contains(key));
+        let mut overdue = Vec::new();
+        for key in wanted {
+            let due = self.due.entry(key.clone()).or_insert(at);
+            if at > *due + limit {
+                *due = at;
+                overdue.push(key);
+            }
+        }
+        overdue
+    }
+}
+
+fn writes(written: &[Written], keys: &[&str]) -> usize {
+    written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
+}
+
+/// Whether an actor may have been started anew, or another instance leads.
+fn begins_anew(fact: &Fact, written: &[Written]) -> bool {
+    matches!(fact, Fact::Troubled { .. }) || writes(written, &[keys::LEADER]) > 0
+}
+
+/// See [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
+pub(crate) struct Polls {
+    question: Question,
+    rhythm: Rhythm<String>,
+}
+
+impl Polls {
+    pub(crate) fn of(question: Question) -> Self {
+        Self { question, rhythm: Rhythm::default() }
+    }
+
+    /// The leader, while it is to poll and nothing hinders it.
+    fn polls(&self, now: &Picture) -> Option<String> {
+        let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[Place::Registry]))?;
+        let asks = match self.question {
+            Question::Machines => now.is_on(keys::SABAKAN_DISABLED).is_none(),
+            Question::Reports => now.is_on(keys::AUTO_REPAIR_DISABLED).is_none(),
+        };
+        (asks && now.values.contains_key(keys::SABAKAN_URL)).then(|| leader.instance.clone())
+    }
+}
+
+impl Predicate for Polls {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        // A change of these asks at once; so does a new actor. The second question is asked anew for a rack that is held.
+        let causes = [
+            keys::SABAKAN_URL,
+            keys::SABAKAN_VARIABLES,
+            keys::SABAKAN_DISABLED,
+            keys::REMOVAL_GUARD,
+            keys::AUTO_REPAIR_DISABLED,
+            keys::AUTO_REPAIR_VARIABLES,
+            keys::REPAIR_HOLDS,
+        ];
+        if begins_anew(fact, written) {
+            self.rhythm.caused(*at);
+            self.rhythm.due.clear();
+        } else if writes(written, &causes) > 0 {
+            self.rhythm.caused(*at);
+        }
+        let wanted = self.polls(now).into_iter().collect();
+        for instance in self.rhythm.wanted(wanted, *at, terms.interval + terms.tolerance) {
+            ruling.broken(format_args!(
+                "{instance} leads, and asks nothing for more than {:?}",
+                terms.interval
+            ));
+        }
+        if let Fact::Polled { instance, question } = fact
+            && *question == self.question
+        {
+            if self.rhythm.due.contains_key(instance) {
+                ruling.judged();
+            }
+            if let Some(often) = self.rhythm.comes(instance, *at, terms.interval) {
+                ruling.broken(format_args!("{instance} asks {often}"));
+            }
+        }
+    }
+}
+
+/// See [`crate::Promise::MetricRounds`].
+#[derive(Default)]
+pub(crate) struct MetricRounds {
+    rhythm: Rhythm<(String, String)>,
+    /// When each was fetched last, while nothing hindered that.
+    last: BTreeMap<(String, String), At>,
+    /// Since when metrics are used.
+    used: BTreeMap<String, At>,
+}
+
+impl Predicate for MetricRounds {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        if begins_anew(fact, written) || writes(written, &["/core/"]) > 0 {
+            self.rhythm.caused(*at);
+            self.last.clear();
+        }
+        if writes(written, &["/kubernetes/clusters/"]) > 0 {
+            let used: BTreeSet<&String> = now.placed.values().flat_map(|cluster| &cluster.metrics).collect();
+            self.used.retain(|metric, _| used.contains(metric));
+            let new: Vec<String> =
+                used.into_iter().filter(|metric| !self.used.contains_key(*metric)).cloned().collect();
+            // What is new is fetched at once.
+            new.iter().for_each(|_| self.rhythm.caused(*at));
+            self.used.extend(new.into_iter().map(|metric| (metric, *at)));
+        }
+        // A provider that fails is asked in fewer rounds.
+        if matches!(fact, Fact::Provided { good: false, .. }) {
+            self.last.clear();
+        }
+        let Fact::Fetched { instance, what } = fact else { return };
+        let key = (instance.clone(), what.clone());
+        if let Some(often) = self.rhythm.comes(&key, *at, terms.metrics_interval) {
+            ruling.broken(format_args!("{instance} fetches {what} {often}"));
+        }
+        let used = self.used.iter().find(|(metric, _)| what.contains(&**metric)).map(|(_, since)| *since);
+        let quiet = now.is_quiet(&[Place::Providers]);
+        let last = self.last.insert(key, *at).filter(|_| quiet);
+        let Some(last) = last.filter(|last| used.is_some_and(|used| used <= *last)) else { return };
+        // As many rounds as are skipped for a provider that fails: how it fails is not all seen from outside.
+        let limit = terms.metrics_interval * (1 + MOST_SKIPPED) + terms.tolerance;
+        ruling.holds(*at <= last + limit, || format!("{instance} fetches {what} after {:?}", *at - last));
+    }
+}
+
+/// See [`crate::Promise::HealthChecks`].
+#[derive(Default)]
+pub(crate) struct HealthChecks {
+    rhythm: Rhythm<String>,
+}
+
+impl HealthChecks {
+    /// Machines whose health is to be asked for while nothing hinders that.
+    fn asked(now: &Picture) -> BTreeSet<String> {
+        if !now.is_quiet(&[]) {
+            return BTreeSet::new();
+        }
+        let runs = |address: &String| {
+            let command = |command| now.running.contains_key(&(address.clone(), command));
+            command(Command::Repair) || command(Command::Success)
+        };
+        let unfinished = now.entries.values().map(|item| &item.entry).filter(|entry| {
+            !entry.is_finished()
+                && !entry.deleted
+                && now.rules.steps(entry).is_some()
+                && !runs(&entry.address)
+        });
+        unfinished.map(|entry| entry.address.clone()).collect()
+    }
+}
+
+impl Predicate for HealthChecks {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        // Each change of an entry asks anew, and each attempt of a command that fails.
+        let entries = writes(written, &[keys::REPAIRS]);
+        let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
+        for _ in 0..entries + usize::from(attempt) {
+            self.rhythm.caused(*at);
+        }
+        if begins_anew(fact, written) || writes(written, &[keys::CLUSTER]) > 0 {
+            self.rhythm.caused(*at);
+            self.rhythm.due.clear();
+        }
+        let wanted = Self::asked(now);
+        for address in self.rhythm.wanted(wanted, *at, terms.interval + terms.tolerance) {
+            ruling.broken(format_args!("nobody asks for the health of {address} for {:?}", terms.interval));
+        }
+        if let Fact::Began { command: Command::HealthCheck, address, instance } = fact {
+            if self.rhythm.due.contains_key(address) {
+                ruling.judged();
+            }
+            if let Some(often) = self.rhythm.comes(address, *at, terms.interval) {
+                ruling.broken(format_args!("{instance} asks for the health of {address} {often}"));
+            }
+        }
+    }
+}

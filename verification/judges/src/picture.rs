@@ -1,0 +1,405 @@
+//! The state of the world as facts tell it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::constraints::Constraints;
+use madako_domain::keys;
+use madako_domain::record::Record;
+use madako_domain::repair::hold::Hold;
+use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use crate::fact::{At, Change, Command, Fact, MachineSeen, Place, Question};
+
+/// Answers of the registry that are remembered: those of a quarter of an hour with two questions a minute.
+const ANSWERS: usize = 32;
+
+/// Where clusters of placement are.
+const CLUSTERS: &str = "/kubernetes/clusters/";
+
+/// A value of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) created: i64,
+    pub(crate) modified: i64,
+    /// When it became what it is.
+    pub(crate) since: At,
+}
+
+impl Value {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.bytes).ok()
+    }
+}
+
+/// A key that a revision wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) key: String,
+    pub(crate) before: Option<Value>,
+    pub(crate) after: Option<Value>,
+}
+
+impl Written {
+    /// The same for values of one type.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> (Option<T>, Option<T>) {
+        (self.before.as_ref().and_then(Value::read), self.after.as_ref().and_then(Value::read))
+    }
+}
+
+/// Who leads, by the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leader {
+    pub(crate) instance: String,
+    pub(crate) epoch: i64,
+    pub(crate) since: At,
+}
+
+/// A good answer of the registry.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) at: At,
+    pub(crate) instance: String,
+    pub(crate) question: Question,
+    pub(crate) machines: Arc<Vec<MachineSeen>>,
+}
+
+impl Answer {
+    pub(crate) fn machine(&self, address: &str) -> Option<&MachineSeen> {
+        self.machines.iter().find(|machine| machine.address == address)
+    }
+}
+
+/// A step of a repair, by the cluster configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) watch: Duration,
+}
+
+/// How machines are repaired.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    pub(crate) max_concurrent: u64,
+    steps: BTreeMap<(String, String), Vec<Step>>,
+}
+
+impl Rules {
+    /// Not by the service's own reader, which may be what is wrong.
+    fn read(cluster: &Value) -> Self {
+        let repair = cluster.read::<Json>().unwrap_or_default()["repair"].take();
+        let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
+        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+        let mut steps = BTreeMap::new();
+        for procedure in list(&repair["repair_procedures"]) {
+            for operation in list(&procedure["repair_operations"]) {
+                let read = |step: &Json| Step {
+                    watch: Duration::from_secs(step["watch_seconds"].as_u64().unwrap_or(0)),
+                };
+                let all: Vec<Step> = list(&operation["repair_steps"]).iter().map(read).collect();
+                for machine_type in list(&procedure["machine_types"]) {
+                    steps.insert((text(&machine_type), text(&operation["operation"])), all.clone());
+                }
+            }
+        }
+        Self { max_concurrent: repair["max_concurrent_repairs"].as_u64().unwrap_or(1), steps }
+    }
+
+    /// The steps for an entry; `None`: its operation is not known.
+    pub(crate) fn steps(&self, entry: &RepairQueueEntry) -> Option<&[Step]> {
+        self.steps.get(&(entry.machine_type.clone(), entry.operation.clone())).map(Vec::as_slice)
+    }
+}
+
+/// An entry of the repair queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub(crate) entry: RepairQueueEntry,
+    pub(crate) since: At,
+    /// The step whose command was announced last, and when.
+    pub(crate) commanded: Option<(u32, At)>,
+}
+
+/// What a revision begins for an entry of the repair queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Begun {
+    pub(crate) entry: RepairQueueEntry,
+    /// The entry before.
+    pub(crate) before: RepairQueueEntry,
+    /// What was known of it before.
+    pub(crate) commanded: Option<(u32, At)>,
+}
+
+/// A cluster of placement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) state: String,
+    pub(crate) metrics: BTreeSet<String>,
+    pub(crate) deleted: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Trouble {
+    holds: u32,
+    of_clock: u32,
+    changed: At,
+    clock_changed: Option<At>,
+}
+
+/// The state of the world.
+#[derive(Default)]
+pub(crate) struct Picture {
+    pub(crate) values: BTreeMap<String, Value>,
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) rules: Rules,
+    pub(crate) entries: BTreeMap<i64, Item>,
+    pub(crate) leader: Option<Leader>,
+    pub(crate) answers: VecDeque<Answer>,
+    /// Commands that run: what they are for, the address, and since when.
+    pub(crate) running: BTreeMap<(String, Command), At>,
+    pub(crate) placed: BTreeMap<String, Placed>,
+    pub(crate) begun: Vec<Begun>,
+    /// Revisions that wrote each key of placement.
+    pub(crate) versions: BTreeMap<String, Vec<i64>>,
+    troubles: BTreeMap<Place, Trouble>,
+}
+
+impl Picture {
+    /// Takes a fact in. Gives the keys that it wrote.
+    pub(crate) fn see(&mut self, at: At, fact: &Fact) -> Vec<Written> {
+        self.begun.clear();
+        match fact {
+            Fact::Stored { revision, changes } => return self.stored(at, *revision, changes),
+            Fact::Answered { instance, question, machines } => {
+                if self.answers.len() == ANSWERS {
+                    self.answers.pop_front();
+                }
+                let (instance, machines) = (instance.clone(), Arc::clone(machines));
+                self.answers.push_back(Answer { at, instance, question: *question, machines });
+            }
+            Fact::Began { command, address, .. } => {
+                self.running.insert((address.clone(), *command), at);
+            }
+            Fact::Ended { command, address, .. } => {
+                self.running.remove(&(address.clone(), *command));
+            }
+            Fact::Troubled { place, clock, begins } => {
+                let trouble = self.troubles.entry(place.clone()).or_default();
+                let count = if *clock { &mut trouble.of_clock } else { &mut trouble.holds };
+                *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+                if *clock {
+                    trouble.clock_changed = Some(at);
+                } else {
+                    trouble.changed = at;
+                }
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn stored(&mut self, at: At, revision: i64, changes: &[Change]) -> Vec<Written> {
+        let mut written = Vec::with_capacity(changes.len());
+        for Change { key, value } in changes {
+            let before = self.values.remove(key);
+            let created = before.as_ref().map_or(revision, |before| before.created);
+            let after = value.as_ref().map(|bytes| Value {
+                bytes: Arc::clone(bytes),
+                created,
+                modified: revision,
+                since: at,
+            });
+            if let Some(after) = &after {
+                self.values.insert(key.clone(), after.clone());
+            }
+            if key.starts_with('/') {
+                self.versions.entry(key.clone()).or_default().push(revision);
+            }
+            written.push(Written { key: key.clone(), before, after });
+        }
+        for Written { key, after, .. } in &written {
+            if key == keys::CLUSTER {
+                self.cluster = after.as_ref().and_then(Value::read);
+                self.rules = after.as_ref().map(Rules::read).unwrap_or_default();
+            } else if key.starts_with(CLUSTERS) {
+                match after.as_ref().and_then(Value::read::<Json>) {
+                    Some(cluster) => drop(self.placed.insert(key.clone(), placed(&cluster))),
+                    None => drop(self.placed.remove(key)),
+                }
+            }
+        }
+        if written.iter().any(|written| written.key.starts_with(keys::LEADER)) {
+            self.lead(at);
+        }
+        self.repairs(at, &written);
+        written
+    }
+
+    fn lead(&mut self, at: At) {
+        let keys = self.values.range(keys::LEADER.to_owned()..);
+        let candidates = keys.take_while(|(key, _)| key.starts_with(keys::LEADER));
+        let oldest = candidates.min_by_key(|(_, value)| value.created);
+        let leader = oldest.map(|(_, value)| Leader {
+            instance: String::from_utf8_lossy(&value.bytes).into_owned(),
+            epoch: value.created,
+            since: at,
+        });
+        let same = |leader: &Leader| self.leader.as_ref().is_some_and(|old| old.epoch == leader.epoch);
+        if !leader.as_ref().is_some_and(same) {
+            self.leader = leader;
+        }
+    }
+
+    fn repairs(&mut self, at: At, written: &[Written]) {
+        // What begins has a record of its own: a drain's is complete, a command's runs.
+        let begins = |record: Record| match &*record.operation {
+            "repair-execute" if record.is_unfinished() => Some((RepairStepStatus::Watching, record)),
+            "repair-drain-start" => Some((RepairStepStatus::Draining, record)),
+            _ => None,
+        };
+        let begun = written
+            .iter()
+            .filter(|written| written.key.starts_with(keys::RECORDS) && written.before.is_none())
+            .find_map(|written| written.read::<Record>().1.and_then(begins));
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
+            let (before, after) = written.read::<RepairQueueEntry>();
+            let Some(entry) = after else {
+                if let Some(before) = before {
+                    self.entries.remove(&before.index);
+                }
+                continue;
+            };
+            let same = written.before.is_some();
+            let old = self.entries.get(&entry.index).filter(|_| same).cloned();
+            let mut commanded = old.as_ref().and_then(|old| old.commanded);
+            if let (Some((step_status, record)), Some(before)) = (&begun, before)
+                && entry.step_status == *step_status
+                && record.targets.contains(&entry.address)
+            {
+                self.begun.push(Begun { entry: entry.clone(), before, commanded });
+                if *step_status == RepairStepStatus::Watching {
+                    commanded = Some((entry.step, at));
+                }
+            }
+            let stays = |old: &Item| {
+                (&old.entry.status, &old.entry.step_status, old.entry.step)
+                    == (&entry.status, &entry.step_status, entry.step)
+            };
+            let since = old.as_ref().filter(|old| stays(old)).map_or(at, |old| old.since);
+            self.entries.insert(entry.index, Item { entry, since, commanded });
+        }
+    }
+
+    /// Whether a switch is on, and since when.
+    pub(crate) fn is_on(&self, key: &str) -> Option<At> {
+        self.values.get(key).filter(|value| &*value.bytes == b"true").map(|value| value.since)
+    }
+
+    pub(crate) fn constraints(&self) -> Constraints {
+        self.values.get(keys::CONSTRAINTS).and_then(Value::read).unwrap_or_default()
+    }
+
+    /// Racks that are held.
+    pub(crate) fn holds_a_rack(&self) -> bool {
+        let holds = self.values.range(keys::REPAIR_HOLDS.to_owned()..);
+        let mut holds = holds.take_while(|(key, _)| key.starts_with(keys::REPAIR_HOLDS));
+        holds.any(|(_, value)| value.read::<Hold>().is_none_or(|hold| hold.is_held()))
+    }
+
+    /// The last good answer that an instance got.
+    pub(crate) fn last_answer(&self, instance: &str, question: Question) -> Option<&Answer> {
+        let of = |answer: &&Answer| answer.question == question && answer.instance == instance;
+        self.answers.iter().rev().find(of)
+    }
+
+    /// What the leader knows of the machines.
+    pub(crate) fn observed(&self) -> Option<&Answer> {
+        self.last_answer(&self.leader.as_ref()?.instance, Question::Machines)
+    }
+
+    /// Whether a place has a fault, or had one since a time.
+    pub(crate) fn is_troubled(&self, place: &Place, since: At) -> bool {
+        let troubled =
+            |trouble: &Trouble| trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO;
+        self.troubles.get(place).is_some_and(troubled)
+    }
+
+    /// The same for the leader and its store.
+    pub(crate) fn is_leading_troubled(&self, since: At) -> bool {
+        let leader = |leader: &Leader| {
+            leader.since > since || self.is_troubled(&Place::Instance(leader.instance.clone()), since)
+        };
+        self.leader.as_ref().is_none_or(leader) || self.is_troubled(&Place::Store, since)
+    }
+
+    /// Whether the clock of the leader or of the registry is wrong, or was since a time.
+    pub(crate) fn is_clock_wrong(&self, since: At) -> bool {
+        let wrong = |trouble: &Trouble| {
+            trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
+        };
+        // A former leader may have written what counts.
+        let counts = |place: &Place| matches!(place, Place::Instance(_) | Place::Registry);
+        self.troubles.iter().any(|(place, trouble)| counts(place) && wrong(trouble))
+    }
+
+    /// Whether nothing is wrong with the leader, its store and these.
+    pub(crate) fn is_quiet(&self, places: &[Place]) -> bool {
+        let holds = |place: &Place| {
+            self.troubles.get(place).is_some_and(|trouble| trouble.holds + trouble.of_clock > 0)
+        };
+        let leader = self.leader.as_ref().map(|leader| Place::Instance(leader.instance.clone()));
+        leader.is_some_and(|leader| !holds(&leader)) && !holds(&Place::Store) && !places.iter().any(holds)
+    }
+
+    /// Whether an entry is worked on at a time: drained, or in the watch after its command.
+    pub(crate) fn is_under_way(&self, item: &Item, at: At, slack: Duration) -> bool {
+        use madako_domain::repair::RepairStatus::Processing;
+        if item.entry.status != Processing {
+            return false;
+        }
+        let commands = self.running.contains_key(&(item.entry.address.clone(), Command::Repair));
+        let watched = || {
+            let (step, since) = item.commanded?;
+            let watch = self.rules.steps(&item.entry)?.get(step as usize)?.watch;
+            Some(since + watch > at + slack)
+        };
+        match item.entry.step_status {
+            RepairStepStatus::Draining => true,
+            RepairStepStatus::Watching => commands || watched().unwrap_or(false),
+            _ => false,
+        }
+    }
+}
+
+fn placed(cluster: &Json) -> Placed {
+    let metrics = cluster["spec"]["metrics"].as_array().cloned().unwrap_or_default();
+    let names = metrics.iter().filter_map(|metric| metric["name"].as_str().map(str::to_owned));
+    Placed {
+        state: cluster["status"]["state"].as_str().unwrap_or_default().to_owned(),
+        metrics: names.collect(),
+        deleted: !cluster["metadata"]["deleted"].is_null(),
+    }
+}
+
+/// Whether a revision commits a plan: people write the cluster without its reasons.
+pub(crate) fn is_plan(written: &[Written]) -> bool {
+    [keys::CLUSTER, keys::LAST_PLAN]
+        .iter()
+        .all(|key| written.iter().any(|written| written.key == *key && written.after.is_some()))
+}
+
+/// Whether a revision changes something that plans are made from, other than the cluster.
+pub(crate) fn changes_inputs(written: &[Written]) -> bool {
+    let inputs = [
+        keys::SABAKAN_TEMPLATE,
+        keys::CONSTRAINTS,
+        keys::SABAKAN_DISABLED,
+        keys::SABAKAN_URL,
+        keys::SABAKAN_VARIABLES,
+    ];
+    written.iter().any(|written| inputs.contains(&&*written.key))
+}

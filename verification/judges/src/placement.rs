@@ -1,0 +1,134 @@
+//! What is promised of placement.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value as Json;
+
+use crate::fact::{At, Fact, Place};
+use crate::liveness::Waiting;
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::{Picture, Value};
+use crate::terms::MOST_SKIPPED;
+
+const ONLINE: &str = "ONLINE";
+const FAILING: &str = "FAILING_METRICS";
+
+/// For how many times `reschedule_after` a move may be held back: few move within each, and those of all other applications may be first.
+const MOST_HELD: u32 = 15;
+
+/// See [`crate::Promise::FailingMetrics`].
+#[derive(Default)]
+pub(crate) struct FailingMetrics {
+    /// When each metric had a good value last, and since when it has only good ones, or only bad ones.
+    good: BTreeMap<String, (Option<At>, bool, At)>,
+    waiting: Waiting<(String, bool)>,
+}
+
+impl FailingMetrics {
+    /// Clusters whose state is to be another one, and whether that is FAILING_METRICS.
+    fn wrong(&self, at: At, now: &Picture, Seen { terms, .. }: &Seen<'_>) -> BTreeSet<(String, bool)> {
+        let known = |name: &String| self.good.get(name);
+        let fails = |name: &String| {
+            known(name).is_some_and(|(last, good, since)| {
+                !good && last.unwrap_or(*since) + terms.metric_max_age < at
+            })
+        };
+        // What nobody asks for any more may not be defined.
+        let works = |name: &String| {
+            known(name).is_some_and(|(last, good, _)| {
+                *good && last.is_some_and(|last| last + terms.metric_max_age >= at)
+            })
+        };
+        let clusters = now.placed.iter().filter(|(_, cluster)| !cluster.deleted);
+        clusters
+            .filter_map(|(key, cluster)| match &*cluster.state {
+                ONLINE if cluster.metrics.iter().any(fails) => Some((key.clone(), true)),
+                FAILING if cluster.metrics.iter().all(works) => Some((key.clone(), false)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Predicate for FailingMetrics {
+    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Seen { at, fact, written, now, terms } = seen;
+        if let Fact::Provided { metric, good } = fact {
+            let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
+            if was != good {
+                (*was, *since) = (*good, *at);
+            }
+            if *good {
+                *last = Some(*at);
+            }
+        }
+        // Definitions may have gone, or be others.
+        let defined = written.iter().any(|written| written.key.starts_with("/core/"));
+        if defined || !now.is_quiet(&[]) {
+            self.waiting.clear();
+            self.good.retain(|_, _| !defined);
+            return;
+        }
+        let limit = terms.metrics_interval * (MOST_SKIPPED + 3) + terms.tolerance;
+        let wrong = self.wrong(*at, now, seen);
+        for (key, fails) in self.waiting.gone(&wrong) {
+            let state = now.placed.get(key).map(|cluster| &*cluster.state);
+            if state == Some(if *fails { FAILING } else { ONLINE }) {
+                ruling.judged();
+            }
+        }
+        self.waiting.update(wrong, *at);
+        for (key, fails) in self.waiting.overdue(*at, limit) {
+            let wanted = if fails { FAILING } else { ONLINE };
+            ruling.broken(format_args!("{key} should be {wanted} for {limit:?}"));
+        }
+    }
+}
+
+/// See [`crate::Promise::BetterCluster`].
+#[derive(Default)]
+pub(crate) struct BetterCluster {
+    wanted: BTreeMap<String, String>,
+    waiting: Waiting<String>,
+}
+
+impl Predicate for BetterCluster {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        if let Fact::Improved { application, cluster } = fact {
+            self.wanted.insert(application.clone(), cluster.clone());
+        }
+        if self.wanted.is_empty() {
+            return;
+        }
+        for written in *written {
+            let Some(wanted) = self.wanted.get(&written.key) else { continue };
+            let to = written.after.as_ref().and_then(Value::read::<Json>);
+            let to = to.map(|application| application["status"]["scheduled_to"]["name"].clone());
+            let moved = to.as_ref().and_then(Json::as_str) == Some(wanted);
+            if moved || to.is_none() {
+                self.wanted.remove(&written.key);
+            }
+            if moved {
+                ruling.judged();
+            }
+        }
+        if !now.is_quiet(&[Place::Providers]) {
+            self.waiting.clear();
+            return;
+        }
+        // Nothing moves to a cluster that is not online.
+        let is_online = |application: &str, cluster: &str| {
+            let namespace = application.split('/').nth(3).unwrap_or_default();
+            let placed = now.placed.get(&format!("/kubernetes/clusters/{namespace}/{cluster}"));
+            placed.is_some_and(|placed| &*placed.state == ONLINE)
+        };
+        let possible = self.wanted.iter().filter(|(application, cluster)| is_online(application, cluster));
+        self.waiting.update(possible.map(|(application, _)| application.clone()).collect(), *at);
+        // Few move at a time, and others may be first.
+        let limit = terms.reschedule_after * MOST_HELD + terms.tolerance;
+        for key in self.waiting.overdue(*at, limit) {
+            let cluster = self.wanted.remove(&key).unwrap_or_default();
+            ruling.broken(format_args!("{key} has not moved to {cluster} for {limit:?}, which is better"));
+        }
+    }
+}

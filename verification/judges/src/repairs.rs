@@ -1,0 +1,445 @@
+//! What is promised of the repair queue.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+use madako_domain::repair::kept::Kept;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+use crate::exemptions::Exemption;
+use crate::fact::{At, Command, Fact, Question};
+use crate::liveness::Waiting;
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::{Begun, Item, Picture, Written};
+use crate::terms::FRESH_ROUNDS;
+
+/// What a whole second in a time of an entry may hide, on both ends.
+const SECONDS: Duration = Duration::from_secs(2);
+
+/// See [`crate::Promise::QueueDisabled`].
+pub(crate) struct QueueDisabled;
+
+impl Predicate for QueueDisabled {
+    fn see(&mut self, Seen { at, fact, now, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
+        for begun in &now.begun {
+            let Begun { entry, .. } = begun;
+            ruling.broken(format_args!(
+                "entry {} becomes {}, and the queue is disabled since {since:?}",
+                entry.index, entry.step_status
+            ));
+        }
+        match fact {
+            Fact::Began { command: Command::Repair, instance, address } if *at > since + terms.tolerance => {
+                if now.is_leading_troubled(since) {
+                    ruling.exemptions.used(Exemption::UnderWay, *at - since);
+                } else {
+                    ruling.broken(format_args!(
+                        "{instance} runs a command for {address}, and the queue is disabled since {since:?}"
+                    ));
+                }
+            }
+            // Something that would be begun.
+            Fact::Ended { command: Command::HealthCheck, address, good: false, .. } => {
+                let waits = |item: &Item| {
+                    item.entry.address == *address && item.entry.step_status == RepairStepStatus::Waiting
+                };
+                if !now.holds_a_rack() && now.entries.values().any(waits) {
+                    ruling.judged();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Entries that were not begun, and that nothing but the leader keeps from it.
+fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
+    let nodes = |address: &str| {
+        now.cluster
+            .iter()
+            .flat_map(|cluster| &cluster.nodes)
+            .any(|node| node.control_plane && node.address == address)
+    };
+    let under_way = now.entries.values().filter(|item| now.is_under_way(item, at, slack)).count() as u64;
+    let is_queued = |item: &Item| {
+        let entry = &item.entry;
+        let alone = now.entries.values().filter(|other| other.entry.address == entry.address).count() == 1;
+        entry.status == RepairStatus::Queued
+            && !entry.deleted
+            && alone
+            && now.rules.steps(entry).is_some()
+            && !nodes(&entry.address)
+    };
+    let hindered = now.is_on(keys::REPAIRS_DISABLED).is_some()
+        || now.holds_a_rack()
+        || !now.is_quiet(&[])
+        || under_way >= now.rules.max_concurrent
+        // A command runs, and others wait for its end.
+        || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
+    if hindered {
+        return BTreeSet::new();
+    }
+    now.entries.iter().filter(|(_, item)| is_queued(item)).map(|(index, _)| *index).collect()
+}
+
+/// See [`crate::Promise::QueueResumes`].
+#[derive(Default)]
+pub(crate) struct QueueResumes {
+    /// Entries that waited when the queue was enabled.
+    waited: BTreeSet<i64>,
+    waiting: Waiting<i64>,
+}
+
+impl Predicate for QueueResumes {
+    fn see(&mut self, Seen { at, written, now, terms, fact }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
+            self.waiting.clear();
+            let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
+            self.waited = match now.is_on(keys::REPAIRS_DISABLED) {
+                None => queued.map(|(index, _)| *index).collect(),
+                Some(_) => BTreeSet::new(),
+            };
+        }
+        for begun in &now.begun {
+            if self.waited.remove(&begun.entry.index) {
+                ruling.judged();
+            }
+        }
+        self.waited.retain(|index| {
+            now.entries.get(index).is_some_and(|item| item.entry.status == RepairStatus::Queued)
+        });
+        // A new leader waits for the registry's first answer, or for three polls.
+        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale() < *at);
+        let trouble = matches!(fact, Fact::Troubled { .. });
+        if !settled || trouble {
+            self.waiting.clear();
+            return;
+        }
+        let mut wrong = could_begin(now, *at, SECONDS);
+        wrong.retain(|index| self.waited.contains(index));
+        self.waiting.update(wrong, *at);
+        for index in self.waiting.overdue(*at, terms.reaction()) {
+            ruling.broken(format_args!("entry {index} is not begun, and the queue was enabled"));
+        }
+    }
+}
+
+/// See [`crate::Promise::AutoRepairDisabled`].
+#[derive(Default)]
+pub(crate) struct AutoRepairDisabled;
+
+impl Predicate for AutoRepairDisabled {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
+        match fact {
+            Fact::Stored { revision, .. } => {
+                let new = |written: &&Written| {
+                    written.key.starts_with(keys::REPAIRS)
+                        && written.before.is_none()
+                        && written.after.is_some()
+                };
+                for added in written.iter().filter(new) {
+                    ruling.broken(format_args!(
+                        "revision {revision} adds {}, and auto-repair is disabled",
+                        added.key
+                    ));
+                }
+            }
+            // Something that would be added.
+            Fact::Answered { question: Question::Machines, machines, .. } => {
+                let is_broken = |state| matches!(state, MachineState::Unhealthy | MachineState::Unreachable);
+                let has_entry =
+                    |address: &str| now.entries.values().any(|item| item.entry.address == address);
+                let broken = machines.iter().filter(|machine| is_broken(machine.state));
+                if *at > since + terms.interval && broken.clone().any(|machine| !has_entry(&machine.address))
+                {
+                    ruling.judged();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// See [`crate::Promise::ConcurrentRepairs`].
+pub(crate) struct ConcurrentRepairs;
+
+impl Predicate for ConcurrentRepairs {
+    fn see(&mut self, Seen { at, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        for Begun { entry, .. } in &now.begun {
+            let others = now
+                .entries
+                .iter()
+                .filter(|(index, item)| **index != entry.index && now.is_under_way(item, *at, SECONDS));
+            let (others, most) = (others.count() as u64, now.rules.max_concurrent);
+            if others + 1 == most {
+                ruling.judged();
+            }
+            if others >= most {
+                if now.is_clock_wrong(at.saturating_sub(Duration::from_secs(600))) {
+                    ruling.exemptions.used(Exemption::WrongClock, Duration::ZERO);
+                } else {
+                    ruling.broken(format_args!(
+                        "entry {} becomes {} beside {others}, of at most {most}",
+                        entry.index, entry.step_status
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// See [`crate::Promise::WatchLasts`].
+#[derive(Default)]
+pub(crate) struct WatchLasts {
+    /// How the last command for each machine ended.
+    commands: BTreeMap<String, (At, bool)>,
+}
+
+/// Entries that a revision lets fail though their last command ended well, with the step of that.
+fn fails_after_command<'a>(
+    written: &'a [Written],
+    commands: &'a BTreeMap<String, (At, bool)>,
+) -> impl Iterator<Item = RepairQueueEntry> + 'a {
+    let entries = written.iter().filter(|written| written.key.starts_with(keys::REPAIRS));
+    // What had failed before, and was overwritten, only fails again; and so may a success command.
+    let again = written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
+        let kept = written.read::<Kept>().0;
+        kept.is_some_and(|kept| kept.ended.is_some() || kept.finishing.is_some())
+    });
+    entries.filter_map(move |written| {
+        let (Some(before), Some(after)) = written.read::<RepairQueueEntry>() else { return None };
+        let fails = before.status == RepairStatus::Processing
+            && before.step_status == RepairStepStatus::Watching
+            && after.status == RepairStatus::Failed;
+        let ended_well = commands.get(&before.address).is_some_and(|(_, good)| *good);
+        (fails && ended_well && !again).then_some(before)
+    })
+}
+
+fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
+    match fact {
+        // Until it ended nobody knows.
+        Fact::Began { command: Command::Repair, address, .. } => {
+            commands.remove(address);
+        }
+        Fact::Ended { command: Command::Repair, address, good, .. } => {
+            commands.insert(address.clone(), (at, *good));
+        }
+        _ => {}
+    }
+}
+
+impl Predicate for WatchLasts {
+    fn see(&mut self, Seen { at, fact, written, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        remember(&mut self.commands, *at, fact);
+        let next = now.begun.iter().filter_map(|begun| {
+            let (step, since) = begun.commanded?;
+            let before = &begun.before;
+            (begun.entry.step > step && before.step_status == RepairStepStatus::Watching)
+                .then(|| (before.clone(), step, since))
+        });
+        let failed = fails_after_command(written, &self.commands).filter_map(|before| {
+            let (step, since) = now.entries.get(&before.index)?.commanded?;
+            Some((before, step, since))
+        });
+        for (entry, step, since) in next.chain(failed) {
+            let Some(steps) = now.rules.steps(&entry) else { continue };
+            let watch = steps.get(step as usize).map_or(Duration::ZERO, |step| step.watch);
+            let lasted = *at - since;
+            ruling.judged();
+            if lasted + SECONDS >= watch {
+                continue;
+            }
+            if now.is_clock_wrong(since) {
+                ruling.exemptions.used(Exemption::WrongClock, watch - lasted);
+            } else {
+                ruling.broken(format_args!(
+                    "entry {} goes on {lasted:?} after the command of step {step}, which is watched for {watch:?}",
+                    entry.index
+                ));
+            }
+        }
+    }
+}
+
+/// See [`crate::Promise::NextStep`].
+#[derive(Default)]
+pub(crate) struct NextStep {
+    commands: BTreeMap<String, (At, bool)>,
+    waiting: Waiting<i64>,
+}
+
+impl NextStep {
+    /// Entries whose watch is over, and that nothing but the leader keeps from their next step.
+    fn wait(now: &Picture, at: At) -> BTreeSet<i64> {
+        let under_way =
+            now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
+        let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
+        if !now.is_quiet(&[])
+            || now.is_on(keys::REPAIRS_DISABLED).is_some()
+            || now.holds_a_rack()
+            || under_way >= now.rules.max_concurrent
+            || runs
+        {
+            return BTreeSet::new();
+        }
+        let is_over = |item: &Item| {
+            let entry = &item.entry;
+            let Some((step, _)) = item.commanded else { return false };
+            let last = now.rules.steps(entry).is_none_or(|steps| step as usize + 1 >= steps.len());
+            entry.status == RepairStatus::Processing
+                && entry.step_status == RepairStepStatus::Watching
+                && !entry.deleted
+                && !last
+                && !now.is_under_way(item, at, SECONDS)
+        };
+        now.entries.iter().filter(|(_, item)| is_over(item)).map(|(index, _)| *index).collect()
+    }
+}
+
+impl Predicate for NextStep {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        remember(&mut self.commands, *at, fact);
+        if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
+            ruling.judged();
+        }
+        for before in fails_after_command(written, &self.commands) {
+            let left = now.rules.steps(&before).map_or(0, <[_]>::len);
+            if before.step as usize + 1 < left {
+                ruling.broken(format_args!(
+                    "entry {} fails after step {}, and has {left} steps",
+                    before.index, before.step
+                ));
+            }
+        }
+        let settled = now.leader.as_ref().is_some_and(|leader| leader.since + terms.stale() < *at);
+        if !settled || matches!(fact, Fact::Troubled { .. }) {
+            self.waiting.clear();
+            return;
+        }
+        self.waiting.update(Self::wait(now, *at), *at);
+        for index in self.waiting.overdue(*at, terms.reaction()) {
+            ruling.broken(format_args!("entry {index} does not go on to its next step"));
+        }
+    }
+}
+
+/// Health checks of a machine that are remembered: those of two rounds, of several entries.
+const CHECKS: usize = 16;
+
+/// What the last health checks of each machine said, and when. Several entries may be for one machine, and each believes what it asked
+/// itself.
+#[derive(Default)]
+struct Health(BTreeMap<String, VecDeque<(At, bool)>>);
+
+impl Health {
+    /// The last check.
+    fn last(&self, address: &str) -> Option<(At, bool)> {
+        self.0.get(address).and_then(|checks| checks.back()).copied()
+    }
+
+    /// Whether some check since a time said so.
+    fn said(&self, address: &str, healthy: bool, since: At) -> bool {
+        let checks = self.0.get(address).into_iter().flatten();
+        checks.rev().any(|(at, said)| *said == healthy && *at >= since)
+    }
+
+    fn see(&mut self, at: At, fact: &Fact) {
+        if let Fact::Ended { command: Command::HealthCheck, address, good, .. } = fact {
+            let checks = self.0.entry(address.clone()).or_default();
+            checks.push_back((at, *good));
+            if checks.len() > CHECKS {
+                checks.pop_front();
+            }
+        }
+    }
+}
+
+/// See [`crate::Promise::FreshHealth`].
+#[derive(Default)]
+pub(crate) struct FreshHealth(Health);
+
+impl Predicate for FreshHealth {
+    fn see(&mut self, Seen { at, fact, now, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        for Begun { entry, .. } in &now.begun {
+            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let asked = self.0.last(&entry.address);
+            ruling.judged();
+            match asked {
+                _ if self.0.said(&entry.address, false, at.saturating_sub(fresh)) => {}
+                // What was decided before the answer came.
+                Some((asked, true)) if *at <= asked + terms.tolerance => {}
+                Some((asked, _)) if now.is_leading_troubled(asked) => {
+                    ruling.exemptions.used(Exemption::UnderWay, *at - asked);
+                }
+                _ => ruling.broken(format_args!(
+                    "entry {} becomes {}, and its machine's health was asked at {asked:?}",
+                    entry.index, entry.step_status
+                )),
+            }
+        }
+        self.0.see(*at, fact);
+    }
+}
+
+/// See [`crate::Promise::HealthySucceeds`].
+#[derive(Default)]
+pub(crate) struct HealthySucceeds(Health);
+
+impl Predicate for HealthySucceeds {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        self.0.see(*at, fact);
+        let again =
+            written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
+                let kept = written.read::<Kept>().0;
+                kept.is_some_and(|kept| kept.ended.is_some() || kept.finishing.is_some())
+            });
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
+            let (Some(before), Some(after)) = written.read::<RepairQueueEntry>() else { continue };
+            let succeeds =
+                before.status != RepairStatus::Succeeded && after.status == RepairStatus::Succeeded;
+            // With a success command it was judged when that began.
+            if !succeeds || again {
+                continue;
+            }
+            let asked = self.0.last(&after.address);
+            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            let healthy = self.0.said(&after.address, true, at.saturating_sub(fresh));
+            if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
+                ruling.exemptions.used(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
+                continue;
+            }
+            ruling.holds(healthy, || {
+                format!("entry {} succeeds, and its machine's health was asked: {asked:?}", after.index)
+            });
+        }
+        // The success command of a machine.
+        if let Fact::Began { command: Command::Success, address, .. } = fact {
+            let asked = self.0.last(address);
+            let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
+            ruling.holds(self.0.said(address, true, at.saturating_sub(fresh)), || {
+                format!("the success command runs for {address}, whose health was asked: {asked:?}")
+            });
+        }
+    }
+}
+
+/// See [`crate::Promise::DeletionKept`].
+pub(crate) struct DeletionKept;
+
+impl Predicate for DeletionKept {
+    fn see(&mut self, Seen { written, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
+            let (Some(before), after) = written.read::<RepairQueueEntry>() else { continue };
+            if before.deleted {
+                ruling.holds(after.is_none_or(|after| after.deleted), || {
+                    format!("{} was to be deleted, and is not any more", written.key)
+                });
+            }
+        }
+    }
+}

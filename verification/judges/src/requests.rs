@@ -1,0 +1,70 @@
+//! What is promised of requests, to Kubernetes and of clients.
+
+use crate::fact::Fact;
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::Picture;
+
+/// See [`crate::Promise::ProtectedPods`].
+pub(crate) struct ProtectedPods;
+
+impl Predicate for ProtectedPods {
+    fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        match fact {
+            Fact::PodEnds { protected: true, deleted: true, pod, .. } => {
+                ruling.broken(format_args!("{pod} is deleted, and its namespace is protected"));
+            }
+            // It is what another pod would be deleted for.
+            Fact::PodEnds { protected: true, refused: true, .. } => ruling.judged(),
+            _ => {}
+        }
+    }
+}
+
+/// See [`crate::Promise::AllConditions`].
+pub(crate) struct AllConditions;
+
+impl Predicate for AllConditions {
+    fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        if let Fact::Transacted { held, written } = fact {
+            ruling.holds(held == written, || {
+                format!("a transaction wrote: {written}, and all of its conditions held: {held}")
+            });
+        }
+    }
+}
+
+/// See [`crate::Promise::IfMatch`].
+#[derive(Default)]
+pub(crate) struct IfMatch {
+    /// Answers that are told before the revision is: the key, the version that was named, and the one after.
+    told: Vec<(String, i64, i64)>,
+}
+
+impl Predicate for IfMatch {
+    fn see(&mut self, Seen { fact, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        match fact {
+            Fact::Conditional { status: 412, .. } => ruling.judged(),
+            Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {
+                self.told.push((key.clone(), *version, *after));
+            }
+            Fact::Stored { .. } => {}
+            _ => return,
+        }
+        self.told.retain(|(key, version, after)| {
+            let Some(before) = version_before(now, key, *after) else { return true };
+            if before != *version {
+                ruling.broken(format_args!(
+                    "{key} was to be changed at {version}, and was at {before} until {after}"
+                ));
+            }
+            false
+        });
+    }
+}
+
+/// The version of a key before another one; `None`: that one is not known yet.
+fn version_before(now: &Picture, key: &str, after: i64) -> Option<i64> {
+    let versions = now.versions.get(key)?;
+    let at = versions.iter().rposition(|version| *version == after)?;
+    Some(at.checked_sub(1).map_or(0, |before| versions[before]))
+}

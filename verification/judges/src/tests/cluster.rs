@@ -1,0 +1,148 @@
+//! Promises about the cluster.
+
+use madako_domain::keys;
+use madako_domain::machine::MachineState::{Retired, Retiring, Unreachable};
+use serde_json::json;
+
+use super::*;
+
+const WORKERS: [u32; 12] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+#[test]
+fn nothing_is_planned_while_the_integration_is_disabled() {
+    judges(Promise::IntegrationDisabled, |tape, spoiled| {
+        tape.put(&[(keys::SABAKAN_DISABLED, json!(true))]);
+        tape.later(10).template();
+        if spoiled {
+            tape.plan(&[1, 2, 3], &WORKERS, &[]);
+        }
+    });
+    judges(Promise::IntegrationDisabled, |tape, spoiled| {
+        tape.put(&[(keys::SABAKAN_DISABLED, json!(true))]);
+        tape.later(10).template();
+        // One that had not heard of it.
+        tape.later(40).poll(Question::Machines);
+        tape.later(60);
+        if spoiled {
+            tape.poll(Question::Machines);
+        }
+    });
+}
+
+#[test]
+fn a_changed_template_is_applied() {
+    judges(Promise::TemplateApplied, |tape, spoiled| {
+        tape.later(10).template();
+        let template = tape.revision;
+        tape.later(50).poll(Question::Machines);
+        if !spoiled {
+            tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
+        }
+        for _ in 0..2 {
+            tape.later(60).poll(Question::Machines);
+        }
+        tape.later(20).poll(Question::Reports);
+    });
+}
+
+#[test]
+fn no_plan_is_made_on_an_old_answer() {
+    judges(Promise::FreshObservation, |tape, spoiled| {
+        tape.later(200).template();
+        let template = tape.revision;
+        if !spoiled {
+            tape.later(10).poll(Question::Machines);
+        }
+        tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
+    });
+}
+
+#[test]
+fn nothing_is_planned_on_an_answer_that_is_held() {
+    judges(Promise::HeldRemoval, |tape, spoiled| {
+        tape.missing = vec![14, 15];
+        for poll in 0..3 {
+            tape.later(60).poll(Question::Machines);
+            if spoiled && poll == 1 {
+                tape.template();
+                tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
+            }
+        }
+        // Three agree.
+        if !spoiled {
+            tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
+        }
+    });
+}
+
+#[test]
+fn a_removal_that_an_operator_confirms_is_not_held() {
+    let mut tape = Tape::new();
+    tape.missing = vec![14, 15];
+    tape.later(60).poll(Question::Machines);
+    let vanished = [address(14), address(15)];
+    tape.put(&[(keys::REMOVAL_GUARD, json!({"vanished": vanished, "agreed": 1, "confirmed": true}))]);
+    tape.later(10).poll(Question::Machines);
+    tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
+    tape.keeps(Promise::HeldRemoval);
+}
+
+#[test]
+fn a_plan_is_committed_on_what_it_was_made_from() {
+    judges(Promise::CurrentInputs, |tape, spoiled| {
+        tape.later(10).template();
+        let first = tape.revision;
+        tape.template();
+        let template = if spoiled { first } else { tape.revision };
+        tape.plan_of(template, &[1, 2, 3], &WORKERS, &[]);
+    });
+}
+
+#[test]
+fn an_unreachable_control_plane_node_is_replaced() {
+    judges(Promise::ControlPlaneReplaced, |tape, spoiled| {
+        tape.state(1, Unreachable);
+        for _ in 0..4 {
+            tape.later(60).poll(Question::Machines);
+            if !spoiled {
+                tape.plan_of(4, &[16, 2, 3], &WORKERS, &[]);
+            }
+        }
+    });
+    // Half of it is not.
+    let mut tape = Tape::new();
+    tape.state(1, Unreachable);
+    tape.state(2, Unreachable);
+    for _ in 0..5 {
+        tape.later(60).poll(Question::Machines);
+    }
+    assert_eq!(tape.of(Promise::ControlPlaneReplaced), (0, 0));
+}
+
+#[test]
+fn a_retired_worker_leaves_when_its_time_is_over_and_not_before() {
+    let leaves = |tape: &mut Tape, after: Option<u32>| {
+        tape.state(15, Retired);
+        for minute in 1..=9 {
+            tape.later(60).poll(Question::Machines);
+            if after == Some(minute) {
+                tape.plan_of(4, &[1, 2, 3], &WORKERS[..11], &[]);
+            }
+        }
+    };
+    judges(Promise::RetiredNotEarly, |tape, spoiled| leaves(tape, Some(if spoiled { 3 } else { 6 })));
+    judges(Promise::RetiredLeaves, |tape, spoiled| leaves(tape, if spoiled { None } else { Some(6) }));
+}
+
+#[test]
+fn a_node_has_the_taint_of_its_machines_state() {
+    judges(Promise::StateTaint, |tape, spoiled| {
+        tape.state(15, Retiring);
+        for _ in 0..4 {
+            tape.later(60).poll(Question::Machines);
+            if !spoiled {
+                tape.plan_of(4, &[1, 2, 3], &WORKERS, &[(15, "retiring")]);
+            }
+        }
+    });
+}

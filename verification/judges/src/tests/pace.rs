@@ -1,0 +1,72 @@
+//! Promises about intervals.
+
+use serde_json::json;
+
+use super::*;
+use crate::Place;
+
+fn polls(tape: &mut Tape, every: u64, question: Question) {
+    for _ in 0..600 / every {
+        tape.later(every).poll(question);
+    }
+}
+
+#[test]
+fn the_registry_is_asked_at_the_interval() {
+    for (promise, question) in
+        [(Promise::MachinePolls, Question::Machines), (Promise::ReportPolls, Question::Reports)]
+    {
+        let often = |every: u64| {
+            let mut tape = Tape::new();
+            polls(&mut tape, every, question);
+            tape.of(promise)
+        };
+        let (judged, broken) = often(60);
+        assert!(judged > 5 && broken == 0, "{judged}, {broken}");
+        assert!(often(20).1 > 0, "too often");
+        assert!(often(100).1 > 0, "too rarely");
+    }
+}
+
+#[test]
+fn a_registry_that_is_cut_off_is_asked_less() {
+    let mut tape = Tape::new();
+    polls(&mut tape, 60, Question::Machines);
+    let trouble = |begins| Fact::Troubled { place: Place::Registry, clock: false, begins };
+    tape.tell(trouble(true));
+    tape.later(200).tell(trouble(false));
+    tape.later(50).poll(Question::Machines);
+    tape.keeps(Promise::MachinePolls);
+}
+
+#[test]
+fn each_metric_is_fetched_once_a_round() {
+    let fetched = |pauses: &[u64]| {
+        let mut tape = Tape::new();
+        let cluster = json!({"spec": {"metrics": [{"name": "load"}]}, "status": {"state": "ONLINE"}});
+        tape.put(&[("/kubernetes/clusters/n/c", cluster)]);
+        for pause in pauses {
+            tape.later(*pause)
+                .tell(Fact::Fetched { instance: LEADER.to_owned(), what: "query=load".to_owned() });
+        }
+        tape
+    };
+    fetched(&[15; 20]).keeps(Promise::MetricRounds);
+    fetched(&[15, 15, 80, 15]).breaks(Promise::MetricRounds);
+    assert!(fetched(&[5; 20]).of(Promise::MetricRounds).1 > 0, "too often");
+}
+
+#[test]
+fn the_health_of_a_machine_is_asked_once_a_round() {
+    let asked = |pauses: &[u64]| {
+        let mut tape = Tape::new();
+        tape.write_entry(0, "queued", 0, "waiting");
+        for pause in pauses {
+            tape.later(*pause).health(0, false);
+        }
+        tape
+    };
+    asked(&[60; 8]).keeps(Promise::HealthChecks);
+    asked(&[60, 60, 100, 60]).breaks(Promise::HealthChecks);
+    assert!(asked(&[10; 40]).of(Promise::HealthChecks).1 > 0, "too often");
+}

@@ -1,0 +1,151 @@
+//! Promises about the repair queue.
+
+use madako_domain::keys;
+use serde_json::json;
+
+use super::*;
+
+/// Health is asked each minute for so long.
+fn minutes(tape: &mut Tape, count: u32, indices: &[i64]) {
+    for _ in 0..count {
+        tape.later(60);
+        indices.iter().for_each(|index| tape.health(*index, false));
+    }
+}
+
+#[test]
+fn nothing_begins_while_the_queue_is_disabled() {
+    judges(Promise::QueueDisabled, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.put(&[(keys::REPAIRS_DISABLED, json!(true))]);
+        tape.later(3).health(0, false);
+        if spoiled {
+            tape.execute(0, 0, true);
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_is_enabled_goes_on() {
+    judges(Promise::QueueResumes, |tape, spoiled| {
+        tape.put(&[(keys::REPAIRS_DISABLED, json!(true))]);
+        tape.write_entry(0, "queued", 0, "waiting");
+        minutes(tape, 4, &[0]);
+        tape.put(&[(keys::REPAIRS_DISABLED, json!(false))]);
+        if !spoiled {
+            tape.execute(0, 0, true);
+        }
+        minutes(tape, 4, &[0]);
+    });
+}
+
+#[test]
+fn no_report_becomes_an_entry_while_auto_repair_is_disabled() {
+    judges(Promise::AutoRepairDisabled, |tape, spoiled| {
+        tape.put(&[(keys::AUTO_REPAIR_DISABLED, json!(true))]);
+        tape.state(5, MachineState::Unhealthy);
+        tape.later(70).poll(Question::Machines);
+        if spoiled {
+            tape.write_entry(1, "queued", 0, "waiting");
+        }
+    });
+}
+
+#[test]
+fn no_more_are_repaired_than_may_be() {
+    judges(Promise::ConcurrentRepairs, |tape, spoiled| {
+        for index in 0..3 {
+            tape.write_entry(index, "queued", 0, "waiting");
+            tape.health(index, false);
+        }
+        tape.execute(0, 0, true);
+        tape.execute(1, 0, true);
+        if !spoiled {
+            tape.later(120);
+        }
+        tape.execute(2, 0, true);
+    });
+}
+
+#[test]
+fn a_watch_lasts_its_time() {
+    judges(Promise::WatchLasts, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.health(0, false);
+        tape.execute(0, 0, true);
+        tape.later(if spoiled { 60 } else { 120 }).health(0, false);
+        tape.execute(0, 1, true);
+    });
+    // What the last step is watched for counts, too.
+    judges(Promise::WatchLasts, |tape, spoiled| {
+        tape.write_entry(0, "processing", 1, "waiting");
+        tape.execute(0, 1, true);
+        tape.later(if spoiled { 10 } else { 310 });
+        tape.write_entry(0, "failed", 1, "watching");
+    });
+}
+
+#[test]
+fn the_next_step_is_tried() {
+    judges(Promise::NextStep, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.execute(0, 0, true);
+        minutes(tape, 3, &[0]);
+        if spoiled {
+            tape.write_entry(0, "failed", 0, "watching");
+        } else {
+            tape.execute(0, 1, true);
+        }
+    });
+    judges(Promise::NextStep, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.execute(0, 0, true);
+        minutes(tape, 3, &[0]);
+        if !spoiled {
+            tape.execute(0, 1, true);
+        }
+        minutes(tape, 4, &[0]);
+    });
+    // A command that failed ends the repair.
+    let mut tape = Tape::new();
+    tape.write_entry(0, "queued", 0, "waiting");
+    tape.execute(0, 0, false);
+    tape.write_entry(0, "failed", 0, "watching");
+    assert_eq!(tape.of(Promise::NextStep).1, 0);
+}
+
+#[test]
+fn nothing_begins_for_a_machine_whose_health_is_not_known() {
+    judges(Promise::FreshHealth, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.health(0, false);
+        tape.later(if spoiled { 130 } else { 60 });
+        tape.execute(0, 0, true);
+    });
+    judges(Promise::FreshHealth, |tape, spoiled| {
+        tape.write_entry(0, "queued", 0, "waiting");
+        tape.health(0, spoiled);
+        tape.later(10);
+        tape.execute(0, 0, true);
+    });
+}
+
+#[test]
+fn a_repair_succeeds_when_its_machine_is_healthy() {
+    judges(Promise::HealthySucceeds, |tape, spoiled| {
+        tape.write_entry(0, "processing", 0, "watching");
+        tape.health(0, !spoiled);
+        tape.write_entry(0, "succeeded", 0, "watching");
+    });
+}
+
+#[test]
+fn what_was_deleted_is_not_brought_back() {
+    judges(Promise::DeletionKept, |tape, spoiled| {
+        let (key, mut entry) = tape.entry(0, "queued", 0, "waiting");
+        entry["deleted"] = json!(true);
+        tape.put(&[(&key, entry.clone())]);
+        entry["deleted"] = json!(false);
+        tape.put(&[(&key, if spoiled { entry } else { json!(null) })]);
+    });
+}

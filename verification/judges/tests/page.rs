@@ -1,0 +1,21 @@
+//! docs/chaos.md lists the promises and the exemptions that the code has, with the same words and bounds.
+
+use madako_judges::{Exemption, Promise};
+
+#[test]
+fn the_page_lists_what_is_promised_and_what_is_excused() {
+    let page = include_str!("../../../docs/chaos.md");
+    let table = |head: &str| -> Vec<&str> {
+        let rows = page.lines().skip_while(|line| *line != head).skip(2);
+        rows.take_while(|line| line.starts_with('|')).collect()
+    };
+    let promises: Vec<String> =
+        Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
+    assert_eq!(table("| Promise | What |"), promises);
+    let exemption = |exemption: &Exemption| {
+        let (minutes, most) = (exemption.longest().as_secs() / 60, exemption.most_an_hour());
+        format!("| `{}` | {minutes}m | {most} | {} |", exemption.name(), exemption.why())
+    };
+    let exemptions: Vec<String> = Exemption::ALL.iter().map(exemption).collect();
+    assert_eq!(table("| Exemption | Longest | Most uses an hour | Why |"), exemptions);
+}

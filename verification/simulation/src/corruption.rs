@@ -1,0 +1,86 @@
+//! Wrong answers of the registry, each in another way that is drawn from the seed.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use madako_datacenter_sim::{Fault, FaultSwitch};
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+
+/// The ways: cut short, of the wrong types, empty, with parts missing, or an error.
+const WAYS: [Fault; 10] = [
+    Fault::TruncateBody,
+    Fault::MalformedJson,
+    Fault::WrongTypes,
+    Fault::EmptyList,
+    Fault::NullList,
+    Fault::ShrinkList(40),
+    Fault::WithoutAddress(5),
+    Fault::GraphQlError,
+    Fault::PartialData,
+    Fault::Status(500),
+];
+
+struct Inside {
+    chance: ChaCha8Rng,
+    on: bool,
+    present: Option<Fault>,
+}
+
+/// Whether answers are wrong. Clones are the same.
+#[derive(Clone)]
+pub struct Corruption {
+    inside: Arc<Mutex<Inside>>,
+    faults: FaultSwitch,
+}
+
+impl Corruption {
+    /// Answers are right; `faults` are those of the registry.
+    #[must_use]
+    pub fn new(faults: FaultSwitch, seed: u64) -> Self {
+        let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x636f_7272_7570_7421);
+        Self { inside: Arc::new(Mutex::new(Inside { chance, on: false, present: None })), faults }
+    }
+
+    /// From now on each answer is wrong, or right again.
+    pub fn set(&self, on: bool) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.on = on;
+        if let Some(present) = inside.present.take().filter(|_| !on) {
+            self.faults.clear(&present);
+        }
+    }
+
+    /// A way to the registry whose every request gets an answer of its own kind.
+    pub fn spoiling<T>(&self, inner: Arc<T>) -> Spoiling<T> {
+        Spoiling { inner, corruption: self.clone() }
+    }
+
+    fn draw(&self) {
+        let mut inside = self.inside.lock().unwrap();
+        if !inside.on {
+            return;
+        }
+        let next = WAYS[inside.chance.random_range(0..WAYS.len())].clone();
+        if let Some(present) = inside.present.replace(next.clone()) {
+            self.faults.clear(&present);
+        }
+        self.faults.set(next);
+    }
+}
+
+/// See [`Corruption::spoiling`].
+pub struct Spoiling<T> {
+    inner: Arc<T>,
+    corruption: Corruption,
+}
+
+#[async_trait]
+impl<T: HttpTransport> HttpTransport for Spoiling<T> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.corruption.draw();
+        self.inner.send(request).await
+    }
+}

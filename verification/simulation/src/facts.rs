@@ -1,0 +1,224 @@
+//! What the oracle is told of a run, in the order of time: the store's history, what went to the registry and the providers,
+//! what acted on hosts and on Kubernetes, what users did, and what was broken.
+//!
+//! Guarantees: what an answer of the registry holds is read here, not by the service's own client.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use etcd_client::{Event, EventType};
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+use madako_judges::{
+    At, Change, Exemptions, Fact, MachineSeen, Oracle, Place, Promise, Question, Terms, Verdict,
+};
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::history::History;
+use crate::prometheus::Prometheus;
+use crate::revisions::every_revision;
+use crate::store_process::StoreProcess;
+use crate::world::PREFIX;
+
+struct Inside {
+    oracle: Mutex<Oracle>,
+    /// Leases of epochs.
+    leases: Mutex<BTreeMap<i64, i64>>,
+    history: History,
+    began: Instant,
+}
+
+/// Where facts are told. Clones are the same; one by default takes nothing, in a world that has no oracle.
+#[derive(Clone, Default)]
+pub struct Facts(Option<Arc<Inside>>);
+
+impl Facts {
+    /// For an oracle that judges by these terms.
+    #[must_use]
+    pub fn of(terms: Terms, history: History) -> Self {
+        let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
+        Self(Some(Arc::new(Inside { oracle, leases, history, began: Instant::now() })))
+    }
+
+    /// Something happened.
+    pub fn tell(&self, fact: &Fact) {
+        let Some(inside) = &self.0 else { return };
+        let news = inside.oracle.lock().unwrap().see(inside.history.now(), fact);
+        for (promise, what) in news {
+            inside.history.note("oracle", format_args!("{}: {what}", promise.name()));
+        }
+    }
+
+    /// A fault of a place that is over at once.
+    pub fn struck(&self, place: &Place) {
+        for begins in [true, false] {
+            self.tell(&Fact::Troubled { place: place.clone(), clock: false, begins });
+        }
+    }
+
+    /// An instance is about to act with a permit.
+    pub fn permitted(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
+        let Some(inside) = &self.0 else { return };
+        let lease = inside.leases.lock().unwrap().get(&permit.epoch()).copied();
+        let rest = lease.and_then(|lease| store.etcd()?.lease_remaining(lease));
+        let Some(rest) = rest else { return };
+        let until = permit.until().saturating_duration_since(inside.began);
+        let lease_ends = inside.began.elapsed() + rest;
+        self.tell(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
+    }
+
+    /// Watches the whole store over a client of its own.
+    pub async fn watch(self, store: StoreProcess) {
+        let read = |event: &Event| {
+            let kv = event.kv().unwrap();
+            let key = kv.key_str().unwrap();
+            let is_put = event.event_type() == EventType::Put;
+            let value = is_put.then(|| Arc::from(kv.value()));
+            let key = key.strip_prefix(PREFIX).unwrap_or(key).to_owned();
+            if let Some(inside) = self.0.as_ref().filter(|_| is_put && key.starts_with(keys::LEADER)) {
+                inside.leases.lock().unwrap().insert(kv.create_revision(), kv.lease());
+            }
+            Change { key, value }
+        };
+        every_revision(store, "", read, |revision, changes| self.tell(&Fact::Stored { revision, changes }))
+            .await;
+    }
+
+    /// What became of each promise so far.
+    #[must_use]
+    pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
+        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().verdicts()).unwrap_or_default()
+    }
+
+    /// Whether a promise was broken so far.
+    #[must_use]
+    pub fn found_something(&self) -> bool {
+        self.verdicts().values().any(|verdict| !verdict.violations.is_empty())
+    }
+
+    /// What was excused.
+    #[must_use]
+    pub fn exemptions(&self) -> Exemptions {
+        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().exemptions().clone()).unwrap_or_default()
+    }
+
+    fn now(&self) -> At {
+        self.0.as_ref().map(|inside| inside.history.now()).unwrap_or_default()
+    }
+}
+
+/// The last whole answer to each question of an instance. Clones are the same.
+#[derive(Clone, Default)]
+pub struct LastAnswers(Arc<Mutex<BTreeMap<Question, Arc<Vec<MachineSeen>>>>>);
+
+impl LastAnswers {
+    /// The machines with an address in the last answer.
+    #[must_use]
+    pub fn to(&self, question: Question) -> Arc<Vec<MachineSeen>> {
+        self.0.lock().unwrap().get(&question).cloned().unwrap_or_default()
+    }
+}
+
+/// A way of an instance to the registry whose requests are told, and whose answers are read.
+pub struct ToRegistry<T> {
+    /// The way itself.
+    pub inner: T,
+    /// The instance.
+    pub instance: &'static str,
+    /// Where it is told.
+    pub facts: Facts,
+    /// What is read.
+    pub answers: LastAnswers,
+}
+
+/// Which question a request asks: that for reports chooses states.
+fn question(request: &HttpRequest) -> Question {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    if body["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
+}
+
+/// The machines with an address in an answer; `None`: it is no whole answer.
+fn machines(body: &[u8], now: At) -> Option<Vec<MachineSeen>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let machines = body["data"]["searchMachines"].as_array()?;
+    let state = |name: &str| {
+        use MachineState::{Healthy, Retired, Retiring, Unhealthy, Uninitialized, Unreachable, Updating};
+        let all = [Uninitialized, Healthy, Unhealthy, Unreachable, Updating, Retiring, Retired];
+        all.into_iter().find(|state| state.name() == name)
+    };
+    let seen = |machine: &Value| {
+        let status = &machine["status"];
+        Some(MachineSeen {
+            address: machine["spec"]["ipv4"][0].as_str()?.to_owned(),
+            state: state(status["state"].as_str()?)?,
+            since: At::try_from_secs_f64(now.as_secs_f64() - status["duration"].as_f64()?)
+                .unwrap_or_default(),
+        })
+    };
+    Some(machines.iter().filter_map(seen).collect())
+}
+
+#[async_trait]
+impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let question = question(&request);
+        self.facts.tell(&Fact::Polled { instance: self.instance.to_owned(), question });
+        let answer = self.inner.send(request).await;
+        if let Some(machines) =
+            answer.as_ref().ok().and_then(|answer| machines(&answer.body, self.facts.now()))
+        {
+            self.answers.0.lock().unwrap().insert(question, Arc::new(machines));
+        }
+        answer
+    }
+}
+
+/// Requests of an instance to the providers, as they arrive there.
+pub struct AtProviders<T> {
+    /// The providers.
+    pub inner: T,
+    /// The instance.
+    pub instance: &'static str,
+    /// Where it is told.
+    pub facts: Facts,
+}
+
+#[async_trait]
+impl<T: HttpTransport> HttpTransport for AtProviders<T> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let what = asked(&request);
+        self.facts.tell(&Fact::Fetched { instance: self.instance.to_owned(), what });
+        self.inner.send(request).await
+    }
+}
+
+/// A way of an instance to the providers whose outcomes are told.
+pub struct ToProviders<T> {
+    /// The way itself.
+    pub inner: T,
+    /// The providers at its end.
+    pub providers: Prometheus,
+    /// Where it is told.
+    pub facts: Facts,
+}
+
+fn asked(request: &HttpRequest) -> String {
+    format!("{}{}", request.url, String::from_utf8_lossy(&request.body))
+}
+
+#[async_trait]
+impl<T: HttpTransport> HttpTransport for ToProviders<T> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let asked = asked(&request);
+        let answer = self.inner.send(request).await;
+        for (metric, given) in self.providers.given(&asked) {
+            let good = given && answer.is_ok();
+            self.facts.tell(&Fact::Provided { metric: metric.to_owned(), good });
+        }
+        answer
+    }
+}

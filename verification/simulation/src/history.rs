@@ -1,0 +1,176 @@
+//! What happened in a run, as text: the same for the same seed, in every process.
+//!
+//! Guarantees: every line counts for the hash and goes to the trace, if there is one. Only the newest lines stay in memory, so
+//! that a run of days does not grow.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{Display, Write as _};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use madako_domain::invariants::Id;
+use madako_protocol::event::Event;
+use tokio::time::Instant;
+
+use crate::pace::Pace;
+
+/// Lines that stay in memory: what a person reads of a run that failed.
+const KEPT: usize = 2_000;
+
+/// Where FNV-1a begins, and its prime.
+const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
+
+/// Takes every line of a run.
+pub type Trace = Box<dyn Write + Send>;
+
+struct Inside {
+    newest: VecDeque<String>,
+    line: String,
+    count: usize,
+    hash: u64,
+    trace: Option<Trace>,
+    /// Why a line could not be written.
+    failed: Option<io::Error>,
+    /// How often each invariant had something to judge.
+    judged: BTreeMap<Id, u64>,
+}
+
+/// Clones are the same history.
+#[derive(Clone)]
+pub struct History {
+    since: Instant,
+    pace: Option<Pace>,
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl History {
+    /// Begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::traced(None)
+    }
+
+    /// Begins now, and writes each line to a trace.
+    #[must_use]
+    pub fn traced(trace: Option<Trace>) -> Self {
+        let inside = Inside {
+            newest: VecDeque::new(),
+            line: String::new(),
+            count: 0,
+            hash: FNV.0,
+            trace,
+            failed: None,
+            judged: BTreeMap::new(),
+        };
+        Self { since: Instant::now(), pace: None, inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    /// The same history, of which each line counts for a pace.
+    #[must_use]
+    pub fn paced(self, pace: &Pace) -> Self {
+        Self { pace: Some(pace.clone()), ..self }
+    }
+
+    /// Time since the beginning.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Writes down what somebody did.
+    pub fn note(&self, who: &str, what: impl Display) {
+        if let Some(pace) = &self.pace {
+            pace.count();
+        }
+        let at = self.now();
+        let mut inside = self.inside.lock().unwrap();
+        let mut line = std::mem::take(&mut inside.line);
+        line.clear();
+        let _ = writeln!(line, "{:>6}.{:03} {who:<8} {what}", at.as_secs(), at.subsec_millis());
+        inside.count += 1;
+        inside.hash =
+            line.bytes().fold(inside.hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV.1));
+        if let Some(trace) = &mut inside.trace
+            && let Err(error) = trace.write_all(line.as_bytes())
+        {
+            inside.trace = None;
+            inside.failed = Some(error);
+        }
+        if inside.newest.len() == KEPT {
+            inside.line = inside.newest.pop_front().unwrap_or_default();
+        }
+        inside.newest.push_back(line);
+    }
+
+    /// An invariant had something to judge.
+    pub fn judged(&self, invariant: Id) {
+        *self.inside.lock().unwrap().judged.entry(invariant).or_default() += 1;
+    }
+
+    /// How often each invariant had something to judge.
+    #[must_use]
+    pub fn judgements(&self) -> BTreeMap<Id, u64> {
+        self.inside.lock().unwrap().judged.clone()
+    }
+
+    /// Number of lines.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inside.lock().unwrap().count
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The last lines, as far as they are kept.
+    #[must_use]
+    pub fn last(&self, count: usize) -> String {
+        let inside = self.inside.lock().unwrap();
+        inside.newest.range(inside.newest.len().saturating_sub(count)..).map(String::as_str).collect()
+    }
+
+    /// FNV-1a over every line.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.inside.lock().unwrap().hash
+    }
+
+    /// Writes out what the trace may still hold back.
+    ///
+    /// # Errors
+    /// Some line could not be written.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut inside = self.inside.lock().unwrap();
+        if let Some(error) = inside.failed.take() {
+            return Err(error);
+        }
+        inside.trace.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+/// An event on one line.
+#[must_use]
+pub fn line(event: &Event) -> String {
+    match event {
+        Event::Planned { plan, .. } => {
+            let mut text = format!("planned {}", plan.action.map_or("nothing", |action| action.name()));
+            for change in &plan.changes {
+                let _ = write!(text, " {:?}={}", change.change, change.address);
+            }
+            text
+        }
+        Event::Calm { .. } => "calm".to_owned(),
+        Event::PlanFailed(error) => format!("no plan: {error}"),
+        other => format!("{other:?}"),
+    }
+}

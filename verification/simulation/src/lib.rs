@@ -1,0 +1,50 @@
+//! The whole service in one process, on one thread and on paused time: several instances, the embedded store, the simulated
+//! data center with its hosts and its Kubernetes, placement with its providers, and everybody who uses all this.
+//!
+//! For: `madako-chaos simulate`, and the simulation among the tests. Both build their worlds from these parts and are judged
+//! by these judges.
+//!
+//! Guarantees: one seed decides everything; the same seed gives the same history in every process. Judges stand outside: they
+//! read the store's own history, what instances were told, and what reached the registry and the hosts.
+//!
+//! Assumes: a tokio runtime of one thread whose time is paused.
+//!
+//! Does not: go around anything that a real service has: messages go through mailboxes, requests through HTTP and GraphQL, writes
+//! through gRPC into the embedded store.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a simulated world whose own parts fail cannot go on; what comes from people is judged before it begins"
+)]
+#![allow(clippy::large_futures, reason = "one run at a time: none of them is ever moved while it runs")]
+
+pub mod api;
+pub mod checker;
+pub mod clock;
+pub mod contents;
+pub mod corruption;
+pub mod disk;
+pub mod drains;
+pub mod effects;
+pub mod facts;
+pub mod history;
+pub mod holding;
+pub mod link;
+pub mod network;
+pub mod operator;
+pub mod pace;
+pub mod placement;
+pub mod planted;
+pub mod prometheus;
+pub mod queue_user;
+pub mod repair;
+pub mod requests;
+mod retries;
+pub mod revisions;
+pub mod routed;
+pub mod run;
+pub mod serving;
+pub mod store_process;
+pub mod user;
+pub mod walk;
+pub mod world;

@@ -1,0 +1,240 @@
+//! Who binds might, and said why; moves are few, and none is made without need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_domain::invariants::BindingEvidence;
+use madako_domain::invariants::{Id, PlacementChange, placed_where_allowed};
+use madako_domain::keys;
+use madako_domain::placement::decision::{Decision, Move, Outcome};
+use madako_domain::placement::fit::{Compared, Unmet};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved};
+use madako_domain::placement::object_value::Resource as _;
+use madako_domain::placement::objects::Stored;
+use madako_domain::store::{Condition, Write};
+use madako_json::krake::timestamp::Timestamp;
+use time::OffsetDateTime;
+
+use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
+use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
+
+/// So late may who decides hear of a change, where links are slow and lose packets: until then it may go by what was before, so that an
+/// application leaves a cluster that it believes to be online for a better one.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+impl Judged {
+    /// An application is written: whoever bound it might, and said why.
+    pub(super) fn application(
+        &mut self,
+        revision: i64,
+        stored: &Arc<Stored>,
+        events: &[Event],
+        now: Duration,
+    ) {
+        let key = &stored.key;
+        let before = self.stored(key);
+        let former = before.as_ref().and_then(|before| scheduled_to(before));
+        let to = scheduled_to(stored);
+        if former == to {
+            self.i11(revision, stored, before.as_ref(), None, now);
+            return;
+        }
+        let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
+        let decision = format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS);
+        let decided =
+            events.iter().find(|event| event.key == decision).and_then(|event| event.value.as_ref());
+        if decided.is_none() {
+            self.violate(
+                Id::I1,
+                revision,
+                format_args!("{key} is bound to {to:?} instead of {former:?}, and nobody says why"),
+            );
+        }
+        let Some(to) = to else {
+            self.violate(Id::I9, revision, format_args!("{key} is not bound to {former:?} any more"));
+            return;
+        };
+        self.seen.bindings += 1;
+        let Some(target) = self.stored(&to) else {
+            self.violate(Id::I11, revision, format_args!("{key} is bound to {to}, which does not exist"));
+            return;
+        };
+        self.i11(revision, stored, before.as_ref(), Some(&target), now);
+        if let (Some(former), Some(before)) = (former, before) {
+            let why = decided.and_then(|decided| serde_json::from_slice::<Decision>(decided).ok()).and_then(
+                |decided| match decided.outcome {
+                    Outcome::Moved { why, .. } => Some(why),
+                    _ => None,
+                },
+            );
+            self.moved(revision, &before, stored, &former, (now, why));
+        }
+    }
+
+    /// I11, by the gate's own predicate, with the values that let most through of those that may have been decided on.
+    fn i11(
+        &mut self,
+        revision: i64,
+        stored: &Arc<Stored>,
+        before: Option<&Arc<Stored>>,
+        target: Option<&Arc<Stored>>,
+        now: Duration,
+    ) {
+        let write = Write::Put { key: stored.key.etcd_key(), value: stored.wire.clone(), lease: 0 };
+        let compared = Condition::Unchanged {
+            key: stored.key.etcd_key(),
+            revision: before.map_or(0, |before| before.mod_revision),
+        };
+        let judged_by = |judged: &Self, metrics: BTreeMap<MetricKey, MetricState>| {
+            let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
+                application: Arc::clone(before),
+                cluster: Arc::clone(target),
+                cloud: Cluster::of(&target.object).and_then(|cluster| judged.cloud(cluster)),
+                metrics: Some(Arc::new(MetricsObserved {
+                    revision,
+                    at: OffsetDateTime::UNIX_EPOCH,
+                    metrics,
+                })),
+                compared: Compared::Value,
+            });
+            let evidence: Vec<BindingEvidence> = evidence.into_iter().collect();
+            let found = placed_where_allowed(&PlacementChange {
+                conditions: std::slice::from_ref(&compared),
+                writes: std::slice::from_ref(&write),
+                evidence: &evidence,
+                stored: &|key| judged.stored(key),
+            });
+            assert!(found.changed.is_empty(), "what is judged is what is stored: {:?}", found.changed);
+            found.violations
+        };
+        let mut values = self.latest(now);
+        let mut best = judged_by(self, values.clone());
+        if !best.is_empty() && target.is_some() {
+            // A constraint is on one metric: the value that each of them likes best can be looked for by itself.
+            for (name, given) in &self.values {
+                for (_, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
+                    let mut others = values.clone();
+                    others.insert(key_of(name), state(*value));
+                    let violations = judged_by(self, others.clone());
+                    if violations.len() < best.len() {
+                        (best, values) = (violations, others);
+                    }
+                }
+            }
+        }
+        for violation in best {
+            self.violate(violation.invariant, revision, violation.what);
+        }
+    }
+
+    /// An application left a cluster, for the reason that its decision says.
+    fn moved(
+        &mut self,
+        revision: i64,
+        before: &Stored,
+        after: &Stored,
+        former: &ObjectKey,
+        (now, why): (Duration, Option<Move>),
+    ) {
+        self.seen.moves += 1;
+        let key = &after.key;
+        let (Some(was), Some(is)) = (Application::of(&before.object), Application::of(&after.object)) else {
+            return;
+        };
+        let Some(at) = is.status.scheduled.as_ref().map(Timestamp::instant) else {
+            self.violate(Id::I9, revision, format_args!("{key} moved at no time"));
+            return;
+        };
+        self.moves.push((at, now));
+        // By the clocks of those who decided and by the time of the world: a clock that jumped lets moves seem close that were not,
+        // and a slow way to the store lets moves come close that were decided apart.
+        let close = |(other, seen): &&(OffsetDateTime, Duration)| {
+            *other <= at && *other + RESCHEDULE_AFTER > at && *seen + RESCHEDULE_AFTER > now
+        };
+        let within = self.moves.iter().filter(close).count();
+        let part = self.most_applications * MAX_MOVES.percent / 100;
+        let most = MAX_MOVES.at_least.max(part);
+        if within as u64 > most {
+            self.violate(
+                Id::I5,
+                revision,
+                format_args!("{key} is move {within} within {RESCHEDULE_AFTER:?}; {most} are allowed"),
+            );
+        }
+        if !was.spec.constraints.migration {
+            self.violate(Id::I5, revision, format_args!("{key} moved, though it must not"));
+        }
+        let Some(left) = self.stored(former) else { return };
+        let Some(cluster) = Cluster::of(&left.object) else { return };
+        if cluster.metadata.deleted.is_some() {
+            return;
+        }
+        let unmet = self.unmet(was, &left, &BTreeMap::new()).unwrap_or_default();
+        let fits =
+            !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
+        match self.down.get(former).copied() {
+            // Who fits no longer leaves, whatever the state is.
+            Some(since)
+                if since + RESCHEDULE_AFTER > at
+                    && !self.unaware(former, since, at, why.as_ref())
+                    && fits
+                    && !self.outgrown(was, &left, now) =>
+            {
+                self.violate(
+                    Id::I5,
+                    revision,
+                    format_args!("{key} left {former} at {at}, which was not online only since {since}"),
+                );
+            }
+            Some(_) => {}
+            None if cluster.status.state == ClusterState::FailingMetrics && fits => {
+                self.violate(
+                    Id::I5,
+                    revision,
+                    format_args!("{key} left {former}, of which only metrics are missing"),
+                );
+            }
+            None => {}
+        }
+    }
+
+    /// Whether who decided may not have heard yet that a cluster is down: by what it says itself. Who says that it is not online knows,
+    /// unless it means an outage that was over just before.
+    fn unaware(
+        &self,
+        cluster: &ObjectKey,
+        since: OffsetDateTime,
+        at: OffsetDateTime,
+        why: Option<&Move>,
+    ) -> bool {
+        let was_down = self.was_down.get(cluster).copied();
+        let believes = match why {
+            Some(Move::Better) => true,
+            Some(Move::NotOnline) => was_down
+                .is_some_and(|(since, until)| since + RESCHEDULE_AFTER <= at && until + HEARD_WITHIN > at),
+            _ => false,
+        };
+        believes && since + HEARD_WITHIN > at
+    }
+
+    /// Whether a constraint on a metric may not have been met, by one of the values that may have been decided on.
+    fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> bool {
+        let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
+            let unmet = self.unmet(application, cluster, values).unwrap_or_default();
+            unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
+        };
+        let latest = self.latest(now);
+        let given = self.values.iter().flat_map(|(name, values)| {
+            values.iter().filter(|(at, _)| *at + VALUES_COUNT >= now).map(move |(_, value)| (name, *value))
+        });
+        is_outgrown(&latest)
+            || given.into_iter().any(|(name, value)| {
+                let mut values = latest.clone();
+                values.insert(key_of(name), state(value));
+                is_outgrown(&values)
+            })
+    }
+}

@@ -1,0 +1,84 @@
+//! Nothing is made that nobody asked for, and nothing goes that nobody deleted.
+
+use std::sync::Arc;
+
+use madako_domain::invariants::Id;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
+use madako_domain::placement::objects::Stored;
+
+use super::{Judged, scheduled_to};
+
+impl Judged {
+    /// Whatever is written was asked for, and keeps what the user was told.
+    pub(super) fn kept(
+        &mut self,
+        revision: i64,
+        stored: &Arc<Stored>,
+        after: &[(ObjectKey, Option<Arc<Stored>>)],
+    ) {
+        let key = &stored.key;
+        let before = self.stored(key);
+        let metadata = stored.object.metadata();
+        match &before {
+            None => {
+                let (asked, made) = self.wanted.entry(key.clone()).or_default();
+                *made += 1;
+                if *made > *asked {
+                    self.violate(Id::I9, revision, format_args!("{key} is made, and nobody asked for it"));
+                }
+            }
+            Some(before) if before.object.metadata().uid != metadata.uid => {
+                self.violate(Id::I9, revision, format_args!("{key} is replaced by another one"));
+            }
+            Some(_) => {}
+        }
+        let was_deleted = before.is_some_and(|before| before.object.metadata().deleted.is_some());
+        if metadata.deleted.is_none() || was_deleted || self.deleting.contains(key) {
+            return;
+        }
+        // It goes along with what it is bound to.
+        let goes = |owner: &ObjectKey| {
+            let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
+            let owner = now.or_else(|| self.stored(owner));
+            owner.is_some_and(|owner| owner.object.metadata().deleted.is_some())
+        };
+        let along = metadata.owners.iter().filter_map(ResourceRef::key).any(|owner| {
+            let bound = key.kind != Kind::Application || scheduled_to(stored).as_ref() == Some(&owner);
+            bound && goes(&owner)
+        });
+        if !along {
+            self.violate(Id::I9, revision, format_args!("{key} is deleted, and nobody asked for that"));
+        }
+    }
+
+    /// A resource is gone: it was deleted, and nothing depends on it.
+    pub(super) fn gone(
+        &mut self,
+        revision: i64,
+        key: &ObjectKey,
+        after: &[(ObjectKey, Option<Arc<Stored>>)],
+    ) {
+        let Some(before) = self.stored(key) else { return };
+        self.seen.collected += 1;
+        let metadata = before.object.metadata();
+        let ours = metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION);
+        if metadata.deleted.is_none() || !ours {
+            self.violate(Id::I9, revision, format_args!("{key} is gone, and was not deleted"));
+        }
+        let left: Vec<ObjectKey> = self
+            .objects
+            .values()
+            .filter(|other| {
+                let gone = after.iter().any(|(key, stored)| *key == other.key && stored.is_none());
+                let stored = after.iter().find(|(key, _)| *key == other.key).and_then(|(_, it)| it.as_ref());
+                let owners = &stored.unwrap_or(other).object.metadata().owners;
+                !gone && owners.iter().filter_map(ResourceRef::key).any(|owner| owner == *key)
+            })
+            .map(|other| other.key.clone())
+            .collect();
+        if let Some(left) = left.first() {
+            self.violate(Id::I9, revision, format_args!("{key} is gone before {left}, which depends on it"));
+        }
+    }
+}

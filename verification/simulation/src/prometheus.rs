@@ -1,0 +1,278 @@
+//! Simulated Prometheus servers: values that wander, vanish and lie, on servers that fail, hang and stammer.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::placement::PlacementChecker;
+
+/// Which server has which series. No name is part of another one.
+pub const SERIES: [(&str, &str); 6] = [
+    ("prometheus-one.invalid", "load_a"),
+    ("prometheus-one.invalid", "load_b"),
+    ("prometheus-one.invalid", "load_c"),
+    ("prometheus-one.invalid", "load_d"),
+    ("prometheus-two.invalid", "heat_a"),
+    ("prometheus-two.invalid", "heat_b"),
+];
+
+/// The least and the greatest value of every metric.
+pub const RANGE: (f64, f64) = (0.0, 100.0);
+
+/// What an answer takes when nothing is wrong.
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// What may be wrong with a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// No connection is made.
+    Refuses,
+    /// No answer comes.
+    Hangs,
+    /// Close to the deadline of a fetch.
+    Slow,
+    /// Each answer is 503.
+    Status,
+    /// The connection ends in the middle of each answer.
+    CutOff,
+    /// Each answer is a web page.
+    NotJson,
+    /// Each answer is a number where a list should be.
+    WrongTypes,
+    /// Nothing is found.
+    Empty,
+}
+
+/// What a wrong answer is: cut short, no JSON, of the wrong types, empty, or an error.
+const WRONG: [Trouble; 5] =
+    [Trouble::CutOff, Trouble::NotJson, Trouble::WrongTypes, Trouble::Empty, Trouble::Status];
+
+/// What may be wrong with a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// It is not there.
+    Missing,
+    /// NaN.
+    NotANumber,
+    /// Infinite.
+    Infinite,
+    /// Far outside its range.
+    OutOfRange,
+    /// A word.
+    Text,
+    /// There are two that differ.
+    Twice,
+}
+
+#[derive(Default)]
+struct Inside {
+    values: BTreeMap<&'static str, f64>,
+    lies: BTreeMap<&'static str, Lie>,
+    troubles: BTreeMap<&'static str, Trouble>,
+    asked: u64,
+    failed: u64,
+    /// Whether the last answer about a series had a value that can be used.
+    given: BTreeMap<&'static str, bool>,
+    /// Each answer is wrong in another way, drawn from here.
+    corrupt: Option<ChaCha8Rng>,
+}
+
+/// All servers. Clones are the same.
+#[derive(Clone)]
+pub struct Prometheus {
+    inside: Arc<Mutex<Inside>>,
+    checker: PlacementChecker,
+}
+
+impl Prometheus {
+    /// All is well.
+    pub fn new(checker: PlacementChecker) -> Self {
+        let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
+        let inside = Inside { values: values.collect(), ..Inside::default() };
+        Self { inside: Arc::new(Mutex::new(inside)), checker }
+    }
+
+    /// A step of every value.
+    pub fn wander(&self, chance: &mut ChaCha8Rng) {
+        for value in self.inside.lock().unwrap().values.values_mut() {
+            *value = (*value + chance.random_range(-12.0..12.0_f64)).round().clamp(RANGE.0, RANGE.1);
+        }
+    }
+
+    /// Now and then a step of every value: one in twelve times.
+    pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
+        if chance.random_range(0..12_u32) == 0 {
+            self.wander(chance);
+        }
+    }
+
+    /// Something begins or ends to be wrong. Says what.
+    pub fn disturb(&self, chance: &mut ChaCha8Rng) -> String {
+        use Trouble::{CutOff, Empty, Hangs, NotJson, Refuses, Slow, Status, WrongTypes};
+        let mut inside = self.inside.lock().unwrap();
+        let (server, name) = SERIES[chance.random_range(0..SERIES.len())];
+        if chance.random_range(0..3_u32) == 0 {
+            let troubles = [Refuses, Hangs, Slow, Status, CutOff, NotJson, WrongTypes, Empty];
+            let trouble = troubles[chance.random_range(0..troubles.len())];
+            if inside.troubles.remove(server).is_some() {
+                return format!("{server} answers again");
+            }
+            inside.troubles.insert(server, trouble);
+            return format!("{server}: {trouble:?}");
+        }
+        let lies = [Lie::Missing, Lie::NotANumber, Lie::Infinite, Lie::OutOfRange, Lie::Text, Lie::Twice];
+        let lie = lies[chance.random_range(0..lies.len())];
+        if inside.lies.remove(name).is_some() {
+            return format!("{name} is right again");
+        }
+        inside.lies.insert(name, lie);
+        format!("{name}: {lie:?}")
+    }
+
+    /// From now on each answer is wrong, in a way that is drawn; or right again.
+    pub fn corrupt(&self, chance: Option<ChaCha8Rng>) {
+        self.inside.lock().unwrap().corrupt = chance;
+    }
+
+    /// A value is another one from now on.
+    pub fn set(&self, series: &str, value: f64) {
+        if let Some(there) = self.inside.lock().unwrap().values.get_mut(series) {
+            *there = value;
+        }
+    }
+
+    /// A series is not there, or is again.
+    pub fn hide(&self, series: &'static str, hidden: bool) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.lies.remove(series);
+        if hidden {
+            inside.lies.insert(series, Lie::Missing);
+        }
+    }
+
+    /// Something is wrong with every server.
+    pub fn break_all(&self, trouble: Trouble) {
+        let servers = SERIES.iter().map(|(server, _)| (*server, trouble));
+        self.inside.lock().unwrap().troubles.extend(servers);
+    }
+
+    /// Everything is right.
+    pub fn heal(&self) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.lies.clear();
+        inside.troubles.clear();
+    }
+
+    /// How many requests came, and how many of them got no good answer.
+    pub fn asked(&self) -> (u64, u64) {
+        let inside = self.inside.lock().unwrap();
+        (inside.asked, inside.failed)
+    }
+
+    /// What is wrong with the server of an address, and what it would say. Which values it gives is told to the checker.
+    fn answer(&self, url: &str) -> (Option<Trouble>, String) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.asked += 1;
+        let drawn = inside.corrupt.as_mut().map(|chance| WRONG[chance.random_range(0..WRONG.len())]);
+        let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
+        let trouble = drawn.or(trouble);
+        inside.failed += u64::from(trouble.is_some_and(|trouble| trouble != Trouble::Slow));
+        let mut all = String::new();
+        for (server, name) in SERIES {
+            if url.contains(server) && url.contains(name) {
+                let good = matches!(trouble, None | Some(Trouble::Slow))
+                    && matches!(inside.lies.get(name), None | Some(Lie::Twice));
+                inside.given.insert(name, good);
+            }
+            if trouble == Some(Trouble::Empty) || !url.contains(server) || !url.contains(name) {
+                continue;
+            }
+            let value = inside.values[name];
+            let shown = match inside.lies.get(name) {
+                Some(Lie::Missing) => continue,
+                Some(Lie::NotANumber) => "NaN".to_owned(),
+                Some(Lie::Infinite) => "+Inf".to_owned(),
+                Some(Lie::OutOfRange) => "1e9".to_owned(),
+                Some(Lie::Text) => "many".to_owned(),
+                Some(Lie::Twice) => {
+                    let _ = write!(
+                        all,
+                        r#"{{"metric":{{"__name__":"{name}","instance":"z"}},"value":[1,"{}"]}},"#,
+                        RANGE.1 - value
+                    );
+                    value.to_string()
+                }
+                None => value.to_string(),
+            };
+            let _ =
+                write!(all, r#"{{"metric":{{"__name__":"{name}","instance":"a"}},"value":[1,"{shown}"]}},"#);
+        }
+        let all = all.trim_end_matches(',');
+        (trouble, format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{all}]}}}}"#))
+    }
+
+    /// The series that a request is about, and whether the last answer had a value that can be used.
+    #[must_use]
+    pub fn given(&self, url: &str) -> Vec<(&'static str, bool)> {
+        let inside = self.inside.lock().unwrap();
+        let about = SERIES.iter().filter(|(server, name)| url.contains(server) && url.contains(name));
+        about.map(|(_, name)| (*name, inside.given.get(name).copied().unwrap_or(false))).collect()
+    }
+
+    /// Tells the checker which values an answer has.
+    fn told(&self, url: &str) {
+        let inside = self.inside.lock().unwrap();
+        for (server, name) in SERIES {
+            let right = matches!(inside.lies.get(name), None | Some(Lie::Twice));
+            if right && url.contains(server) && url.contains(name) {
+                self.checker.told(name, inside.values[name]);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl HttpTransport for Prometheus {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let HttpRequest { url, body, deadline, max_response_bytes, .. } = request;
+        let asked = format!("{url}{}", String::from_utf8_lossy(&body));
+        let (trouble, text) = self.answer(&asked);
+        let takes = match trouble {
+            Some(Trouble::Hangs) => Duration::MAX,
+            Some(Trouble::Slow) => deadline.mul_f64(0.9),
+            _ => LATENCY,
+        };
+        let good = matches!(trouble, None | Some(Trouble::Slow));
+        if good {
+            // What was read before it was sent counts, however long it takes.
+            self.told(&asked);
+        }
+        tokio::time::sleep(takes.min(deadline)).await;
+        if takes >= deadline {
+            return Err(HttpError::Deadline { url, deadline });
+        }
+        let (status, body) = match trouble {
+            Some(Trouble::Refuses) => {
+                return Err(HttpError::Connect { url, why: "connection refused".to_owned() });
+            }
+            Some(Trouble::CutOff) => {
+                return Err(HttpError::Truncated { url, why: "connection reset".to_owned() });
+            }
+            Some(Trouble::Status) => (503, "not now".to_owned()),
+            Some(Trouble::NotJson) => (200, "<html>welcome</html>".to_owned()),
+            Some(Trouble::WrongTypes) => {
+                (200, r#"{"status":"success","data":{"resultType":"scalar","result":7}}"#.to_owned())
+            }
+            _ => (200, text),
+        };
+        assert!(body.len() <= max_response_bytes, "an answer of this world is short");
+        Ok(HttpResponse { status, headers: Vec::new(), body: Bytes::from(body) })
+    }
+}

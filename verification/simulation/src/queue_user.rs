@@ -1,0 +1,328 @@
+//! Users of the repair queue, who write as ckecli does: whole entries, sometimes older ones than are there.
+
+use std::collections::BTreeSet;
+
+use etcd_client::{Compare, CompareOp, Error, GetOptions, Txn, TxnOp};
+use madako_datacenter_sim::SimulatedRegistry;
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::machine::MachineState;
+use madako_domain::repair::hold::Hold;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::repair::RepairJudge;
+use crate::store_process::StoreProcess;
+use crate::world::PREFIX;
+
+/// Entries above which users delete instead of adding.
+const FULL: usize = 12;
+
+/// A user of the queue. See the module.
+pub struct QueueUser {
+    store: StoreProcess,
+    registry: SimulatedRegistry,
+    judge: RepairJudge,
+    chance: ChaCha8Rng,
+    /// Values of entries that were read some time ago.
+    read: Vec<(String, Vec<u8>)>,
+    /// How often it did something.
+    pub acts: u64,
+}
+
+impl QueueUser {
+    /// Has read nothing yet.
+    #[must_use]
+    pub fn new(
+        store: StoreProcess,
+        registry: SimulatedRegistry,
+        judge: RepairJudge,
+        chance: ChaCha8Rng,
+    ) -> Self {
+        Self { store, registry, judge, chance, read: Vec::new(), acts: 0 }
+    }
+
+    /// Does something that a user does. Says what.
+    ///
+    /// # Errors
+    /// The store does not answer; what became of it is not known.
+    pub async fn act(&mut self) -> Result<String, Error> {
+        self.acts += 1;
+        let entries = self.entries().await?;
+        if entries.len() > FULL {
+            return self.delete(&entries).await;
+        }
+        Ok(match self.chance.random_range(0..14_u32) {
+            0..=4 => self.add_broken().await?,
+            5 => self.add_control_plane().await?,
+            6 => self.add("10.255.0.1", "iDRAC-9", "unreachable").await?,
+            7 => self.add_unknown().await?,
+            8 => self.overwrite().await?,
+            9 | 10 => self.delete(&entries).await?,
+            11 => self.release().await?,
+            12 => {
+                let disabled = self.chance.random_range(0..3_u32) == 0;
+                self.put(keys::AUTO_REPAIR_DISABLED, disabled.to_string().into_bytes()).await?;
+                format!("disables requests of the registry: {disabled}")
+            }
+            _ => {
+                let disabled = self.chance.random_range(0..3_u32) == 0;
+                self.put(keys::REPAIRS_DISABLED, disabled.to_string().into_bytes()).await?;
+                format!("disables repairs: {disabled}")
+            }
+        })
+    }
+
+    /// Turns the queue, or what the registry asks for, off or on.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn disable(&mut self, key: &'static str, disabled: bool) -> Result<(), Error> {
+        self.put(key, disabled.to_string().into_bytes()).await
+    }
+
+    /// Asks for the deletion of every entry.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn delete_all(&mut self) -> Result<(), Error> {
+        for (key, value) in self.entries().await? {
+            let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
+            entry.deleted = true;
+            self.put_existing(&key, serde_json::to_vec(&entry).unwrap()).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the repair of a machine that does not answer.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn ask_for(&mut self, address: &str) -> Result<String, Error> {
+        self.add(address, "iDRAC-9", "unreachable").await
+    }
+
+    /// Leaves the queue so that every entry can end, and none is added.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn settle(&mut self) -> Result<(), Error> {
+        self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await?;
+        self.release().await?;
+        self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
+        let entries = self.entries().await?;
+        let read = entries.iter().map(|(_, value)| serde_json::from_slice(value).unwrap()).collect();
+        for ((key, value), entry) in entries.into_iter().zip(settled(read)) {
+            let settled = serde_json::to_vec(&entry).unwrap();
+            if settled != value {
+                self.put(&key, settled).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn entries(&mut self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let options = GetOptions::new().with_prefix();
+        let answer =
+            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIRS), Some(options)).await?;
+        let entry = |kv: &etcd_client::KeyValue| {
+            (kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned(), kv.value().to_vec())
+        };
+        let entries: Vec<_> = answer.kvs().iter().map(entry).collect();
+        if self.read.is_empty() {
+            self.read.clone_from(&entries);
+        }
+        Ok(entries)
+    }
+
+    /// Releases every rack, as `madako repair-queue release` does one.
+    async fn release(&mut self) -> Result<String, Error> {
+        let options = GetOptions::new().with_prefix();
+        let answer =
+            self.store.people().await?.get(format!("{PREFIX}{}", keys::REPAIR_HOLDS), Some(options)).await?;
+        let mut released = 0;
+        for kv in answer.kvs() {
+            let mut hold: Hold = serde_json::from_slice(kv.value()).unwrap();
+            if !hold.release() {
+                continue;
+            }
+            let unchanged = Compare::mod_revision(kv.key().to_vec(), CompareOp::Equal, kv.mod_revision());
+            let put = TxnOp::put(kv.key().to_vec(), serde_json::to_vec(&hold).unwrap(), None);
+            let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then([put])).await?;
+            if done.succeeded() {
+                self.judge.user_wrote(done.header().unwrap().revision(), None);
+                released += 1;
+            }
+        }
+        Ok(format!("releases {released} racks"))
+    }
+
+    async fn put(&mut self, key: &str, value: Vec<u8>) -> Result<(), Error> {
+        let put = self.store.people().await?.put(format!("{PREFIX}{key}"), value, None).await?;
+        self.judge.user_wrote(put.header().unwrap().revision(), None);
+        Ok(())
+    }
+
+    /// As `ckecli repair-queue add`: one machine, whatever its state.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn add_one(&mut self) -> Result<String, Error> {
+        let machines = self.registry.machines();
+        let machine = &machines[self.chance.random_range(0..machines.len())];
+        let address = machine.address().unwrap_or_default().to_owned();
+        let machine_type = machine.spec.bmc.bmc_type.clone();
+        self.add(&address, &machine_type, "unreachable").await
+    }
+
+    async fn add_broken(&mut self) -> Result<String, Error> {
+        let broken: Vec<_> = self
+            .registry
+            .machines()
+            .into_iter()
+            .filter(|machine| {
+                let broken =
+                    matches!(machine.status.state, MachineState::Unhealthy | MachineState::Unreachable);
+                broken && machine.address().is_some()
+            })
+            .collect();
+        if broken.is_empty() {
+            return Ok("finds nothing to repair".to_owned());
+        }
+        let machine = &broken[self.chance.random_range(0..broken.len())];
+        let operation = machine.status.state.name().to_ascii_lowercase();
+        let address = machine.address().unwrap_or_default().to_owned();
+        let machine_type = machine.spec.bmc.bmc_type.clone();
+        self.add(&address, &machine_type, &operation).await
+    }
+
+    /// Several nodes of the control plane at once, broken or not.
+    async fn add_control_plane(&mut self) -> Result<String, Error> {
+        let answer = self.store.people().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
+        let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
+        let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();
+        let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        let mut told = Vec::new();
+        for node in nodes.iter().take(2) {
+            // They are broken, so that their repair goes its whole way.
+            let serial = self.registry.machines().into_iter().find(|machine| machine.address() == Some(node));
+            if let Some(machine) = serial {
+                // Refused for a machine that is being set up: then the repair finds it as it is.
+                let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
+            }
+            told.push(self.add(node, "iDRAC-9", "unhealthy").await?);
+        }
+        Ok(told.join("; "))
+    }
+
+    async fn add_unknown(&mut self) -> Result<String, Error> {
+        self.add("10.255.0.2", "iDRAC-9", UNKNOWN).await
+    }
+
+    /// As ckecli: the index and the entry in one transaction.
+    async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> Result<String, Error> {
+        let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
+        let answer = self.store.people().await?.get(counter.clone(), None).await?;
+        let (index, revision): (i64, i64) = answer
+            .kvs()
+            .first()
+            .map_or((0, 0), |kv| (kv.value_str().unwrap().parse().unwrap(), kv.mod_revision()));
+        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, machine_type, address) };
+        let unchanged = Compare::mod_revision(counter.clone(), CompareOp::Equal, revision);
+        let puts = [
+            TxnOp::put(counter, (index + 1).to_string(), None),
+            TxnOp::put(format!("{PREFIX}{}", keys::repair(index)), serde_json::to_vec(&entry).unwrap(), None),
+        ];
+        let done = self.store.people().await?.txn(Txn::new().when([unchanged]).and_then(puts)).await?;
+        if done.succeeded() {
+            self.judge.user_wrote(done.header().unwrap().revision(), Some(index));
+        }
+        Ok(format!("adds entry {index} for {address}, {operation}: {}", done.succeeded()))
+    }
+
+    async fn delete(&mut self, entries: &[(String, Vec<u8>)]) -> Result<String, Error> {
+        if entries.is_empty() {
+            return Ok("finds nothing to delete".to_owned());
+        }
+        let (key, value) = &entries[self.chance.random_range(0..entries.len())];
+        let mut entry: RepairQueueEntry = serde_json::from_slice(value).unwrap();
+        entry.deleted = true;
+        self.put_existing(key, serde_json::to_vec(&entry).unwrap()).await?;
+        Ok(format!("deletes entry {}", entry.index))
+    }
+
+    /// Writes what was read a while ago, as `ckecli repair-queue reset-backoff` may.
+    async fn overwrite(&mut self) -> Result<String, Error> {
+        if self.read.is_empty() {
+            return Ok("has read nothing yet".to_owned());
+        }
+        let at = self.chance.random_range(0..self.read.len());
+        let (key, value) = self.read.swap_remove(at);
+        let done = self.put_existing(&key, value).await?;
+        Ok(format!("writes an older state over {key}: {done}"))
+    }
+
+    async fn put_existing(&mut self, key: &str, value: Vec<u8>) -> Result<bool, Error> {
+        let key = format!("{PREFIX}{key}");
+        let is_there = Compare::create_revision(key.clone(), CompareOp::Greater, 0);
+        let put = TxnOp::put(key, value, None);
+        let done = self.store.people().await?.txn(Txn::new().when([is_there]).and_then([put])).await?;
+        if done.succeeded() {
+            self.judge.user_wrote(done.header().unwrap().revision(), None);
+        }
+        Ok(done.succeeded())
+    }
+}
+
+/// An operation that no procedure has.
+const UNKNOWN: &str = "levitate";
+
+/// The entries as somebody leaves them who wants each of them to end soon.
+fn settled(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> {
+    let begun = entries.iter().filter(|entry| entry.status == RepairStatus::Processing);
+    let mut machines: BTreeSet<String> = begun.map(|entry| entry.address.clone()).collect();
+    for entry in &mut entries {
+        entry.deleted |= entry.operation == UNKNOWN;
+        // What waits for another repair of its machine would go on after it for as long again.
+        if entry.status == RepairStatus::Queued && !entry.deleted {
+            entry.deleted = !machines.insert(entry.address.clone());
+        }
+        // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
+        entry.drain_backoff_count = 0;
+        entry.drain_backoff_expire = None;
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: i64, operation: &str, address: &str, status: RepairStatus) -> RepairQueueEntry {
+        RepairQueueEntry {
+            index,
+            status,
+            drain_backoff_count: 3,
+            ..RepairQueueEntry::new(operation, "t", address)
+        }
+    }
+
+    #[test]
+    fn one_repair_of_each_machine_is_left_and_none_that_nobody_knows() {
+        use RepairStatus::{Failed, Processing, Queued};
+        let left = settled(vec![
+            entry(0, "o", "w", Queued),
+            entry(1, "o", "w", Queued),
+            entry(2, "o", "x", Failed),
+            entry(3, "o", "x", Queued),
+            entry(4, "o", "y", Queued),
+            entry(5, "o", "y", Processing),
+            entry(6, UNKNOWN, "z", Queued),
+            entry(7, "o", "z", Queued),
+        ]);
+        let deleted: Vec<i64> = left.iter().filter(|entry| entry.deleted).map(|entry| entry.index).collect();
+        assert_eq!(deleted, [1, 4, 6]);
+        assert!(left.iter().all(|entry| entry.drain_backoff_count == 0));
+    }
+}

@@ -1,0 +1,415 @@
+//! Judges repairs from outside: the queue at every revision of the store, and every command that acts when it begins.
+//!
+//! What it does not judge: steps that users wrote themselves.
+
+mod judged;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use etcd_client::{Event, EventType, GetOptions, KeyValue};
+use madako_datacenter_sim::Fault;
+use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SimulatedHost};
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::{Id, Violation};
+use madako_domain::keys;
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_domain::store::Entry;
+use madako_judges::{Command, Fact};
+use madako_protocol::event::Event as Told;
+use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Fetched;
+
+use self::judged::{Judged, leader, violation};
+use crate::drains::{Drains, DrainsSeen};
+use crate::facts::Facts;
+use crate::history::History;
+use crate::holding::Unheld;
+use crate::revisions::every_revision;
+use crate::store_process::StoreProcess;
+use crate::world::PREFIX;
+
+/// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
+pub const ATTEMPTS: u32 = 2;
+
+/// How often things were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Commands that began and act.
+    pub commands: u64,
+    /// Of these, retries.
+    pub retried: u64,
+    /// Commands that were cut off.
+    pub cut_off: u64,
+    /// Commands whose outcome is not known.
+    pub unknown: u64,
+    /// Repairs that succeeded.
+    pub succeeded: u64,
+    /// Repairs that failed.
+    pub failed: u64,
+    /// Entries that the service added.
+    pub requested: u64,
+    /// Racks that were held.
+    pub held: u64,
+    /// Answers with machines that are well.
+    pub false_answers: u64,
+    /// Answers by a clock that was set.
+    pub shifted_answers: u64,
+    /// Racks that answers asked to be held.
+    pub to_be_held: u64,
+    /// What became of drains.
+    pub drains: DrainsSeen,
+}
+
+/// Clones are the same judge.
+#[derive(Clone)]
+pub struct RepairJudge {
+    judged: Arc<Mutex<Judged>>,
+    history: History,
+    drains: Drains,
+    facts: Facts,
+}
+
+/// What a key holds, as the service reads it.
+pub fn entry_of(kv: &KeyValue) -> Entry {
+    Entry {
+        value: kv.value().to_vec().into(),
+        create_revision: kv.create_revision(),
+        mod_revision: kv.mod_revision(),
+        lease: kv.lease(),
+    }
+}
+
+fn key_of(kv: &KeyValue) -> String {
+    kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned()
+}
+
+/// What is stored now, and at which revision; `None`: nobody can tell.
+async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
+    let mut client = store.client().await?;
+    let answer = client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.ok()?;
+    let entries = answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
+    Some((entries, answer.header()?.revision()))
+}
+
+impl RepairJudge {
+    /// Has seen nothing yet.
+    pub fn new(history: History, drains: Drains) -> Self {
+        Self { judged: Arc::default(), history, drains, facts: Facts::default() }
+    }
+
+    /// The same, which tells what users write.
+    #[must_use]
+    pub fn telling(self, facts: Facts) -> Self {
+        Self { facts, ..self }
+    }
+
+    /// Watches the store over a client of its own.
+    pub async fn watch(self, store: StoreProcess) {
+        let read = |event: &Event| {
+            let kv = event.kv().unwrap();
+            (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
+        };
+        every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+    }
+
+    /// Judges a revision.
+    pub fn judge(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
+        let mut judged = self.judged.lock().unwrap();
+        let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
+        let now = self.history.now();
+        let Judged { holding, entries, unheld, .. } = &mut *judged;
+        for began in holding.judge(revision, entries, &changes, now) {
+            self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
+            unheld.push((revision, began));
+        }
+        for invariant in judged.subjects(&changes) {
+            self.history.judged(invariant);
+        }
+        let found = judged.judge(revision, changes, now);
+        if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
+            self.drains.follow(cluster);
+        }
+        for violation in found {
+            self.history.note("repairs", format_args!("revision {revision}: {violation}"));
+            judged.found.push((revision, violation));
+        }
+    }
+
+    /// A user wrote a revision; with the index of an entry when it was acknowledged as added.
+    pub fn user_wrote(&self, revision: i64, added: Option<i64>) {
+        self.facts.tell(&Fact::ByUser { revision });
+        let mut judged = self.judged.lock().unwrap();
+        judged.users.insert(revision);
+        if let Some(index) = added {
+            judged.acknowledged.insert(revision, index);
+        }
+    }
+
+    /// What an instance emits.
+    pub fn heard(&self, name: &str, event: &Told) {
+        let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
+        match event {
+            Told::Elected { epoch } => judged.holding.elected(name, *epoch),
+            Told::ActorFailed { .. } => judged.holding.failed(name, now),
+            Told::Reported { .. } => judged.holding.published(name, now),
+            _ => {}
+        }
+    }
+
+    /// The registry answered an instance which machines should be repaired, with these faults.
+    pub fn answered(&self, name: &str, fetched: &Fetched, faults: &[Fault]) {
+        let mut judged = self.judged.lock().unwrap();
+        let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
+        judged.seen.false_answers += u64::from(faults.iter().any(is_false));
+        judged.seen.shifted_answers +=
+            u64::from(faults.iter().any(|fault| matches!(fault, Fault::ClockSet(_))));
+        let machines = fetched.machines.iter().chain(&fetched.left_out).cloned().collect();
+        judged.holding.answered(name, machines);
+    }
+
+    /// Somebody deleted every leader key now, and this epoch led until then.
+    pub fn deposed(&self, epoch: i64) {
+        self.judged.lock().unwrap().deposed.insert(epoch, self.history.now());
+    }
+
+    /// Instances that say at one moment that they lead, with their epochs. Who leads knows the end of its lease before another is
+    /// elected.
+    pub fn say_that_they_lead(&self, leaders: &[(&str, i64)]) {
+        if leaders.is_empty() {
+            return;
+        }
+        self.history.judged(Id::I1);
+        let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
+        let knowing = leaders.iter().filter(|(_, epoch)| !judged.cannot_know(*epoch, now));
+        let leaders: Vec<&(&str, i64)> = knowing.collect();
+        let [first, second, ..] = leaders[..] else { return };
+        let told: Vec<String> = leaders.iter().map(|(name, epoch)| format!("{name} in {epoch}")).collect();
+        if judged.lead_together.insert((first.1, second.1)) {
+            let found = violation(Id::I1, format!("they lead at once: {}", told.join(", ")));
+            self.history.note("repairs", &found);
+            let revision = judged.revision;
+            judged.found.push((-revision, found));
+        }
+    }
+
+    /// Whether an entry is in this state.
+    pub fn is_somewhere(&self, status: &RepairStatus, step_status: &RepairStepStatus) -> bool {
+        let judged = self.judged.lock().unwrap();
+        let is = |entry: &RepairQueueEntry| entry.status == *status && entry.step_status == *step_status;
+        judged.queue.entries.values().any(|item| is(&item.value))
+    }
+
+    /// How many entries are not finished.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        let judged = self.judged.lock().unwrap();
+        judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
+    }
+
+    /// Whether a command runs.
+    pub fn is_running(&self) -> bool {
+        !self.judged.lock().unwrap().running.is_empty()
+    }
+
+    /// How often things were seen.
+    pub fn seen(&self) -> Seen {
+        let judged = self.judged.lock().unwrap();
+        // Only now all that users wrote is known.
+        let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
+        let requested = by_us.map(|(_, count)| count).sum();
+        Seen { requested, to_be_held: judged.holding.asked, ..judged.seen }
+    }
+
+    /// Whether something was violated so far, as far as is known who wrote what.
+    #[must_use]
+    pub fn found_something(&self) -> bool {
+        !self.found().is_empty()
+    }
+
+    /// What was violated so far, as far as is known who wrote what.
+    #[must_use]
+    pub fn found(&self) -> Vec<Violation> {
+        let judged = self.judged.lock().unwrap();
+        let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
+        let mut found: Vec<Violation> =
+            judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
+        let ours = |revision: &i64| !judged.users.contains(revision);
+        let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
+        let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
+        found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
+        found
+    }
+
+    /// Every violation, when the run is over and every repair must have ended.
+    pub fn finish(&self) -> Vec<Violation> {
+        let mut found = self.found();
+        let judged = self.judged.lock().unwrap();
+        for (revision, index) in &judged.acknowledged {
+            if !judged.steps_known(*index, *revision) {
+                found.push(violation(Id::I9, format!("entry {index} of revision {revision} was lost")));
+            }
+        }
+        for item in judged.queue.entries.values().filter(|item| !item.value.is_finished()) {
+            let entry = &item.value;
+            found.push(violation(
+                Id::I12,
+                format!(
+                    "peace ends with entry {} for {} in {:?} {:?}, step {}",
+                    entry.index, entry.address, entry.status, entry.step_status, entry.step
+                ),
+            ));
+        }
+        found.extend(self.drains.left_cordoned());
+        found
+    }
+
+    /// What the store shows: now, or, when it is gone or full, what it showed last.
+    async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
+        match standing(store).await {
+            Some(standing) => standing,
+            None => {
+                let judged = self.judged.lock().unwrap();
+                (judged.entries.clone(), judged.revision)
+            }
+        }
+    }
+
+    /// Something is about to be written to Kubernetes.
+    pub async fn writes_to_kubernetes(&self, store: &StoreProcess, permit: &Permit, what: &str) {
+        let (entries, revision) = self.shown(store).await;
+        self.history.judged(Id::I1);
+        let mut judged = self.judged.lock().unwrap();
+        if let Some(Violation { invariant, what: why }) =
+            judged.leads(permit.epoch(), &entries, self.history.now())
+        {
+            let what = format!("{what}: {why}");
+            self.history.note("repairs", &what);
+            judged.found.push((-revision, violation(invariant, what)));
+        }
+    }
+
+    /// A command is about to act. Gives its place among those that run.
+    pub async fn begins(
+        &self,
+        store: &StoreProcess,
+        permit: &Permit,
+        program: &str,
+        address: &str,
+    ) -> Acting {
+        let (entries, revision) = self.shown(store).await;
+        let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
+        let mut judged = self.judged.lock().unwrap();
+        let mut found = Vec::new();
+        judged.seen.commands += 1;
+        self.history.judged(Id::I1);
+        self.history.judged(Id::I10);
+        let epoch = permit.epoch();
+        found.extend(judged.leads(epoch, &entries, self.history.now()));
+        if let Some(other) = judged.running.first() {
+            found.push(violation(Id::I10, format!("{program} {address} runs beside one for {other}")));
+        }
+        let cluster =
+            entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
+        // Whoever leads since somebody deleted the key of this one may have ended its record already, and it cannot know.
+        if leader(&entries) == Some(epoch) || !judged.cannot_know(epoch, self.history.now()) {
+            found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
+                self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
+            }));
+        }
+        for violation in found {
+            self.history.note("repairs", &violation);
+            judged.found.push((-revision, violation));
+        }
+        judged.running.push(address.to_owned());
+        Acting { judge: self.clone(), address: address.to_owned(), ended: false }
+    }
+}
+
+/// A command that runs.
+pub struct Acting {
+    judge: RepairJudge,
+    address: String,
+    ended: bool,
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let mut judged = self.judge.judged.lock().unwrap();
+        if let Some(at) = judged.running.iter().position(|address| *address == self.address) {
+            judged.running.remove(at);
+        }
+        judged.seen.cut_off += u64::from(!self.ended);
+    }
+}
+
+/// A host of an instance whose every command that acts is judged.
+pub struct JudgedHost {
+    /// The host itself.
+    pub host: SimulatedHost,
+    /// Who judges.
+    pub judge: RepairJudge,
+    /// How the judge reads the store.
+    pub store: StoreProcess,
+    /// The instance, and where what it does is told.
+    pub told: (String, Facts),
+}
+
+/// A command that is told to run: when it is cut off, that it ended without success.
+struct Announced {
+    facts: Facts,
+    instance: String,
+    command: Command,
+    address: String,
+    good: bool,
+    ended: bool,
+}
+
+impl Announced {
+    fn begins((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
+        let (instance, address) = (instance.clone(), address.to_owned());
+        facts.tell(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
+        Self { facts: facts.clone(), instance, command, address, good: false, ended: false }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        // A health check that was cut off said nothing.
+        if self.command == Command::HealthCheck && !self.ended {
+            return;
+        }
+        let Self { instance, command, address, good, .. } = self;
+        let (instance, address) = (std::mem::take(instance), std::mem::take(address));
+        self.facts.tell(&Fact::Ended { instance, command: *command, address, good: *good });
+    }
+}
+
+#[async_trait]
+impl Host for JudgedHost {
+    async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
+        permit.check(tokio::time::Instant::now())?;
+        self.told.1.permitted(&self.told.0, permit, &self.store);
+        let (program, address) = (command.words[0].clone(), command.words.last().cloned().unwrap());
+        let exited = |result: &Result<HostOutcome, HostError>| {
+            result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
+        };
+        if program == HEALTH_CHECK {
+            let mut told = Announced::begins(&self.told, Command::HealthCheck, &address);
+            let result = self.host.run(permit, command).await;
+            let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";
+            told.good = exited(&result) && result.as_ref().is_ok_and(says);
+            told.ended = true;
+            return result;
+        }
+        let mut acting = self.judge.begins(&self.store, permit, &program, &address).await;
+        let kind = if program == RESET { Command::Repair } else { Command::Success };
+        let mut told = Announced::begins(&self.told, kind, &address);
+        let result = self.host.run(permit, command).await;
+        (acting.ended, told.good) = (true, exited(&result));
+        result
+    }
+}

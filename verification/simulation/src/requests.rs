@@ -1,0 +1,96 @@
+//! Judges what the service makes of the registry's reports, revision by revision: entries that it adds, and the racks that it
+//! holds.
+//!
+//! What it does not judge: whether a rack should have been held ([`crate::holding`] does), and machines of a held rack that are none
+//! of the event's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::constraints::Constraints;
+use madako_domain::invariants::{Id, Violation};
+use madako_domain::keys;
+use madako_domain::repair::hold::Hold;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use madako_domain::store::Entry;
+use serde::de::DeserializeOwned;
+
+/// A key that a revision wrote, or deleted.
+pub type Change = (String, Option<Entry>);
+
+/// What an entry holds, if it can be read.
+pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
+    serde_json::from_slice(&entry.value).ok()
+}
+
+fn below<'a>(
+    entries: &'a BTreeMap<String, Entry>,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a Entry)> {
+    entries.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
+}
+
+/// How many entries a revision adds.
+pub fn added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
+    let is_new = |(key, after): &&Change| {
+        key.starts_with(keys::REPAIRS) && after.is_some() && !before.contains_key(key)
+    };
+    changes.iter().filter(is_new).count() as u64
+}
+
+/// How many racks are held from a revision on.
+pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
+    let is_held = |entry: Option<&Entry>| entry.and_then(read::<Hold>).is_some_and(|hold| hold.is_held());
+    let begins = |(key, after): &&Change| {
+        key.starts_with(keys::REPAIR_HOLDS) && is_held(after.as_ref()) && !is_held(before.get(key))
+    };
+    changes.iter().filter(begins).count() as u64
+}
+
+/// What is wrong with what the service adds and begins in a revision, by what was there before it.
+pub fn wrong(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut wrong = |what: String| found.push(Violation { invariant: Id::I7, what });
+    let held: BTreeMap<String, &str> = below(before, keys::REPAIR_HOLDS)
+        .filter_map(|(key, entry)| Some((key.strip_prefix(keys::REPAIR_HOLDS)?, read::<Hold>(entry)?)))
+        .flat_map(|(rack, hold)| {
+            let addresses: Vec<String> =
+                hold.machines().into_values().map(|machine| machine.address.clone()).collect();
+            addresses.into_iter().map(move |address| (address, rack))
+        })
+        .collect();
+    let mut taken: BTreeSet<String> = below(before, keys::REPAIRS)
+        .filter_map(|(_, entry)| read::<RepairQueueEntry>(entry))
+        .map(|entry| entry.address)
+        .collect();
+    for (key, after) in changes.iter().filter(|(key, _)| key.starts_with(keys::REPAIRS)) {
+        let Some(entry) = after.as_ref().and_then(read::<RepairQueueEntry>) else { continue };
+        let rack = held.get(&entry.address);
+        let was = before.get(key).and_then(read::<RepairQueueEntry>);
+        match was {
+            None => {
+                if !taken.insert(entry.address.clone()) {
+                    wrong(format!("{key} is for {}, which has an entry", entry.address));
+                }
+                if let Some(rack) = rack {
+                    wrong(format!("{key} is for {} in rack {rack}, which is held", entry.address));
+                }
+            }
+            Some(was) if was.status == RepairStatus::Queued && entry.status == RepairStatus::Processing => {
+                if let Some(rack) = rack {
+                    wrong(format!("{key} begins for {} in rack {rack}, which is held", entry.address));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    let new = added(before, changes);
+    if new > 0 {
+        let maximum = before.get(keys::CONSTRAINTS).and_then(read::<Constraints>);
+        let maximum = maximum.map_or(0, |constraints| constraints.maximum_repair_queue_entries);
+        let entries = below(before, keys::REPAIRS).count() as u64 + new;
+        if i64::try_from(entries).is_ok_and(|entries| entries > maximum) {
+            wrong(format!("{new} new entries make {entries}, of at most {maximum}"));
+        }
+    }
+    found
+}

@@ -1,0 +1,77 @@
+//! HTTP requests over a link: refused, unanswered, late or reset as the link is, whatever answers at its other end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use tokio::time::{sleep, timeout};
+
+use crate::link::Link;
+
+/// A transport whose every request goes over one link, on a connection of its own.
+pub struct Routed<T> {
+    inner: T,
+    link: Link,
+    requests: Arc<AtomicU64>,
+}
+
+impl<T> Routed<T> {
+    /// Counts requests that the other end answered, well or badly, in `requests`: not those that were given up before.
+    pub fn new(inner: T, link: Link, requests: Arc<AtomicU64>) -> Self {
+        Self { inner, link, requests }
+    }
+}
+
+fn broken(url: &str, error: &io::Error) -> HttpError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            HttpError::Connect { url: url.to_owned(), why: "connection refused".to_owned() }
+        }
+        _ => HttpError::Truncated { url: url.to_owned(), why: "connection reset".to_owned() },
+    }
+}
+
+impl<T: HttpTransport> Routed<T> {
+    async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let url = request.url.clone();
+        let lost = |error: io::Error| broken(&url, &error);
+        let generation = self.link.passed().await.map_err(lost)?;
+        // A connection is made, and the request is sent on it.
+        for _ in 0..3 {
+            let latency = self.link.latency();
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
+        }
+        self.link.still_passes(generation).await.map_err(lost)?;
+        let answer = tokio::select! {
+            biased;
+            answer = self.inner.send(request) => {
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                answer?
+            }
+            () = self.link.broken(generation) => {
+                return Err(broken(&url, &io::ErrorKind::ConnectionReset.into()));
+            }
+        };
+        let latency = self.link.latency();
+        if !latency.is_zero() {
+            sleep(latency).await;
+        }
+        self.link.still_passes(generation).await.map_err(lost)?;
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl<T: HttpTransport> HttpTransport for Routed<T> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (url, deadline) = (request.url.clone(), request.deadline);
+        match timeout(deadline, self.exchange(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HttpError::Deadline { url, deadline }),
+        }
+    }
+}

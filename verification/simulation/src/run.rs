@@ -1,0 +1,435 @@
+//! A run of a scenario: its world, its clients and its faults, then peace, then the demand that everything is calm.
+//!
+//! Guarantees: the same scenario, seed and length give the same report and the same trace, in every process and every build.
+//!
+//! Does not: break time within one handler, nor anything on nodes, which nobody works on yet.
+
+mod drill;
+mod inject;
+mod machines;
+mod people;
+mod registry_clients;
+pub mod rehearsal;
+mod report;
+mod settle;
+mod shrink;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
+use madako_faults::{Change, Scenario, Schedule, Span, Store, TooMany, schedule};
+use madako_judges::Terms;
+use madako_protocol::feed::Task;
+use madako_protocol::ports::Clock;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use time::macros::datetime;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+use crate::checker::Checker;
+use crate::clock::SimulatedClock;
+use crate::disk::ForgetfulDisk;
+use crate::drains::Drains;
+use crate::facts::Facts;
+use crate::history::{History, Trace};
+use crate::operator::Operator;
+use crate::pace::Pace;
+use crate::placement::PlacementChecker;
+use crate::planted::Handling;
+use crate::queue_user::QueueUser;
+use crate::repair::RepairJudge;
+use crate::store_process::StoreProcess;
+use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, Working, World};
+
+use self::inject::Injector;
+use self::people::{Done, People};
+pub use madako_judges::Verdict;
+
+pub use self::report::{Calm, Outcome, Report, Skipped};
+use self::settle::Settling;
+pub use self::shrink::{Shrunk, shrink};
+
+/// How often the world is looked after: what is to be tried again, instances that ended by themselves, values of metrics.
+const TICK: Duration = Duration::from_secs(5);
+
+/// For how long a violation must stand until a run ends for it: a user is told of a write after the judges saw it, and what users
+/// spoil is held against nobody.
+const SURE: Duration = Duration::from_secs(60);
+
+/// What may happen within a simulated second: far more than ever does while a world of that size is set up, and reached within
+/// seconds by whatever goes round without waiting for anything.
+fn most_a_second(things: u64) -> u64 {
+    10_000 + 200 * things
+}
+
+/// Of how many things a world is.
+fn things(world: &madako_faults::World) -> u64 {
+    u64::from(world.machines + world.clusters + world.applications)
+}
+
+/// One thread on paused time, and what counts by its clock.
+fn paused(most_a_second: u64) -> (Runtime, Pace) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime of one thread without I/O needs nothing that could be missing");
+    let inside = runtime.enter();
+    let pace = Pace::new(most_a_second);
+    drop(inside);
+    (runtime, pace)
+}
+
+/// How long faults that waited for their targets may go on after the end of all others.
+const LATEST: Duration = Duration::from_secs(60 * 60);
+
+/// How long everybody may take to leave things in order: what they try meets nobody who leads until a lease has ended and another one was
+/// elected. The time to become calm counts from then.
+const LONGEST_REST: Duration = Duration::from_secs(3 * 60);
+
+/// Called now and then with the time that was simulated so far.
+pub type Progress = Box<dyn FnMut(Duration)>;
+
+/// How a scenario is run.
+#[derive(Default)]
+pub struct Options {
+    /// Takes every line of the history.
+    pub trace: Option<Trace>,
+    /// Only these injections of the schedule happen, by their numbers; `None`: all.
+    pub only: Option<BTreeSet<usize>>,
+    /// Is told how far the run is.
+    pub progress: Option<Progress>,
+    /// The run ends when something has violated an invariant for [`SURE`], and is not demanded to become calm then. (It ends in any
+    /// case when the store has lost what it showed, or when simulated time does not go on.)
+    pub until_wrong: bool,
+}
+
+/// Why a scenario is not simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// A simulation has the embedded store.
+    #[error(
+        "world.store: got etcd, expected embedded: a simulation runs in one process, where only the embedded store fits; \
+         `madako-chaos run` has a real etcd"
+    )]
+    Etcd,
+    /// It is too short for anything to be there.
+    #[error(
+        "the run is {length} long, expected at least {least}: before that, nothing is placed and no cluster is planned"
+    )]
+    TooShort {
+        /// How long it is.
+        length: Span,
+        /// How long it must be.
+        least: Span,
+    },
+    /// Its faults begin too often.
+    #[error("laying out the faults failed")]
+    Schedule(#[from] TooMany),
+    /// The world is none that can be built.
+    #[error("building the world failed")]
+    World(#[from] madako_json::input::InputError),
+    /// The trace cannot be written.
+    #[error("writing the trace failed")]
+    Trace(#[source] std::io::Error),
+    /// Machines that were copied cannot be simulated.
+    #[error("the machines cannot be simulated")]
+    Machines(#[from] madako_datacenter_sim::CopyError),
+    /// What was copied from the store cannot be the contents of one.
+    #[error("what was read from the store cannot be put into another one")]
+    Contents(#[source] madako_embedded_etcd::OpenError),
+}
+
+/// The shortest run: a leader is elected, the registry polled, and a cluster committed.
+const SHORTEST: Span = Span::seconds(60);
+
+/// Each kind of chance has a generator of its own, so that one change does not reshuffle the others.
+fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    generator.set_stream(stream);
+    generator
+}
+
+/// What happens when in a run: the same schedule as [`simulate`] has.
+///
+/// # Errors
+/// The faults begin too often.
+pub fn laid_out(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule, TooMany> {
+    schedule(&scenario.faults, length, &mut generator(seed, 0))
+}
+
+/// Runs a scenario for so long, and then until it is calm or had its time to become so.
+///
+/// # Errors
+/// The scenario cannot be simulated, or the trace cannot be written.
+pub fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    length: Span,
+    options: Options,
+) -> Result<Report, SimulateError> {
+    if scenario.world.store == Store::Etcd {
+        return Err(SimulateError::Etcd);
+    }
+    if length < SHORTEST {
+        return Err(SimulateError::TooShort { length, least: SHORTEST });
+    }
+    let schedule = laid_out(scenario, seed, length)?;
+    let (runtime, pace) = paused(most_a_second(things(&scenario.world)));
+    let handling = Handling::paced(&pace);
+    metrics::with_local_recorder(&handling, || {
+        runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
+    })
+}
+
+async fn run(
+    scenario: &Scenario,
+    (seed, length): (u64, Span),
+    schedule: Schedule,
+    options: Options,
+    (handling, pace): (Handling, Pace),
+) -> Result<Report, SimulateError> {
+    let began = Instant::now();
+    let date = datetime!(2026-01-01 00:00:00 UTC);
+    let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(date));
+    let registry = SimulatedRegistry::new(datacenter(scenario, seed, date)?, Arc::clone(&clock));
+    let history = History::traced(options.trace).paced(&pace);
+    note_schedule(&history, &schedule);
+    let disk = ForgetfulDisk::new(generator(seed, 7));
+    let store = StoreProcess::on(disk.clone(), seed);
+    store.start().expect("an empty disk can be opened");
+    let checker = Checker::new(history.clone());
+    let placement = PlacementChecker::new(history.clone(), date);
+    let drains = Drains::new(seed, Arc::clone(&clock));
+    let facts = Facts::of(terms(&Working::default()), history.clone());
+    let repairs = RepairJudge::new(history.clone(), drains.clone()).telling(facts.clone());
+    let placement_judge = placement.clone();
+    let judges = [
+        Task::start(checker.clone().watch(store.clone())),
+        Task::start(placement.clone().watch(store.clone())),
+        Task::start(repairs.clone().watch(store.clone())),
+        Task::start(facts.clone().watch(store.clone())),
+    ];
+    let mut operator = Operator::new(store.clone(), generator(seed, 1));
+    operator.repairs(repairs.clone());
+    operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
+    let queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
+    let hosts = Hosts {
+        host: SimulatedHost::new(registry.clone(), Habits::demo()),
+        kubernetes: drains.kubernetes.clone(),
+        judge: repairs.clone(),
+    };
+    let mut world = World::new(
+        (seed, scenario.world.places()),
+        store.clone(),
+        registry,
+        clock,
+        (history.clone(), checker, placement),
+        Some(hosts),
+    );
+    (world.handling, world.facts) = (handling, facts.clone());
+    let people = People::start(scenario, seed, &world, operator, queue_user);
+    let mut injector = Injector::new(world, disk, generator(seed, 8));
+    for name in NAMES.into_iter().take(scenario.world.instances as usize) {
+        injector.start(name).await;
+    }
+    let mut idle = Idle {
+        began,
+        ticks: 0,
+        progress: options.progress,
+        pace: pace.clone(),
+        judges: options
+            .until_wrong
+            .then(|| (injector.world.checker.clone(), placement_judge, repairs.clone(), facts.clone())),
+        wrong_since: None,
+    };
+    let to_the_end = play(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
+    injector.finish().await;
+    history.note("driver", "the faults are over");
+    let (done, rested) = if idle.is_hopeless(&injector) {
+        injector.stop_all().await;
+        (Done::default(), true)
+    } else {
+        let mut people = people.stop().await;
+        if to_the_end && drill::is_held(scenario, length) {
+            drill::drill(&mut injector, &mut people, &drains).await;
+        }
+        // Who is not done in time has not left things in order either.
+        tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
+    };
+    let settling =
+        Settling { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
+    let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
+    report.calm.found.extend(blind(&judges));
+    drop(judges);
+    history.finish().map_err(SimulateError::Trace)?;
+    Ok(Report { schedule, simulated: began.elapsed(), ..report })
+}
+
+/// What is wrong where a judge did not see everything.
+fn blind(judges: &[Task]) -> Option<String> {
+    let gave_up = judges.iter().any(Task::has_ended);
+    gave_up.then(|| "a judge gave up before the end, and saw nothing from then on".to_owned())
+}
+
+/// Does what the schedule says, up to its end. Whether it came there.
+async fn play(
+    schedule: &Schedule,
+    length: Span,
+    only: Option<&BTreeSet<usize>>,
+    idle: &mut Idle,
+    injector: &mut Injector,
+) -> bool {
+    for event in &schedule.events {
+        if only.is_some_and(|only| !only.contains(&event.injection)) {
+            continue;
+        }
+        let at = idle.began + event.at.duration();
+        if !idle.until(at, injector).await {
+            break;
+        }
+        let injection = &schedule.injections[event.injection];
+        match event.change {
+            Change::Begins | Change::Strikes => injector.begin(event.injection, injection).await,
+            Change::Ends => injector.end(event.injection).await,
+        }
+    }
+    let to_the_end = idle.until(idle.began + length.duration(), injector).await;
+    if to_the_end {
+        injector.end_all().await;
+        // A panic of an actor that hears nothing has as long as what waits for its target.
+        let latest = Instant::now() + LATEST;
+        while injector.is_late() && Instant::now() < latest {
+            if !idle.until(idle.next_tick(), injector).await {
+                break;
+            }
+        }
+    }
+    to_the_end
+}
+
+/// Between faults.
+struct Idle {
+    began: Instant,
+    ticks: u32,
+    progress: Option<Progress>,
+    pace: Pace,
+    /// Who says that something is wrong, where a run ends for that.
+    judges: Option<(Checker, PlacementChecker, RepairJudge, Facts)>,
+    wrong_since: Option<Instant>,
+}
+
+impl Idle {
+    fn next_tick(&self) -> Instant {
+        self.began + TICK * (self.ticks + 1)
+    }
+
+    /// Waits, and looks after the world meanwhile. Whether the run goes on.
+    async fn until(&mut self, until: Instant, injector: &mut Injector) -> bool {
+        loop {
+            if self.is_hopeless(injector) || self.is_wrong() {
+                return false;
+            }
+            let tick = self.next_tick();
+            tokio::select! {
+                biased;
+                () = self.pace.runs_away() => return false,
+                () = tokio::time::sleep_until(tick.min(until)) => {}
+            }
+            if tick > until {
+                return true;
+            }
+            self.ticks += 1;
+            injector.look_after().await;
+            if let Some(progress) = self.progress.as_mut().filter(|_| self.ticks.is_multiple_of(12)) {
+                progress(self.began.elapsed());
+            }
+        }
+    }
+
+    /// Whether nothing more can be learnt: it goes round at one moment, or the store has lost what judges go by.
+    fn is_hopeless(&self, injector: &Injector) -> bool {
+        self.pace.ran_away().is_some() || injector.store_is_lost
+    }
+
+    fn is_wrong(&mut self) -> bool {
+        let Some((checker, placement, repairs, facts)) = &self.judges else { return false };
+        let found = checker.found_something()
+            || placement.found_something()
+            || repairs.found_something()
+            || facts.found_something();
+        if !found {
+            self.wrong_since = None;
+            return false;
+        }
+        self.wrong_since.get_or_insert_with(Instant::now).elapsed() >= SURE
+    }
+}
+
+/// By how much what is seen may be late: what is slow or lost twice on its way.
+const TOLERANCE: Duration = Duration::from_secs(5);
+
+/// What the settings of a world promise.
+fn terms(working: &Working) -> Terms {
+    Terms {
+        interval: working.interval,
+        session_ttl: working.session_ttl,
+        retire_wait: working.retire_wait,
+        metrics_interval: METRICS_INTERVAL,
+        metric_max_age: METRICS_INTERVAL * 3,
+        reschedule_after: RESCHEDULE_AFTER,
+        tolerance: TOLERANCE,
+    }
+}
+
+fn note_schedule(history: &History, schedule: &Schedule) {
+    for line in schedule.to_string().lines() {
+        history.note("schedule", line);
+    }
+}
+
+/// A data center of that size, in which nothing breaks by itself: the scenario says what does. What people begin with a machine
+/// comes to its end.
+fn datacenter(
+    scenario: &Scenario,
+    seed: u64,
+    start: time::OffsetDateTime,
+) -> Result<Datacenter, madako_json::input::InputError> {
+    let world = &scenario.world;
+    let (storage, gpu) = (world.machines * 3 / 10, world.machines / 10);
+    let roles = [("compute", world.machines - storage - gpu), ("storage", storage), ("gpu", gpu)];
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    let rates = Rates {
+        initialize_takes: minutes(1),
+        update_takes: minutes(2),
+        retiring_takes: minutes(2),
+        // Longer than a worker may stay after it retired.
+        retired_kept: minutes(15),
+        returns_percent: 50,
+        replaced_after: minutes(3),
+        ..Rates::still()
+    };
+    Datacenter::new(DatacenterConfig { rates, ..DatacenterConfig::new(seed, start, world.racks, &roles) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_whose_judge_gave_up_or_that_ended_early_for_nothing_is_no_pass() {
+        let judges = [Task::start(std::future::pending()), Task::start(std::future::pending())];
+        tokio::task::yield_now().await;
+        assert_eq!(blind(&judges), None);
+        let judges = [Task::start(std::future::pending()), Task::start(std::future::ready(()))];
+        tokio::task::yield_now().await;
+        assert!(blind(&judges).is_some());
+        assert!(settle::cut_short(false, true).is_some());
+        // What it ended for is told by itself.
+        assert_eq!((settle::cut_short(false, false), settle::cut_short(true, true)), (None, None));
+    }
+}

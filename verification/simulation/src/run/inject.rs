@@ -1,0 +1,539 @@
+//! Faults of a schedule, done to the world.
+//!
+//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew), or does not take it (the store is
+//! down or its disk full, a machine is being set up), begins as soon as it is and does. Where that is after its end, it lasts for its
+//! whole time from then, and what still waits at the end of a run has [`PATIENCE`] there. One that strikes once is tried for that
+//! long. What was not done is told, and does not count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_datacenter_sim::Fault;
+use madako_domain::invariants::Id;
+use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_judges::{Fact, Place as Part};
+use madako_supervisor::http::{HTTP, PLACEMENT_API};
+use madako_supervisor::instance::{LEADER, REIGN};
+use madako_supervisor::tree::SupervisorRef;
+use ractor::{ActorCell, ActorRef};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use super::machines::Machines;
+use super::report::Skipped;
+use crate::disk::ForgetfulDisk;
+use crate::network::Place;
+use crate::serving::Fail;
+use crate::world::{NAMES, Running, World};
+
+/// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Why such a fault was not injected.
+const NOT_DONE: &str = "its target was not there in time, or did not take it";
+
+/// The provider that each world has.
+const PROVIDER: &str = "prometheus";
+
+/// Somebody whom a fault can happen to, once it is known who that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Victim {
+    Place(Place),
+    Rack(u32),
+    Machine(String),
+}
+
+/// A fault that could not begin yet.
+struct Waiting {
+    injection: Injection,
+    until: Instant,
+    /// Its end has passed.
+    is_late: bool,
+}
+
+/// The world, and what is done to it.
+pub(super) struct Injector {
+    pub(super) world: World,
+    pub(super) running: BTreeMap<&'static str, Running>,
+    disk: ForgetfulDisk,
+    chance: ChaCha8Rng,
+    machines: Machines,
+    began: BTreeMap<usize, (Act, Victim)>,
+    waiting: BTreeMap<usize, Waiting>,
+    /// When those end that began after their own end.
+    late: BTreeMap<usize, Instant>,
+    /// How many faults say that a clock is ahead, that a disk is full, that answers are wrong.
+    jumped: BTreeMap<Place, u32>,
+    full: u32,
+    corrupt: BTreeMap<Place, u32>,
+    /// Panics that are planted: which injection, where, and in which actor.
+    planted: Option<(usize, u32, &'static str)>,
+    pub(super) injected: u64,
+    pub(super) skipped: Vec<Skipped>,
+    /// The store lost what it had shown, or cannot be opened: judges know its history no more.
+    pub(super) store_is_lost: bool,
+}
+
+fn instance(place: Place) -> Option<&'static str> {
+    match place {
+        Place::Instance(number) => NAMES.get(number as usize - 1).copied(),
+        _ => None,
+    }
+}
+
+impl Injector {
+    pub(super) fn new(world: World, disk: ForgetfulDisk, chance: ChaCha8Rng) -> Self {
+        let machines = Machines::new(world.registry.clone());
+        Self {
+            world,
+            running: BTreeMap::new(),
+            disk,
+            chance,
+            machines,
+            began: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            late: BTreeMap::new(),
+            jumped: BTreeMap::new(),
+            full: 0,
+            corrupt: BTreeMap::new(),
+            planted: None,
+            injected: 0,
+            skipped: Vec::new(),
+            store_is_lost: false,
+        }
+    }
+
+    /// Starts an instance, with its clock as it is.
+    pub(super) async fn start(&mut self, name: &'static str) {
+        let running = self.world.start(name).await;
+        let place = Place::Instance(crate::world::number(name));
+        if self.jumped.get(&place).is_some_and(|count| *count > 0) {
+            running.clock.jump(ahead());
+        }
+        self.running.insert(name, running);
+    }
+
+    /// The instance that leads, by what it says itself: of several the one with the latest term.
+    pub(super) fn leader(&self) -> Option<&'static str> {
+        let term =
+            |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
+        let leads = |(name, running): (&&'static str, &Running)| Some((term(running)?, *name));
+        self.running.iter().filter_map(leads).max().map(|(_, name)| name)
+    }
+
+    /// A fault begins, or strikes.
+    pub(super) async fn begin(&mut self, number: usize, injection: &Injection) {
+        if !self.try_to_begin(number, injection).await {
+            let now = Instant::now();
+            let until = match injection.ends {
+                // Its end takes it away.
+                Some(_) => now + Duration::from_secs(365 * 24 * 60 * 60),
+                None => now + PATIENCE,
+            };
+            self.waiting.insert(number, Waiting { injection: injection.clone(), until, is_late: false });
+        }
+    }
+
+    async fn try_to_begin(&mut self, number: usize, injection: &Injection) -> bool {
+        if let Target::Actor(actor) = injection.target {
+            return self.end_actor(number, injection.act, actor).await;
+        }
+        let Some(victim) = self.victim(&injection.target) else { return false };
+        // What can be refused is asked first: only what happened is told and counts.
+        let mut compacted = None;
+        match &victim {
+            Victim::Machine(serial) if !self.machines.machine_goes(serial) => return false,
+            Victim::Place(_) if injection.act == Act::Compact => {
+                compacted = self.compact().await;
+                if compacted.is_none() {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        self.note(number, format_args!("{} {} begins: {victim:?}", injection.act, injection.target));
+        self.injected += 1;
+        match &victim {
+            Victim::Rack(rack) => self.machines.rack_goes(*rack),
+            Victim::Machine(_) => {}
+            Victim::Place(place) => self.strike(injection.act, *place).await,
+        }
+        if let Some((revision, anew)) = compacted {
+            self.world.history.note("store", format_args!("is compacted at {revision}: {anew}"));
+        }
+        if injection.ends.is_some() {
+            self.began.insert(number, (injection.act, victim));
+        }
+        true
+    }
+
+    fn note(&self, number: usize, what: impl std::fmt::Display) {
+        self.world.history.note("fault", format_args!("{number}: {what}"));
+    }
+
+    fn victim(&self, target: &Target) -> Option<Victim> {
+        let place = match target {
+            Target::Rack(rack) => return Some(Victim::Rack(*rack)),
+            Target::Address(address) => {
+                return self.machines.at(&address.to_string()).map(Victim::Machine);
+            }
+            Target::Instance(InstanceTarget::Number(number)) => Place::Instance(*number),
+            Target::Instance(InstanceTarget::Leader) => Place::Instance(crate::world::number(self.leader()?)),
+            Target::Store(_) => Place::Store,
+            Target::Registry => Place::Registry,
+            Target::Provider(name) => match &self.world.walk {
+                Some(walk) => walk.place(name)?,
+                None if name == PROVIDER => Place::Provider,
+                None => return None,
+            },
+            Target::Actor(_) => return None,
+        };
+        Some(Victim::Place(place))
+    }
+
+    /// Tells that a fault begins or ends.
+    pub(super) fn tell(&self, act: Act, place: Place, begins: bool) {
+        let place = match place {
+            Place::Instance(number) => Part::Instance(NAMES[number as usize - 1].to_owned()),
+            Place::Store => Part::Store,
+            Place::Registry => Part::Registry,
+            Place::Provider | Place::ProviderOf(_) => Part::Providers,
+            Place::People => return,
+        };
+        match act {
+            Act::Reset | Act::Compact => self.world.facts.struck(&place),
+            _ => self.world.facts.tell(&Fact::Troubled { place, clock: act == Act::ClockJump, begins }),
+        }
+    }
+
+    async fn strike(&mut self, act: Act, place: Place) {
+        self.tell(act, place, true);
+        let network = self.world.network.clone();
+        match act {
+            Act::Kill => {
+                network.change(place, |condition| condition.down += 1);
+                if let Some(running) = instance(place).and_then(|name| self.running.remove(name)) {
+                    let name = instance(place).unwrap_or_default();
+                    self.world.doors.lock().unwrap().remove(name);
+                    self.world.pages.lock().unwrap().remove(name);
+                    network.forget(place);
+                    running.instance.kill().await;
+                }
+                if place == Place::Store {
+                    let forgotten = self.world.store.kill();
+                    self.world.history.note("store", format_args!("is killed: {forgotten:?}"));
+                }
+            }
+            Act::Pause | Act::Cut => network.change(place, |condition| condition.silent += 1),
+            Act::Delay => network.change(place, |condition| condition.slow += 1),
+            Act::Loss => network.change(place, |condition| condition.lossy += 1),
+            Act::Reset => network.reset(place),
+            Act::DiskFull => {
+                self.full += 1;
+                self.disk.set_full(true);
+            }
+            Act::ClockJump => {
+                *self.jumped.entry(place).or_default() += 1;
+                self.set_clock(place);
+            }
+            Act::Corrupt => {
+                *self.corrupt.entry(place).or_default() += 1;
+                self.set_corrupt(place);
+            }
+            // Done before it was told: it can be refused.
+            Act::Compact => {}
+            Act::Panic => unreachable!("only actors panic, and they are no places"),
+        }
+    }
+
+    /// A fault ends.
+    pub(super) async fn end(&mut self, number: usize) {
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            (waiting.is_late, waiting.until) = (true, Instant::now() + PATIENCE);
+            return;
+        }
+        let Some((act, victim)) = self.began.remove(&number) else { return };
+        self.note(number, format_args!("{act} ends: {victim:?}"));
+        match victim {
+            Victim::Rack(rack) => self.machines.rack_returns(rack, act == Act::Cut),
+            Victim::Machine(serial) => self.machines.machine_returns(&serial, act == Act::Cut),
+            Victim::Place(place) => self.heal(act, place).await,
+        }
+    }
+
+    async fn heal(&mut self, act: Act, place: Place) {
+        self.tell(act, place, false);
+        let network = self.world.network.clone();
+        let less = |count: &mut u32| *count = count.saturating_sub(1);
+        match act {
+            Act::Kill => {
+                if place == Place::Store && network.condition(place).down == 1 {
+                    self.start_store().await;
+                }
+                network.change(place, |condition| less(&mut condition.down));
+                let is_up = network.condition(place).down == 0;
+                if let Some(name) = instance(place).filter(|name| is_up && !self.running.contains_key(name)) {
+                    self.start(name).await;
+                }
+            }
+            Act::Pause | Act::Cut => network.change(place, |condition| less(&mut condition.silent)),
+            Act::Delay => network.change(place, |condition| less(&mut condition.slow)),
+            Act::Loss => network.change(place, |condition| less(&mut condition.lossy)),
+            Act::DiskFull => {
+                less(&mut self.full);
+                self.disk.set_full(self.full > 0);
+                // A store that could not be opened on a full disk is started again.
+                if network.condition(Place::Store).down == 0 {
+                    self.start_store().await;
+                }
+            }
+            Act::ClockJump => {
+                less(self.jumped.entry(place).or_default());
+                self.set_clock(place);
+            }
+            Act::Corrupt => {
+                less(self.corrupt.entry(place).or_default());
+                self.set_corrupt(place);
+            }
+            Act::Panic | Act::Reset | Act::Compact => unreachable!("what strikes once does not end"),
+        }
+    }
+
+    async fn start_store(&mut self) {
+        match self.world.store.start() {
+            Ok(()) => {
+                self.world.history.note("store", "starts");
+                self.store_is_lost |= !self.world.placement.started(&self.world.store).await;
+            }
+            Err(error) => {
+                let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                self.world.history.note("store", format_args!("does not start: {error}: {why}"));
+                // With room on its disk, a store opens whatever a crash left there.
+                if self.full == 0 {
+                    let what = format!("the store cannot be opened after a crash: {error}: {why}");
+                    self.world.placement.violate(Id::I9, what);
+                    self.store_is_lost = true;
+                }
+            }
+        }
+    }
+
+    fn set_clock(&self, place: Place) {
+        let is_ahead = self.jumped.get(&place).is_some_and(|count| *count > 0);
+        match place {
+            Place::Registry => {
+                let fault = Fault::ClockSet(i32::try_from(CLOCK_JUMP.as_secs()).expect("an hour fits"));
+                let faults = self.world.registry.faults();
+                if is_ahead { faults.set(fault) } else { faults.clear(&fault) }
+            }
+            _ => {
+                if let Some(running) = instance(place).and_then(|name| self.running.get(name)) {
+                    running.clock.jump(if is_ahead { ahead() } else { time::Duration::ZERO });
+                }
+            }
+        }
+    }
+
+    fn set_corrupt(&mut self, place: Place) {
+        let is_corrupt = self.corrupt.get(&place).is_some_and(|count| *count > 0);
+        match place {
+            Place::Registry => self.world.corruption.set(is_corrupt),
+            Place::ProviderOf(number) => {
+                if let Some(walk) = &self.world.walk {
+                    walk.corrupt(number, is_corrupt);
+                }
+            }
+            _ => {
+                let seed: u64 = self.chance.random();
+                self.world.prometheus.corrupt(is_corrupt.then(|| super::generator(seed, 0)));
+            }
+        }
+    }
+
+    /// As `etcdctl compact` does at the present revision. Says at which, and whether something was left to be compacted there;
+    /// `None`: the store does not run, or does not take it.
+    async fn compact(&self) -> Option<(i64, bool)> {
+        let mut client = self.world.store.client().await?;
+        let answer = client.get("none", None).await.ok()?;
+        let revision = answer.header()?.revision();
+        match client.compact(revision, None).await {
+            Ok(_) => Some((revision, true)),
+            // Nothing was written since the last one: it is as asked for.
+            Err(error) if error.to_string().contains("has been compacted") => Some((revision, false)),
+            Err(_) => None,
+        }
+    }
+
+    async fn end_actor(&mut self, number: usize, act: Act, actor: &'static str) -> bool {
+        let Some(name) = self.leader() else { return false };
+        let Some(cell) = self.actor(name, actor).await else { return false };
+        let instance = crate::world::number(name);
+        match act {
+            Act::Kill => cell.kill(),
+            _ if actor == HTTP || actor == PLACEMENT_API => {
+                if ActorRef::<Fail>::from(cell).cast(Fail).is_err() {
+                    return false;
+                }
+            }
+            _ if self.planted.is_some() => return false,
+            _ => {
+                self.world.handling.plant(instance, actor);
+                self.planted = Some((number, instance, actor));
+            }
+        }
+        self.note(number, format_args!("{act} {actor} of {name}"));
+        self.injected += 1;
+        true
+    }
+
+    async fn actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
+        let root = self.running.get(name)?.instance.root().clone();
+        let parent = match actor {
+            LEADER | HTTP | PLACEMENT_API => root,
+            _ => SupervisorRef::from_cell(root.child(REIGN).await.ok()??)?,
+        };
+        parent.child(actor).await.ok()?
+    }
+
+    /// What waits is tried, who ended by itself is started again, and metrics wander.
+    pub(super) async fn look_after(&mut self) {
+        self.judge_leaders();
+        let now = Instant::now();
+        for (number, waiting) in std::mem::take(&mut self.waiting) {
+            if self.try_to_begin(number, &waiting.injection).await {
+                if let Some(ends) = waiting.injection.ends.filter(|_| waiting.is_late) {
+                    let lasts = ends.duration().saturating_sub(waiting.injection.begins.duration());
+                    self.late.insert(number, now + lasts);
+                }
+                continue;
+            }
+            if waiting.until <= now {
+                self.skip(number, &waiting.injection, NOT_DONE);
+            } else {
+                self.waiting.insert(number, waiting);
+            }
+        }
+        for number in
+            self.late.extract_if(.., |_, ends| *ends <= now).map(|(number, _)| number).collect::<Vec<_>>()
+        {
+            self.end(number).await;
+        }
+        self.move_panic().await;
+        self.restart_those_that_ended().await;
+        if let Some(failure) = self.world.store.failure() {
+            self.world.history.note("store", format_args!("failed: {failure}"));
+            self.world.store.kill();
+        }
+        if self.world.network.condition(Place::Store).down == 0 && self.world.store.etcd().is_none() {
+            self.start_store().await;
+        }
+        self.world.prometheus.wander_a_little(&mut self.chance);
+    }
+
+    /// As a service manager does with a process that ended by itself.
+    pub(super) async fn restart_those_that_ended(&mut self) {
+        let up = |name: &str, injector: &Self| {
+            injector.world.network.condition(Place::Instance(crate::world::number(name))).down == 0
+        };
+        let names: Vec<&'static str> = self.running.keys().copied().collect();
+        for name in names {
+            let ended = tokio::time::timeout(Duration::ZERO, self.running[name].instance.ended()).await;
+            if let Ok(why) = ended {
+                let told = format!("ended by itself: {why:?}");
+                self.world.history.note(name, &told);
+                self.world.unplanted.lock().unwrap().push(format!("{name} {told}"));
+                self.running.remove(name);
+                self.world.network.forget(Place::Instance(crate::world::number(name)));
+                if up(name, self) {
+                    self.start(name).await;
+                }
+            }
+        }
+    }
+
+    /// A panic that waits for a message of an actor whose instance does not lead any more waits elsewhere.
+    async fn move_panic(&mut self) {
+        let Some((number, instance, actor)) = self.planted else { return };
+        if !self.world.handling.is_planted(instance) {
+            self.planted = None;
+            return;
+        }
+        let leads = self.leader().filter(|name| crate::world::number(name) != instance);
+        if let Some(name) = leads {
+            let _moved = self.world.handling.clear(instance);
+            let instance = crate::world::number(name);
+            self.world.handling.plant(instance, actor);
+            self.planted = Some((number, instance, actor));
+        }
+    }
+
+    /// How often the store's disk synced something.
+    pub(super) fn syncs(&self) -> u64 {
+        self.disk.syncs()
+    }
+
+    /// Every instance ends, and none is started again.
+    pub(super) async fn stop_all(&mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            running.instance.kill().await;
+        }
+    }
+
+    /// Who leads now by what they say themselves is shown to a judge.
+    fn judge_leaders(&self) {
+        let Some(hosts) = &self.world.hosts else { return };
+        let epoch =
+            |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
+        let leaders = self.running.iter().filter_map(|(name, running)| Some((*name, epoch(running)?)));
+        hosts.judge.say_that_they_lead(&leaders.collect::<Vec<_>>());
+    }
+
+    /// Whether some fault still waits for its target, or for its own end because it had to.
+    pub(super) fn is_late(&self) -> bool {
+        let panics = |(_, instance, _)| self.world.handling.is_planted(instance);
+        !self.waiting.is_empty() || !self.late.is_empty() || self.planted.is_some_and(panics)
+    }
+
+    /// What holds ends, but for what began late.
+    pub(super) async fn end_all(&mut self) {
+        for number in self.began.keys().copied().collect::<Vec<_>>() {
+            if !self.late.contains_key(&number) {
+                self.end(number).await;
+            }
+        }
+        for number in self.waiting.keys().copied().collect::<Vec<_>>() {
+            self.end(number).await;
+        }
+    }
+
+    /// Nothing more begins.
+    pub(super) async fn finish(&mut self) {
+        for (number, waiting) in std::mem::take(&mut self.waiting) {
+            self.skip(number, &waiting.injection, NOT_DONE);
+        }
+        for number in self.began.keys().copied().collect::<Vec<_>>() {
+            self.end(number).await;
+        }
+        if let Some((number, instance, actor)) = self.planted.take()
+            && self.world.handling.clear(instance)
+        {
+            self.injected -= 1;
+            let why = "the actor handled no message until the faults stopped".to_owned();
+            self.skipped.push(Skipped { injection: number, fault: format!("panic actor={actor}"), why });
+        }
+    }
+
+    fn skip(&mut self, number: usize, injection: &Injection, why: &str) {
+        self.note(number, format_args!("{} {}: {why}", injection.act, injection.target));
+        self.skipped.push(Skipped {
+            injection: number,
+            fault: format!("{} {} at {}", injection.act, injection.target, injection.begins),
+            why: why.to_owned(),
+        });
+    }
+}
+
+fn ahead() -> time::Duration {
+    time::Duration::try_from(CLOCK_JUMP).expect("an hour fits")
+}

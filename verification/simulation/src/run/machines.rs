@@ -1,0 +1,138 @@
+//! Racks and machines that go and return, counted where several faults mean the same ones.
+
+use std::collections::BTreeMap;
+
+use madako_datacenter_sim::SimulatedRegistry;
+use madako_domain::machine::MachineState;
+
+/// Racks and machines that are gone, and how many faults say so.
+pub(super) struct Machines {
+    registry: SimulatedRegistry,
+    racks: BTreeMap<u32, Gone>,
+    machines: BTreeMap<String, u32>,
+}
+
+#[derive(Default)]
+struct Gone {
+    faults: u32,
+    /// Machines that answered, and whether they were healthy.
+    before: BTreeMap<String, MachineState>,
+}
+
+impl Machines {
+    pub(super) fn new(registry: SimulatedRegistry) -> Self {
+        Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new() }
+    }
+
+    /// The serial of the machine that has an address.
+    pub(super) fn at(&self, address: &str) -> Option<String> {
+        let machines = self.registry.machines();
+        machines
+            .into_iter()
+            .find(|machine| machine.spec.ipv4.iter().any(|other| other == address))
+            .map(|machine| machine.spec.serial)
+    }
+
+    /// No machine of a rack answers any more.
+    pub(super) fn rack_goes(&mut self, rack: u32) {
+        let gone = self.racks.entry(rack).or_default();
+        gone.faults += 1;
+        if gone.faults > 1 {
+            return;
+        }
+        let of_rack = |machine: &madako_domain::machine::Machine| machine.spec.rack == i64::from(rack);
+        gone.before = self
+            .registry
+            .machines()
+            .into_iter()
+            .filter(of_rack)
+            .map(|machine| (machine.spec.serial, machine.status.state))
+            .collect();
+        self.registry.kill_rack(rack).expect("the scenario was checked: the rack is in its world");
+    }
+
+    /// The machines of a rack answer again: at once where they ran on, else as they start.
+    pub(super) fn rack_returns(&mut self, rack: u32, ran_on: bool) {
+        let Some(gone) = self.racks.get_mut(&rack) else { return };
+        gone.faults = gone.faults.saturating_sub(1);
+        if gone.faults > 0 {
+            return;
+        }
+        let before = std::mem::take(&mut gone.before);
+        self.registry.power_on(rack).expect("the scenario was checked: the rack is in its world");
+        for (serial, _) in before.into_iter().filter(|(_, state)| ran_on && *state == MachineState::Healthy) {
+            if !self.machines.contains_key(&serial) {
+                self.answers_again(&serial);
+            }
+        }
+    }
+
+    /// A machine does not answer any more. Whether that can be: one that is being set up or taken out of service keeps its state,
+    /// since sabakan knows no way from there.
+    #[must_use]
+    pub(super) fn machine_goes(&mut self, serial: &str) -> bool {
+        if let Some(faults) = self.machines.get_mut(serial) {
+            *faults += 1;
+            return true;
+        }
+        let goes = self.registry.set_state(serial, MachineState::Unreachable).is_ok();
+        if goes {
+            self.machines.insert(serial.to_owned(), 1);
+        }
+        goes
+    }
+
+    /// A machine answers again: at once where it ran on; one that was without power was started by whoever gave it back.
+    pub(super) fn machine_returns(&mut self, serial: &str, _ran_on: bool) {
+        let Some(faults) = self.machines.get_mut(serial) else { return };
+        *faults -= 1;
+        if *faults == 0 {
+            self.machines.remove(serial);
+            self.answers_again(serial);
+        }
+    }
+
+    fn answers_again(&self, serial: &str) {
+        let machines = self.registry.machines();
+        let Some(machine) = machines.iter().find(|machine| machine.spec.serial == serial) else { return };
+        let rack = u32::try_from(machine.spec.rack).unwrap_or(u32::MAX);
+        let dark = self.racks.get(&rack).is_some_and(|gone| gone.faults > 0);
+        if !dark && machine.status.state == MachineState::Unreachable {
+            let _refused = self.registry.set_state(serial, MachineState::Healthy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_sabakan_lets_not_go_does_not_go_until_it_can() {
+        let start = datetime!(2026-01-01 00:00 UTC);
+        let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
+        let datacenter = Datacenter::new(DatacenterConfig { rates: Rates::still(), ..config }).unwrap();
+        let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
+        let serial = registry.machines()[0].spec.serial.clone();
+        let state = || registry.machines()[0].status.state;
+        let mut machines = Machines::new(registry.clone());
+        registry.set_state(&serial, MachineState::Updating).unwrap();
+        assert!(!machines.machine_goes(&serial), "it is being updated");
+        assert_eq!(state(), MachineState::Updating);
+        registry.set_state(&serial, MachineState::Uninitialized).unwrap();
+        registry.set_state(&serial, MachineState::Healthy).unwrap();
+        // Twice, for two faults, and back when both are over.
+        assert!(machines.machine_goes(&serial) && machines.machine_goes(&serial));
+        machines.machine_returns(&serial, true);
+        assert_eq!(state(), MachineState::Unreachable);
+        machines.machine_returns(&serial, true);
+        assert_eq!(state(), MachineState::Healthy);
+        assert!(!machines.machine_goes("nobody"));
+    }
+}

@@ -1,0 +1,294 @@
+//! Who works with the service while faults happen: the clients of a scenario, each kind at its rate.
+//!
+//! Whatever the scenario says, an operator sets the cluster up, changes its template and asks for one repair, so that there is
+//! something to keep.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_faults::{ClientKind, Scenario};
+use madako_protocol::store::Store as _;
+use madako_store::{EtcdStore, StoreConfig};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::generator;
+use super::registry_clients::OfRegistry;
+use crate::history::History;
+use crate::network::Place;
+use crate::operator::Operator;
+use crate::queue_user::QueueUser;
+use crate::user::{Size, User};
+use crate::world::{PREFIX, World};
+
+/// When the operator changes the template and asks for a repair: the first cluster is there by then.
+const FIRST_WORK: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(20)];
+
+/// Mean time between two acts of an operator, and between two of users of the repair queue, as long as clients of etcd work
+/// often enough for that.
+const BETWEEN_ACTS: Duration = Duration::from_secs(6 * 60);
+const BETWEEN_REPAIRS: Duration = Duration::from_secs(2 * 60);
+
+/// How often things were done, and in vain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    pub(super) made: u64,
+    pub(super) failed: u64,
+}
+
+/// The clients that work.
+pub(super) struct People {
+    stop: watch::Sender<bool>,
+    placement: Option<JoinHandle<User>>,
+    etcd: JoinHandle<OfEtcd>,
+    registry: Option<JoinHandle<OfRegistry>>,
+}
+
+/// What is left of them when they rest.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) calls: BTreeMap<&'static str, Calls>,
+}
+
+impl Done {
+    pub(super) fn failed(&self) -> u64 {
+        self.calls.values().map(|calls| calls.failed).sum()
+    }
+}
+
+impl People {
+    pub(super) fn start(
+        scenario: &Scenario,
+        seed: u64,
+        world: &World,
+        operator: Operator,
+        queue: QueueUser,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let rate = |kind: ClientKind| {
+            scenario.clients.iter().find(|client| client.kind == kind).map(|client| client.rate.per_second())
+        };
+        let placement = world_places(scenario).then(|| {
+            let user = User::new(
+                world.store.clone(),
+                Arc::clone(&world.doors),
+                world.placement.clone(),
+                world.prometheus.clone(),
+                world.history.clone(),
+                generator(seed, 3),
+            );
+            let (applications, clusters) =
+                (scenario.world.applications as usize, scenario.world.clusters as usize);
+            let size = Size {
+                applications: (applications, applications + applications / 10),
+                clusters: (clusters, clusters + 2),
+            };
+            tokio::spawn(
+                user.telling(world.facts.clone())
+                    .sized(size)
+                    .work(rate(ClientKind::Placement), stopped.clone()),
+            )
+        });
+        let link = world.network.link(Place::People, Place::Store);
+        let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
+        let store = EtcdStore::over(link.connector(world.store.clone()), &config, seed);
+        let etcd = OfEtcd {
+            store: store.expect("a prefix is all that was set"),
+            operator,
+            queue,
+            history: world.history.clone(),
+            chance: generator(seed, 9),
+            calls: Calls::default(),
+        };
+        let etcd = tokio::spawn(etcd.work(rate(ClientKind::EtcdWatch), stopped.clone()));
+        let registry = rate(ClientKind::Registry)
+            .map(|rate| tokio::spawn(OfRegistry::new(world, seed).work(rate, stopped)));
+        Self { stop, placement, etcd, registry }
+    }
+
+    /// Everybody stops where they are.
+    pub(super) async fn stop(self) -> Stopped {
+        self.stop.send_replace(true);
+        let registry = match self.registry {
+            Some(registry) => Some(registry.await.expect("a client of the registry does not panic")),
+            None => None,
+        };
+        let etcd = self.etcd.await.expect("a client of etcd does not panic");
+        let placement = match self.placement {
+            Some(user) => Some(user.await.expect("a client of placement does not panic")),
+            None => None,
+        };
+        let mut calls = BTreeMap::new();
+        if let Some(registry) = &registry {
+            calls.insert("registry", registry.calls);
+        }
+        calls.insert("etcd-watch", etcd.calls);
+        if let Some(user) = &placement {
+            calls.insert("placement", Calls { made: user.done.requests, failed: user.done.failed });
+        }
+        Stopped {
+            registry,
+            operator: etcd.operator,
+            queue: etcd.queue,
+            history: etcd.history,
+            placement,
+            calls,
+        }
+    }
+}
+
+/// Clients that do nothing by themselves any more.
+pub(super) struct Stopped {
+    pub(super) registry: Option<OfRegistry>,
+    pub(super) operator: Operator,
+    pub(super) queue: QueueUser,
+    pub(super) placement: Option<User>,
+    history: History,
+    calls: BTreeMap<&'static str, Calls>,
+}
+
+impl Stopped {
+    /// Everybody leaves things so that they can become calm. Whether what is written to the store for that was taken.
+    pub(super) async fn rest(mut self) -> (Done, bool) {
+        if let Some(registry) = &mut self.registry {
+            registry.leave();
+        }
+        let left = self.leave().await;
+        if let Some(user) = &mut self.placement {
+            user.leave().await;
+            // The requests of leaving are requests too; a failure of one of them is no failure of the service.
+            self.calls.entry("placement").or_default().made = user.done.requests;
+        }
+        (Done { calls: self.calls }, left)
+    }
+
+    /// Whether it could.
+    async fn leave(&mut self) -> bool {
+        // A store that was down until now takes writes when it is up, and nothing is wrong with it any more.
+        for _ in 0..100 {
+            if self.operator.settle().await.is_ok() && self.queue.settle().await.is_ok() {
+                self.history.note("etcd", "rests");
+                return true;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        self.history.note("etcd", "could not leave things in order");
+        false
+    }
+}
+
+fn world_places(scenario: &Scenario) -> bool {
+    scenario.world.places()
+}
+
+/// How many of so many requests a second do something that is done with such pauses between.
+pub(super) fn often(rate: f64, pause: Duration) -> f64 {
+    (1.0 / (rate * pause.as_secs_f64())).min(0.3)
+}
+
+/// Waits for the next request of so many a second. Whether the run goes on.
+pub(super) async fn next(rate: f64, chance: &mut ChaCha8Rng, stop: &mut watch::Receiver<bool>) -> bool {
+    let pause = Duration::from_secs_f64(chance.random_range(0.5..1.5) / rate);
+    // Woken by the end, or not: in both cases it looks.
+    let _ = timeout(pause, stop.changed()).await;
+    !*stop.borrow()
+}
+
+/// Clients of etcd, as `ckecli` is one.
+struct OfEtcd {
+    store: EtcdStore,
+    operator: Operator,
+    queue: QueueUser,
+    history: History,
+    chance: ChaCha8Rng,
+    calls: Calls,
+}
+
+impl OfEtcd {
+    async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
+        self.first_work(&mut stop).await;
+        let Some(rate) = rate else { return self };
+        let (acts, repairs) = (often(rate, BETWEEN_ACTS), often(rate, BETWEEN_REPAIRS));
+        while next(rate, &mut self.chance, &mut stop).await {
+            self.calls.made += 1;
+            let draw: f64 = self.chance.random();
+            let done = if draw < acts {
+                self.operator.act().await.map_err(|error| error.to_string())
+            } else if draw < acts + repairs {
+                self.queue.act().await.map_err(|error| error.to_string())
+            } else {
+                let prefixes = ["repairs/", "records/", "sabakan/", "cluster"];
+                let prefix = prefixes[self.chance.random_range(0..prefixes.len())];
+                match self.store.list(prefix).await {
+                    Ok(_) => continue,
+                    Err(error) => Err(format!("{:?}", error.kind)),
+                }
+            };
+            self.calls.failed += u64::from(done.is_err());
+            self.history.note("etcd", done.unwrap_or_else(|error| format!("in vain: {error}")));
+        }
+        self
+    }
+
+    /// What there is to be kept.
+    async fn first_work(&mut self, stop: &mut watch::Receiver<bool>) {
+        let began = Instant::now();
+        for (nth, at) in FIRST_WORK.into_iter().enumerate() {
+            // It goes on whether it was time or the end of the run.
+            let _ = timeout_at(began + at, stop.wait_for(|stop| *stop)).await;
+            let done = if nth == 0 {
+                self.operator.settle().await.map(|()| "changes the template".to_owned())
+            } else {
+                self.queue.add_one().await
+            };
+            self.calls.made += 1;
+            self.calls.failed += u64::from(done.is_err());
+            self.history.note("etcd", done.unwrap_or_else(|error| format!("in vain: {error}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+    use crate::disk::ForgetfulDisk;
+    use crate::drains::Drains;
+    use crate::repair::RepairJudge;
+    use crate::run::LONGEST_REST;
+    use crate::store_process::StoreProcess;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_leave_things_in_order_says_so() {
+        for runs in [true, false] {
+            let start = datetime!(2026-01-01 00:00 UTC);
+            let clock = Arc::new(SimulatedClock::new(start));
+            let history = History::new();
+            let store = StoreProcess::on(ForgetfulDisk::new(generator(1, 7)), 1);
+            if runs {
+                store.start().unwrap();
+            }
+            let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+            let registry = SimulatedRegistry::new(datacenter, clock.clone());
+            let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
+            let mut people = Stopped {
+                registry: None,
+                placement: None,
+                operator: Operator::new(store.clone(), generator(1, 1)),
+                queue: QueueUser::new(store, registry, judge, generator(1, 4)),
+                history,
+                calls: BTreeMap::new(),
+            };
+            // It gives up before anybody gives it up.
+            let left = timeout(LONGEST_REST, people.leave()).await;
+            assert_eq!(left, Ok(runs), "with a store that runs: {runs}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Clients of the registry of machines: they look for machines, take some out of service and bring them back, and now and then
+//! somebody spoils entries by mistake.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_datacenter_sim::{GRAPHQL_PATH, InMemoryHttp, SimulatedRegistry};
+use madako_domain::machine::MachineState;
+use madako_protocol::ports::{HttpMethod, HttpRequest, HttpTransport, Registry as _};
+use madako_sabakan::SabakanRegistry;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::generator;
+use super::people::{Calls, next, often};
+use crate::checker::Checker;
+use crate::corruption::Spoiling;
+use crate::history::History;
+use crate::network::Place;
+use crate::routed::Routed;
+use crate::world::{INTERVAL, World};
+
+/// Machines that clients of the registry keep out of service at a time, of a hundred.
+const BROKEN_PERCENT: usize = 8;
+
+/// Of the requests to the registry, one of so many changes a state.
+const CHANGES: u32 = 6;
+
+/// How long a client of the registry waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The registry, as its clients know it.
+const URL: &str = "http://registry.invalid";
+
+/// Mean time between two mistakes, as long as clients of the registry work often enough for that.
+const BETWEEN_MISTAKES: Duration = Duration::from_secs(25 * 60);
+
+/// How many polls a mistake lasts: longer than the removal guard waits for.
+const MISTAKE_POLLS: Range<f64> = 5.0..10.0;
+
+type Transport = Routed<Spoiling<InMemoryHttp>>;
+
+/// A machine whose entry was left without its addresses.
+struct Mistake {
+    until: Instant,
+    serial: String,
+    addresses: Vec<Ipv4Addr>,
+}
+
+/// See the module.
+pub(super) struct OfRegistry {
+    search: SabakanRegistry<Transport>,
+    transport: Arc<Transport>,
+    registry: SimulatedRegistry,
+    /// Shows which machines are in the cluster.
+    checker: Checker,
+    history: History,
+    chance: ChaCha8Rng,
+    /// Serials of the machines that they took out of service.
+    broken: Vec<String>,
+    mistakes: Vec<Mistake>,
+    pub(super) calls: Calls,
+}
+
+impl OfRegistry {
+    /// Has done nothing yet.
+    pub(super) fn new(world: &World, seed: u64) -> Self {
+        let link = world.network.link(Place::People, Place::Registry);
+        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
+        let transport = Arc::new(Routed::new(inner, link, Arc::clone(&world.requests.registry)));
+        Self {
+            search: SabakanRegistry::new(Arc::clone(&transport)),
+            transport,
+            registry: world.registry.clone(),
+            checker: world.checker.clone(),
+            history: world.history.clone(),
+            chance: generator(seed, 10),
+            broken: Vec::new(),
+            mistakes: Vec::new(),
+            calls: Calls::default(),
+        }
+    }
+
+    /// Works, so many requests a second, until it is told to stop.
+    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+        let mistakes = often(rate, BETWEEN_MISTAKES);
+        while next(rate, &mut self.chance, &mut stop).await {
+            self.calls.made += 1;
+            self.mend(Instant::now());
+            if self.chance.random_bool(mistakes) {
+                self.make_a_mistake();
+                continue;
+            }
+            if self.chance.random_range(0..CHANGES) > 0 {
+                let found = self.search.machines(&format!("{URL}{GRAPHQL_PATH}"), None).await;
+                self.calls.failed += u64::from(found.is_err());
+                continue;
+            }
+            let (serial, state) = self.choose();
+            let done = self.set_state(&serial, state).await;
+            self.calls.failed += u64::from(!done);
+            self.history.note("registry", format_args!("{serial} is to be {state:?}: {done}"));
+        }
+        self
+    }
+
+    /// Machines of the cluster lose their addresses for a while, so that nobody can tell that they are there: one worker, or half
+    /// of the control plane.
+    fn make_a_mistake(&mut self) {
+        let Some(cluster) = self.checker.cluster().filter(|_| self.mistakes.is_empty()) else { return };
+        let control_plane: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
+        let workers: Vec<&str> = cluster.workers().map(|node| node.address.as_str()).collect();
+        let chosen = if workers.is_empty() || self.chance.random_range(0..3_u32) > 0 {
+            &control_plane[..control_plane.len().div_ceil(2)]
+        } else {
+            &workers[self.chance.random_range(0..workers.len())..][..1]
+        };
+        let until = Instant::now() + INTERVAL.mul_f64(self.chance.random_range(MISTAKE_POLLS));
+        for machine in self.registry.machines() {
+            if !machine.address().is_some_and(|address| chosen.contains(&address)) {
+                continue;
+            }
+            let addresses = machine.spec.ipv4.iter().filter_map(|address| address.parse().ok()).collect();
+            let serial = machine.spec.serial;
+            if self.registry.set_addresses(&serial, &[]).is_ok() {
+                self.history.note("registry", format_args!("{serial} loses its addresses"));
+                self.mistakes.push(Mistake { until, serial, addresses });
+            }
+        }
+    }
+
+    /// Takes back mistakes that stood long enough.
+    fn mend(&mut self, now: Instant) {
+        let over = |mistake: &mut Mistake| mistake.until <= now;
+        for Mistake { serial, addresses, .. } in self.mistakes.extract_if(.., over).collect::<Vec<_>>() {
+            let mended = match self.registry.set_addresses(&serial, &addresses) {
+                Ok(()) => "has its addresses again",
+                // It was retired and taken away meanwhile.
+                Err(_) => "is not there any more",
+            };
+            self.history.note("registry", format_args!("{serial} {mended}"));
+        }
+    }
+
+    /// The machine whose state is changed next.
+    fn choose(&mut self) -> (String, MachineState) {
+        let machines = self.registry.machines();
+        let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
+        let mends = self.broken.len() >= most || self.chance.random_range(0..3_u32) == 0;
+        if mends && !self.broken.is_empty() {
+            return (self.broken.remove(0), MachineState::Healthy);
+        }
+        let machine = &machines[self.chance.random_range(0..machines.len())];
+        let serial = machine.spec.serial.clone();
+        let state = match self.chance.random_range(0..10_u32) {
+            0 => MachineState::Retiring,
+            1 | 2 => MachineState::Updating,
+            3..6 => MachineState::Unreachable,
+            _ => MachineState::Unhealthy,
+        };
+        if matches!(state, MachineState::Unhealthy | MachineState::Unreachable) {
+            self.broken.push(serial.clone());
+        }
+        (serial, state)
+    }
+
+    async fn set_state(&self, serial: &str, state: MachineState) -> bool {
+        let query = format!(
+            "mutation {{ setMachineState(serial: {serial:?}, state: {}) {{ state }} }}",
+            state.name().to_ascii_uppercase()
+        );
+        let request = HttpRequest {
+            method: HttpMethod::Post,
+            url: format!("{URL}{GRAPHQL_PATH}"),
+            headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
+            body: json!({"query": query}).to_string().into(),
+            deadline: PATIENCE,
+            max_response_bytes: 1024 * 1024,
+        };
+        // What sabakan refuses is an answer; what is cut off or wrong is none.
+        match self.transport.send(request).await {
+            Ok(answer) => {
+                answer.status == 200 && serde_json::from_slice::<serde_json::Value>(&answer.body).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// What they took out of service is brought back, and what they did by mistake is mended.
+    pub(super) fn leave(&mut self) {
+        for serial in std::mem::take(&mut self.broken) {
+            let _refused = self.registry.set_state(&serial, MachineState::Healthy);
+        }
+        for mistake in &mut self.mistakes {
+            mistake.until = Instant::now();
+        }
+        self.mend(Instant::now());
+        self.history.note("registry", "rests");
+    }
+}

@@ -1,0 +1,141 @@
+//! After the last fault of a rehearsal: until nothing changes any more, or for as long as the settings allow.
+
+use std::time::Duration;
+
+use madako_domain::invariants::Id;
+use madako_domain::repair::config::{RepairConfig, RepairOperation};
+use madako_domain::state::ClusterState;
+use madako_faults::Span;
+
+use super::super::inject::Injector;
+use super::observer::Observer;
+use super::{Calm, START_TAKES, UPDATE_TAKES};
+use crate::world::Working;
+
+/// Least time in which nothing may be written until it is called calm: longer than anything of the service pauses by itself, drains
+/// aside.
+const QUIET: Duration = Duration::from_secs(5 * 60);
+/// Greatest such time: what pauses for longer is not waited for.
+const LONGEST_QUIET: Duration = Duration::from_secs(24 * 3600);
+/// How often somebody looks.
+const LOOK: Duration = Duration::from_secs(30);
+/// The longest back-off of drains: one that is given up waits so long for the next.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
+/// Longest time that it may take altogether: a procedure may name times that nobody will see the end of.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Written keys that are named.
+const NAMED: usize = 10;
+
+/// What it takes.
+pub(super) struct Waiting<'a> {
+    pub(super) working: &'a Working,
+    /// What the scenario allows, if it says so.
+    pub(super) allowed: Option<Duration>,
+    /// Whether nodes are drained.
+    pub(super) drains: bool,
+    /// What was copied.
+    pub(super) state: &'a ClusterState,
+    pub(super) applications: usize,
+}
+
+fn span(duration: Duration) -> Span {
+    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What one repair takes at most: each step with its drain, its attempts and its watch.
+fn longest(config: &RepairConfig) -> Duration {
+    let drain =
+        config.eviction_timeout.saturating_add(config.evict_interval.saturating_mul(config.evict_attempts));
+    let of = |operation: &RepairOperation| {
+        operation.steps.iter().fold(Duration::ZERO, |sum, step| {
+            let run = step.command.as_ref().map_or(Duration::ZERO, |command| command.timeout);
+            let runs = run.saturating_add(step.interval).saturating_mul(step.attempts);
+            let drain = if step.need_drain { drain } else { Duration::ZERO };
+            sum.saturating_add(runs).saturating_add(drain).saturating_add(step.watch)
+        })
+    };
+    let operations = config.procedures.iter().flat_map(|procedure| &procedure.operations);
+    operations.map(of).max().unwrap_or_default()
+}
+
+impl Waiting<'_> {
+    /// What the settings of the copied system allow for so many repairs that are not finished.
+    fn settings_allow(&self, unfinished: usize) -> Duration {
+        let working = self.working;
+        let max_moves = working.scheduler.max_moves;
+        let applications = self.applications as u64;
+        let moves = max_moves.at_least.max(applications * max_moves.percent / 100).max(1);
+        let rounds = u32::try_from(applications.div_ceil(moves)).unwrap_or(u32::MAX);
+        let after = working.scheduler.reschedule_after;
+        let repairing = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| {
+            let at_a_time = (config.max_concurrent as usize).max(1);
+            let turns = u32::try_from(unfinished.div_ceil(at_a_time)).unwrap_or(u32::MAX);
+            longest(config).saturating_mul(turns)
+        });
+        let own =
+            working.session_ttl + working.interval * 3 + LONGEST_BACK_OFF + START_TAKES * 2 + UPDATE_TAKES;
+        own.saturating_add(after.saturating_mul(rounds.saturating_add(1)))
+            .saturating_add(repairing)
+            .min(LONGEST)
+    }
+
+    /// For how long nothing may be written: longer than any pause of the service or of a repair.
+    fn quiet(&self) -> Duration {
+        let pause = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| longest(config));
+        let after = self.working.scheduler.reschedule_after;
+        let quiet = if self.drains { QUIET + LONGEST_BACK_OFF } else { QUIET };
+        quiet.max(pause).max(after.saturating_mul(2)).max(self.working.interval * 4).min(LONGEST_QUIET)
+    }
+
+    /// Nobody waits: what was found says why.
+    pub(super) fn never(&self, observer: &Observer, found: Vec<String>) -> Calm {
+        Calm { after: None, within: span(self.within(observer)), found }
+    }
+
+    fn within(&self, observer: &Observer) -> Duration {
+        self.allowed.unwrap_or_else(|| self.settings_allow(observer.unfinished()))
+    }
+
+    pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> Calm {
+        let history = injector.world.history.clone();
+        let began = history.now();
+        let within = self.within(observer);
+        let quiet = self.quiet();
+        let last = loop {
+            tokio::time::sleep(LOOK).await;
+            injector.restart_those_that_ended().await;
+            let last = observer.last_write(began).unwrap_or(began);
+            if history.now().saturating_sub(last) >= quiet {
+                break Some(last);
+            }
+            if history.now() > began + within + quiet * 2 {
+                break None;
+            }
+        };
+        history.judged(Id::I12);
+        let after = last.map(|last| last.saturating_sub(began));
+        let mut found = Vec::new();
+        match after {
+            None => {
+                let keys = observer.written_since(history.now().saturating_sub(quiet));
+                let keys: Vec<String> = keys.into_iter().take(NAMED).collect();
+                found.push(format!("still written: {}", keys.join(", ")));
+            }
+            Some(after) if after > within => {
+                found.push(format!("calm only after {}, and {} were allowed", span(after), span(within)));
+            }
+            Some(_) => {}
+        }
+        let leads = |running: &&crate::world::Running| running.instance.view().reign.borrow().is_some();
+        let leaders = injector.running.values().filter(leads).count();
+        if leaders != 1 {
+            found.push(format!("one instance should lead, and {leaders} do"));
+        }
+        for (name, running) in &injector.running {
+            if *running.instance.view().melted.borrow() {
+                found.push(format!("{name} has given up"));
+            }
+        }
+        Calm { after: after.map(span), within: span(within), found }
+    }
+}

@@ -1,0 +1,382 @@
+//! Who watches a rehearsal: by the store's history, which is what a running system would show, and by what instances tell.
+//!
+//! Judges I7, I8 and I10 by the same predicates as the leader's gate: what a revision brings that was not wrong before. That of I11
+//! is the gate's own judgement, which it gives before it commits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use etcd_client::EventType;
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::{Id, Violation};
+use madako_domain::keys;
+use madako_domain::placement::decision::{Decision, Hold, Outcome};
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::kubernetes::Application;
+use madako_domain::placement::object_value::{Object, Resource as _};
+use madako_domain::plan::{Action, Change, Outcome as RuleOutcome};
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use madako_domain::store::Entry;
+use madako_faults::Span;
+use madako_protocol::event::{Event, EventSink};
+use serde::Deserialize;
+use time::OffsetDateTime;
+
+use super::reasons::{self, Row};
+use super::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
+use super::told::Told;
+use crate::drains::Drains;
+use crate::history::History;
+use crate::repair::entry_of;
+use crate::retries::{Retries, keys_of};
+use crate::revisions::every_revision_from;
+use crate::store_process::StoreProcess;
+use crate::world::PREFIX;
+
+/// What the service keeps of the last plan, as far as a report needs it.
+#[derive(Deserialize)]
+struct LastPlan {
+    action: Option<Action>,
+    #[serde(default)]
+    changes: Vec<Change>,
+    #[serde(default)]
+    changes_total: usize,
+    #[serde(default)]
+    reasons: Vec<LastReason>,
+}
+
+#[derive(Deserialize)]
+struct LastReason {
+    outcome: RuleOutcome,
+    why: String,
+}
+
+/// What was seen so far.
+#[derive(Default, Clone)]
+pub(super) struct Seen {
+    pub(super) plans: Vec<PlanSeen>,
+    pub(super) repairs: BTreeMap<(i64, i64), RepairSeen>,
+    pub(super) placements: Vec<PlacementSeen>,
+    pub(super) waits: Vec<WaitSeen>,
+    /// How many more waits there were than are kept.
+    pub(super) more_waits: usize,
+    pub(super) last_change: Option<Span>,
+}
+
+#[derive(Default)]
+struct Inside {
+    seen: Seen,
+    told: Told,
+    entries: BTreeMap<String, Entry>,
+    queue: RepairQueue,
+    cluster: Option<Cluster>,
+    retries: Retries,
+    /// The last decision on each application that was written in this run.
+    decisions: BTreeMap<String, Decision>,
+    /// Every write, when it was seen, and whether it is no more than a retry of an application that fits nowhere.
+    writes: Vec<(Duration, String, bool)>,
+    violations: Vec<Violation>,
+}
+
+/// Clones are the same observer.
+#[derive(Clone)]
+pub(super) struct Observer {
+    inside: Arc<Mutex<Inside>>,
+    history: History,
+    /// The time of the world then.
+    began: OffsetDateTime,
+    drains: Option<Drains>,
+}
+
+/// The application that a key is of.
+fn application(key: &str) -> Option<ObjectKey> {
+    ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application)
+}
+
+fn span(duration: Duration) -> Span {
+    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn read<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
+    serde_json::from_slice(&entry.value).ok()
+}
+
+impl Observer {
+    /// Knows what was copied. Its drains follow the cluster.
+    pub(super) fn new(
+        (history, began): (History, OffsetDateTime),
+        own: &BTreeMap<String, Entry>,
+        revision: i64,
+        drains: Option<Drains>,
+    ) -> Self {
+        let mut inside = Inside {
+            entries: own.clone(),
+            queue: RepairQueue::decode(own, None, &mut Vec::new()),
+            cluster: own.get(keys::CLUSTER).and_then(read),
+            ..Inside::default()
+        };
+        for item in inside.queue.entries.values().filter(|item| !item.value.is_finished()) {
+            let seen = repair_seen(&item.value, None);
+            inside.seen.repairs.insert((item.value.index, item.created), seen);
+        }
+        history.note("copy", format_args!("begins at revision {revision}"));
+        Self { inside: Arc::new(Mutex::new(inside)), history, began, drains }
+    }
+
+    /// Watches the store over a client of its own.
+    pub(super) async fn watch(self, revision: i64, store: StoreProcess) {
+        let read = |event: &etcd_client::Event| {
+            let kv = event.kv().expect("an event is of a key");
+            let key = String::from_utf8_lossy(kv.key()).into_owned();
+            (key, (event.event_type() == EventType::Put).then(|| entry_of(kv)))
+        };
+        every_revision_from(revision + 1, store, "", read, |revision, changes| self.see(revision, changes))
+            .await;
+    }
+
+    fn see(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
+        let now = self.history.now();
+        let mut inside = self.inside.lock().unwrap();
+        let inside = &mut *inside;
+        let mut own = Vec::new();
+        let wall = self.began + now;
+        let applications =
+            changes.iter().filter_map(|(key, entry)| Some((application(key)?, entry.as_ref())));
+        let retried: BTreeSet<String> = applications
+            .filter(|(key, entry)| inside.retried(key, *entry, wall))
+            .flat_map(|(key, _)| keys_of(&key))
+            .collect();
+        for (key, entry) in changes {
+            self.history.note(
+                "root",
+                format_args!("{revision} {} {key}", if entry.is_some() { "put" } else { "delete" }),
+            );
+            if let Some(relative) = key.strip_prefix(PREFIX) {
+                own.push((relative.to_owned(), entry));
+            }
+            let is_retry = retried.contains(&key);
+            inside.writes.push((now, key, is_retry));
+        }
+        for (key, entry) in &own {
+            match (key.strip_prefix(keys::PLACEMENT_DECISIONS), entry) {
+                (Some(application), Some(entry)) => inside.decided(application, entry, now),
+                _ if key == keys::LAST_PLAN => inside.planned(entry.as_ref(), now),
+                _ => {}
+            }
+        }
+        let clustered = own.iter().any(|(key, _)| key == keys::CLUSTER);
+        self.repairs(inside, own, now);
+        if clustered {
+            inside.cluster = inside.entries.get(keys::CLUSTER).and_then(read);
+            if let (Some(drains), Some(cluster)) = (&self.drains, &inside.cluster) {
+                drains.follow(cluster);
+            }
+        }
+    }
+
+    /// Takes a revision into the queue, and judges what it brought.
+    fn repairs(&self, inside: &mut Inside, own: Vec<(String, Option<Entry>)>, now: Duration) {
+        const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
+        let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
+        let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
+        let touched = OF_QUEUE.into_iter().any(touches) || own.iter().any(|(key, _)| key == keys::CLUSTER);
+        for (key, entry) in own {
+            match entry {
+                Some(entry) => inside.entries.insert(key, entry),
+                None => inside.entries.remove(&key),
+            };
+        }
+        if !touched {
+            return;
+        }
+        let after = RepairQueue::decode(&inside.entries, Some(&inside.queue), &mut Vec::new());
+        let cluster: Option<Cluster> = inside.entries.get(keys::CLUSTER).and_then(read);
+        let before: BTreeSet<String> =
+            states(&inside.queue, inside.cluster.as_ref()).into_iter().map(|found| found.what).collect();
+        for violation in states(&after, cluster.as_ref()) {
+            if !before.contains(&violation.what) {
+                self.history.note("observer", &violation);
+                inside.violations.push(violation);
+            }
+        }
+        if queue {
+            self.history.judged(Id::I7);
+            self.history.judged(Id::I8);
+        }
+        if recorded {
+            self.history.judged(Id::I10);
+        }
+        for item in after.entries.values() {
+            let former =
+                inside.queue.entries.get(&item.value.index).filter(|former| former.created == item.created);
+            if former.is_none_or(|former| former.revision != item.revision) {
+                inside.seen.repair(&item.value, item.created, former.map(|former| &former.value), now);
+            }
+        }
+        inside.queue = after;
+    }
+
+    /// What was violated.
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        self.inside.lock().unwrap().violations.clone()
+    }
+
+    /// When something was written last since a time that was not merely tried again: applications that fit nowhere are.
+    pub(super) fn last_write(&self, since: Duration) -> Option<Duration> {
+        let inside = self.inside.lock().unwrap();
+        inside.last_write(since)
+    }
+
+    /// Keys that were written since a time, but for such.
+    pub(super) fn written_since(&self, since: Duration) -> BTreeSet<String> {
+        let inside = self.inside.lock().unwrap();
+        let first = inside.writes.partition_point(|(at, ..)| *at < since);
+        inside.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
+    }
+
+    /// Repairs that are not finished.
+    pub(super) fn unfinished(&self) -> usize {
+        let inside = self.inside.lock().unwrap();
+        inside.queue.entries.values().filter(|item| !item.value.is_finished()).count()
+    }
+
+    /// Everything that was seen.
+    pub(super) fn seen(&self) -> Seen {
+        let inside = self.inside.lock().unwrap();
+        let last_change = inside.last_write(Duration::ZERO).map(span);
+        Seen { last_change, ..inside.seen.clone() }
+    }
+
+    /// What stands in the way of something now.
+    pub(super) fn held(&self, leader: Option<&str>) -> Vec<Held> {
+        let inside = self.inside.lock().unwrap();
+        let mut held = Vec::new();
+        if leader.is_none() {
+            held.push(Held { what: "everything".to_owned(), why: "nobody leads".to_owned() });
+        }
+        held.extend(inside.told.held(&inside.queue));
+        let mut add = |what: String, why: String| held.push(Held { what, why });
+        for (application, decision) in &inside.decisions {
+            match &decision.outcome {
+                Outcome::Degraded { .. } | Outcome::Failed => {
+                    add(format!("placement of {application}"), reasons::unfit(&decision.clusters));
+                }
+                Outcome::Held { to, rule: Hold::MaxMoves { limit, .. }, .. } => {
+                    let why = format!("{limit} applications may move at a time, and it should to {to}");
+                    add(format!("move of {application}"), why);
+                }
+                _ => {}
+            }
+        }
+        held
+    }
+}
+
+impl Inside {
+    /// An application is another one, or gone. Whether it was merely tried again.
+    fn retried(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
+        let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
+        // What cannot be read is no retry.
+        let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
+        self.retries.wrote(key, object.as_ref().and_then(Application::of), wall)
+    }
+
+    fn last_write(&self, since: Duration) -> Option<Duration> {
+        let counts = |(at, _, is_retry): &&(Duration, String, bool)| *at >= since && !is_retry;
+        self.writes.iter().rev().find(counts).map(|(at, ..)| *at)
+    }
+
+    fn planned(&mut self, entry: Option<&Entry>, now: Duration) {
+        let Some(plan) = entry.and_then(read::<LastPlan>) else { return };
+        let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
+        self.seen.plans.push(PlanSeen {
+            at: span(now),
+            action: plan.action.map_or("nothing", Action::name).to_owned(),
+            changes: plan.changes,
+            changes_total: plan.changes_total,
+            reasons: fired.map(|reason| reason.why).collect(),
+        });
+    }
+
+    fn decided(&mut self, application: &str, entry: &Entry, now: Duration) {
+        let Some(decision) = read::<Decision>(entry) else { return };
+        let row = reasons::row(&decision);
+        // What is merely tried again is no news.
+        if self.decisions.get(application).is_none_or(|before| reasons::row(before) != row) {
+            let Row { what, from, to, why } = row;
+            let (at, application) = (span(now), application.to_owned());
+            self.seen.placements.push(PlacementSeen {
+                at,
+                application,
+                what: what.to_owned(),
+                from,
+                to,
+                why,
+            });
+        }
+        self.decisions.insert(application.to_owned(), decision);
+    }
+}
+
+fn repair_seen(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen {
+    RepairSeen {
+        index: entry.index,
+        address: entry.address.clone(),
+        machine_type: entry.machine_type.clone(),
+        operation: entry.operation.clone(),
+        requested,
+        begins: None,
+        ends: None,
+        status: entry.status.to_string(),
+        steps: Vec::new(),
+    }
+}
+
+impl Seen {
+    fn repair(
+        &mut self,
+        entry: &RepairQueueEntry,
+        created: i64,
+        former: Option<&RepairQueueEntry>,
+        now: Duration,
+    ) {
+        let now = span(now);
+        let seen = self
+            .repairs
+            .entry((entry.index, created))
+            .or_insert_with(|| repair_seen(entry, former.is_none().then_some(now)));
+        let was = former.map(|former| &former.status);
+        if entry.status == RepairStatus::Processing && was != Some(&RepairStatus::Processing) {
+            seen.begins.get_or_insert(now);
+        }
+        if entry.is_finished() && !former.is_some_and(RepairQueueEntry::is_finished) {
+            seen.ends = Some(now);
+        }
+        seen.status = entry.status.to_string();
+    }
+}
+
+/// What is wrong with a queue by itself.
+fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+    let mut found = one_repair_a_machine(queue);
+    found.extend(one_api_server(queue, cluster));
+    found.extend(records(queue));
+    found
+}
+
+impl EventSink for Observer {
+    fn emit(&self, event: Event) {
+        let now = span(self.history.now());
+        if let Event::Decided { decision, .. } = &event
+            && matches!(decision.outcome, Outcome::Bound { .. } | Outcome::Moved { .. })
+        {
+            self.history.judged(Id::I11);
+        }
+        let mut inside = self.inside.lock().unwrap();
+        let Inside { told, seen, .. } = &mut *inside;
+        told.hear(event, now, seen);
+    }
+}

@@ -1,0 +1,47 @@
+//! Which metrics are in use among copied resources, and which providers they come from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use madako_domain::placement::objects::Stored;
+use madako_metrics_fetcher::catalog::Catalog;
+
+use crate::walk::{CopiedMetric, CopiedProvider};
+
+/// Each provider that a metric in use comes from, with its metrics and no values yet; and the metrics in use that come from
+/// nowhere, as they do in the running system.
+#[must_use]
+pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>) {
+    let mut catalog = Catalog::default();
+    for stored in resources {
+        catalog.put(stored);
+    }
+    let mut providers: BTreeMap<_, CopiedProvider> = BTreeMap::new();
+    let mut undefined = Vec::new();
+    for key in catalog.wanted() {
+        let Ok(source) = catalog.resolve(&key) else {
+            undefined.push(key.to_string());
+            continue;
+        };
+        let provider = providers.entry(source.provider.clone()).or_insert_with(|| CopiedProvider {
+            name: source.provider.name.clone(),
+            kind: Arc::clone(&source.kind),
+            metrics: BTreeMap::new(),
+        });
+        let (least, greatest) = (source.spec.min, source.spec.max);
+        let fixed = !source.spec.allowed_values.is_empty() || !provider.is_elsewhere();
+        let metric = provider.metrics.entry(source.there().to_owned()).or_insert_with(|| CopiedMetric {
+            names: BTreeSet::new(),
+            least,
+            greatest,
+            fixed,
+            value: None,
+        });
+        metric.names.insert(key.to_string());
+        // Of several definitions the narrowest counts for all of them.
+        metric.least = metric.least.max(least);
+        metric.greatest = metric.greatest.min(greatest).max(metric.least);
+        metric.fixed |= fixed;
+    }
+    (providers.into_values().collect(), undefined)
+}

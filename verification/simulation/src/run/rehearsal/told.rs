@@ -1,0 +1,134 @@
+//! What instances tell of what stands in the way of something, and for whom.
+
+use std::collections::BTreeMap;
+
+use madako_domain::repair::queue::RepairQueue;
+use madako_domain::repair::refusal::{Reason, Refusal};
+use madako_faults::Span;
+use madako_protocol::event::{Blocked, Event};
+
+use super::observer::Seen;
+use super::seen::{Held, StepSeen, WaitSeen};
+
+/// Waits that are kept: what a person reads of them, a hundred times.
+const MOST_WAITS: usize = 10_000;
+
+/// What instances said last of what stands in the way.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Its short name, and in full: an age that grows is no news.
+    blocked: Option<(&'static str, String)>,
+    no_plan: Option<String>,
+    repairs: BTreeMap<i64, (String, String)>,
+    refused: BTreeMap<String, Refusal>,
+    trouble: Option<String>,
+    placement: Option<String>,
+}
+
+impl Told {
+    /// Takes in what an instance told.
+    pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut Seen) {
+        match event {
+            // Who begins to lead tells everything anew.
+            Event::Elected { .. } => *self = Self::default(),
+            Event::Held(_) | Event::Blocked(Blocked::NoState | Blocked::NoObservation) => {}
+            Event::Blocked(why) => {
+                if self.blocked.as_ref().is_none_or(|(name, _)| *name != why.name()) {
+                    seen.wait(now, "plans", why.to_string());
+                }
+                self.blocked = Some((why.name(), why.to_string()));
+            }
+            Event::PlanFailed(error) => {
+                let why = error.to_string();
+                if self.no_plan.as_ref() != Some(&why) {
+                    seen.wait(now, "plans", why.clone());
+                }
+                self.blocked = None;
+                self.no_plan = Some(why);
+            }
+            Event::Calm { .. } | Event::Planned { .. } => {
+                self.blocked = None;
+                self.no_plan = None;
+            }
+            Event::RepairWaits { index, address, reason, why } => {
+                if reason.is_empty() {
+                    self.repairs.remove(&index);
+                } else {
+                    seen.wait(now, format!("repair {index} of {address}"), why.clone());
+                    self.repairs.insert(index, (address, why));
+                }
+            }
+            Event::RepairTrouble { why } => self.trouble = Some(why).filter(|why| !why.is_empty()),
+            Event::Reports(news) => {
+                for serial in news.cleared {
+                    self.refused.remove(&serial);
+                }
+                for (rack, machines) in news.held {
+                    let why = format!("{} of its machines failed at about the same time", machines.len());
+                    seen.wait(now, format!("repairs of rack {rack}"), why);
+                }
+                for rack in news.let_go {
+                    seen.wait(now, format!("repairs of rack {rack}"), "held no longer");
+                }
+                for refusal in news.refused {
+                    // Who is held with its rack is told of there, and who has an entry by that.
+                    if !matches!(refusal.reason, Reason::RackHeld { .. } | Reason::HasEntry { .. }) {
+                        let what = format!("repair of {}", refusal.address);
+                        seen.wait(now, what, refusal.reason.to_string());
+                    }
+                    self.refused.insert(refusal.serial.clone(), refusal);
+                }
+            }
+            Event::Repaired { index, operation, what, .. } => {
+                self.repairs.remove(&index);
+                let newest = seen.repairs.range_mut((index, i64::MIN)..=(index, i64::MAX)).next_back();
+                if let Some((_, repair)) = newest {
+                    repair.steps.push(StepSeen { at: now, what: format!("{operation}: {what}") });
+                }
+            }
+            Event::PlacementHeld { owner } => {
+                self.placement = Some(format!("the prefix {owner} decides about it"));
+            }
+            Event::PlacementOwned => self.placement = None,
+            _ => {}
+        }
+    }
+
+    /// What stands in the way of something now.
+    pub(super) fn held(&self, queue: &RepairQueue) -> Vec<Held> {
+        let mut held = Vec::new();
+        let mut add = |what: String, why: String| held.push(Held { what, why });
+        for why in self.blocked.iter().map(|(_, why)| why).chain(&self.no_plan) {
+            add("plans".to_owned(), why.clone());
+        }
+        if let Some(why) = &self.trouble {
+            add("repairs".to_owned(), why.clone());
+        }
+        for (index, (address, why)) in &self.repairs {
+            let unfinished = queue.entries.get(index).is_some_and(|item| !item.value.is_finished());
+            if unfinished {
+                add(format!("repair {index} of {address}"), why.clone());
+            }
+        }
+        for refusal in self.refused.values() {
+            // Who has an entry is told of there.
+            if !matches!(refusal.reason, Reason::HasEntry { .. }) {
+                add(format!("repair of {}", refusal.address), refusal.reason.to_string());
+            }
+        }
+        if let Some(why) = &self.placement {
+            add("placement".to_owned(), why.clone());
+        }
+        held
+    }
+}
+
+impl Seen {
+    fn wait(&mut self, at: Span, what: impl Into<String>, why: impl Into<String>) {
+        if self.waits.len() < MOST_WAITS {
+            self.waits.push(WaitSeen { at, what: what.into(), why: why.into() });
+        } else {
+            self.more_waits += 1;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! After the last fault: everything must become calm in its time, and be as it should be then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::invariants::{Id, Violation};
+use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+
+use super::inject::Injector;
+use super::people::Done;
+use super::report::{Calm, Report, verdicts};
+use crate::drains::Drains;
+use crate::facts::Facts;
+use crate::network::Place;
+use crate::operator::Wanted;
+use crate::pace::Pace;
+use crate::repair::RepairJudge;
+use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
+
+/// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
+const QUIET: Duration = Duration::from_secs(15 * 60);
+
+/// How often somebody looks.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The longest back-off of the service: a drain that is given up waits so long for the next, as the users leave the queue
+/// (five minutes, and up to as much again).
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
+
+/// Invariants whose subject each world of a simulation has; I11 where something is placed.
+const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::I9, Id::I11, Id::I12];
+
+/// What the settings of the run allow: the lease ends, three polls, what waits may move, and what failed is tried again.
+const ALLOWED: Duration = SESSION_TTL
+    .saturating_add(INTERVAL.saturating_mul(3))
+    .saturating_add(RESCHEDULE_AFTER)
+    .saturating_add(LONGEST_BACK_OFF);
+
+fn span(duration: Duration) -> Span {
+    Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What there is to settle, beside the world.
+pub(super) struct Settling<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) drains: &'a Drains,
+    pub(super) repairs: &'a RepairJudge,
+    pub(super) pace: &'a Pace,
+    /// Whether the run came to its end, so that it must become calm.
+    pub(super) to_the_end: bool,
+    /// Whether everybody left things in order.
+    pub(super) rested: bool,
+}
+
+pub(super) async fn settle(
+    scenario: &Scenario,
+    (seed, length): (u64, Span),
+    mut injector: Injector,
+    done: Done,
+    Settling { facts, drains, repairs, pace, to_the_end, rested }: Settling<'_>,
+) -> Report {
+    let history = injector.world.history.clone();
+    let placement = injector.world.placement.clone();
+    drains.heal();
+    let began = history.now();
+    let within = scenario.expect.calm_within.map_or(ALLOWED, |span| span.duration());
+    let last = loop {
+        if !to_the_end {
+            break None;
+        }
+        tokio::select! {
+            biased;
+            () = pace.runs_away() => {
+                injector.stop_all().await;
+                break None;
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        injector.restart_those_that_ended().await;
+        let last = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
+        let quiet = history.now().saturating_sub(last);
+        if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
+            break Some(last);
+        }
+        if history.now() > began + within + 2 * QUIET {
+            break None;
+        }
+    };
+    if last.is_some() {
+        // Peace was there, and nothing was written in it.
+        history.judged(Id::I12);
+    }
+    let calm_after = last.map(|last| span(last.saturating_sub(began)));
+    let mut found: Vec<String> = pace.ran_away().into_iter().collect();
+    if !rested {
+        found.push("those who work with it could not leave things in order".to_owned());
+    }
+    if to_the_end && calm_after.is_none() {
+        let written = placement.changes_since(history.now().saturating_sub(QUIET));
+        let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
+        found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
+    }
+    // Before somebody knocks at every door.
+    let traffic = traffic(&injector);
+    if to_the_end {
+        found.extend(as_it_should_be(scenario, &injector));
+        found.extend(unserved(scenario, &injector).await);
+    }
+    let counts = *injector.world.counts.lock().unwrap();
+    let observed = Observed {
+        counts: Counts {
+            leader_changes: counts.leader_changes,
+            commits: counts.commits,
+            refused_writes: injector.world.handling.refused(),
+            failed_client_calls: done.failed(),
+            faults: injector.injected,
+        },
+        skipped: injector.skipped.len() as u64,
+        calm_after,
+        settings_allow: span(ALLOWED),
+    };
+    let mut violations = injector.world.checker.finish();
+    violations.extend(placement.finish());
+    violations.extend(if to_the_end { repairs.finish() } else { repairs.found() });
+    for (_, running) in std::mem::take(&mut injector.running) {
+        running.instance.stop().await;
+    }
+    let promises = facts.verdicts();
+    let mut exemptions = facts.exemptions();
+    exemptions.add(&injector.world.checker.exemptions());
+    found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
+    found.extend(exemptions.beyond(history.now()));
+    let drilled = to_the_end && super::drill::is_held(scenario, length);
+    let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
+    let untested = untested.map(|(promise, _)| *promise).collect();
+    let kept = promises.values().all(|verdict| verdict.violations.is_empty());
+    found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));
+    let judged = history.judgements();
+    let places = scenario.world.places();
+    let not_exercised = EXERCISED
+        .into_iter()
+        .filter(|_| to_the_end)
+        .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
+        .collect();
+    let wrong = |short: &Shortfall| !matches!(short, Shortfall::Skipped { .. });
+    let short = if to_the_end { shortfalls(&scenario.expect, &observed) } else { Vec::new() };
+    let failed = !violations.is_empty() || !kept || !found.is_empty() || short.iter().any(wrong);
+    Report {
+        scenario: scenario.name.clone(),
+        seed,
+        length,
+        schedule: Schedule { injections: Vec::new(), events: Vec::new(), draws: Vec::new() },
+        skipped: std::mem::take(&mut injector.skipped),
+        invariants: verdicts(&judged, violations),
+        promises,
+        exemptions,
+        untested,
+        not_exercised,
+        calm: Calm { after: calm_after, within: span(within), found },
+        shortfalls: short,
+        counts: observed.counts,
+        calls: done.calls.iter().map(|(kind, calls)| (*kind, (calls.made, calls.failed))).collect(),
+        traffic,
+        simulated: Duration::ZERO,
+        history: (history.hash(), history.len()),
+        last: if failed { history.last(60) } else { String::new() },
+    }
+}
+
+/// A run that ended before its time for something that turned out to be nothing: it was neither seen to its end nor to become calm.
+pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
+    (!to_the_end && nothing_found)
+        .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
+}
+
+/// One leads, nobody has given up, the cluster has its size, and whoever fits somewhere is placed there.
+fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+    let mut found = Vec::new();
+    let leaders: Vec<&str> = injector
+        .running
+        .iter()
+        .filter(|(_, running)| running.instance.view().reign.borrow().is_some())
+        .map(|(name, _)| *name)
+        .collect();
+    if leaders.len() != 1 {
+        found.push(format!("one instance should lead, and {leaders:?} do"));
+    }
+    let there = injector.running.len();
+    if there != scenario.world.instances as usize {
+        found.push(format!("{} instances should run, and {there} do", scenario.world.instances));
+    }
+    for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
+        found.push(format!("{name} has given up"));
+    }
+    let wanted = Wanted::of(scenario.world.machines);
+    match injector.world.checker.cluster() {
+        None => found.push("no cluster was committed".to_owned()),
+        Some(cluster) => {
+            let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
+            if control_plane != wanted.control_plane as usize || workers < wanted.workers as usize {
+                found.push(format!(
+                    "the cluster has {control_plane} control plane nodes and {workers} workers, of {wanted:?}"
+                ));
+            }
+        }
+    }
+    let (misplaced, _) = injector.world.placement.misplaced();
+    let left_over = injector.world.placement.left_over();
+    found.extend(misplaced.into_iter().chain(left_over).map(|Violation { what, .. }| what));
+    found
+}
+
+/// Whoever runs serves its pages, and placement's API where something is placed.
+async fn unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+    let mut doors = vec![("pages", &injector.world.pages)];
+    if scenario.world.places() {
+        doors.push(("API of placement", &injector.world.doors));
+    }
+    let mut found = Vec::new();
+    for name in injector.running.keys() {
+        for (what, doors) in &doors {
+            let door = doors.lock().unwrap().get(name).cloned();
+            let served = match door {
+                Some(door) => door.connect().await.is_ok(),
+                None => false,
+            };
+            if !served {
+                found.push(format!("{name} does not serve its {what}"));
+            }
+        }
+    }
+    found
+}
+
+fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
+    let world = &injector.world;
+    let mut traffic: BTreeMap<String, u64> = world
+        .handling
+        .handled()
+        .into_iter()
+        .map(|(actor, count)| (format!("messages of {actor}"), count))
+        .collect();
+    let to_store = world.network.used(|_, to| to == Place::Store);
+    traffic.insert("connections to the store".to_owned(), to_store.connections);
+    traffic.insert("bytes to the store".to_owned(), to_store.sent);
+    traffic.insert("bytes from the store".to_owned(), to_store.received);
+    traffic.insert("disk syncs".to_owned(), injector.syncs());
+    let to_api = world.network.used(|from, to| from == Place::People && matches!(to, Place::Instance(_)));
+    traffic.insert("connections to instances".to_owned(), to_api.connections);
+    let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+    traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
+    traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));
+    traffic.extend(
+        world.handling.requests().into_iter().map(|(metric, count)| (format!("counted by {metric}"), count)),
+    );
+    traffic
+}

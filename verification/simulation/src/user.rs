@@ -1,0 +1,658 @@
+//! People who use placement: through the API of any instance they make, change and delete applications and clusters,
+//! and sometimes through the store they delete everything and begin anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{DeleteOptions, Txn, TxnOp};
+use madako_domain::invariants::Id;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_domain::placement::ownership;
+use madako_judges::Fact;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::api::{Answer, Request, ask};
+use crate::facts::Facts;
+use crate::history::History;
+use crate::placement::{PlacementChecker, WIPED};
+use crate::prometheus::{Prometheus, RANGE, SERIES};
+use crate::serving::Doors;
+use crate::store_process::StoreProcess;
+
+/// Mean time between two acts.
+const BETWEEN_ACTS: Duration = Duration::from_secs(25);
+
+/// Longer than faults keep a store away, several at once included.
+const STORE_IS_AWAY: Duration = Duration::from_secs(20 * 60);
+
+/// The metric that stands in a table.
+const TABLED: &str = "cost";
+
+/// Two more, whose values never change: both so low that nothing else wants to go where they count, and the second by far the better one.
+const STEADY: [(&str, f64); 2] = [("frugal", 2.0), ("thrift", 20.0)];
+
+/// The zone of clusters that nothing else is placed on, and the metric that has no value for a while there.
+const DRILL: &str = "drill";
+const FAILS: &str = "heat_b";
+
+/// Where everything of this world is.
+const NAMESPACE: &str = "testing";
+
+/// Applications and clusters at most, and in the beginning, where nobody says otherwise.
+const SIZE: Size = Size { applications: (8, 26), clusters: (4, 7) };
+
+/// How many applications and clusters there are in the beginning, and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Applications.
+    pub applications: (usize, usize),
+    /// Clusters.
+    pub clusters: (usize, usize),
+}
+
+/// How often things were done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Requests of every kind.
+    pub requests: u64,
+    /// 2xx to what writes.
+    pub acknowledged: u64,
+    /// 4xx.
+    pub refused: u64,
+    /// 5xx, or no whole answer.
+    pub failed: u64,
+}
+
+/// A user. See the module.
+pub struct User {
+    /// How often things were done.
+    pub done: Done,
+    store: StoreProcess,
+    doors: Doors,
+    checker: PlacementChecker,
+    history: History,
+    prometheus: Prometheus,
+    chance: ChaCha8Rng,
+    named: u64,
+    size: Size,
+    /// The last version that was told of each path.
+    told: BTreeMap<String, i64>,
+    facts: Facts,
+}
+
+impl User {
+    /// Has done nothing yet.
+    pub fn new(
+        store: StoreProcess,
+        doors: Doors,
+        checker: PlacementChecker,
+        prometheus: Prometheus,
+        history: History,
+        chance: ChaCha8Rng,
+    ) -> Self {
+        let (done, named, told, size) = (Done::default(), 0, BTreeMap::new(), SIZE);
+        let facts = Facts::default();
+        Self { done, store, doors, checker, history, prometheus, chance, named, size, told, facts }
+    }
+
+    /// The same, who tells what it asks for.
+    #[must_use]
+    pub fn telling(self, facts: Facts) -> Self {
+        Self { facts, ..self }
+    }
+
+    /// A cluster whose only metric has no value for a while, and an application that another cluster becomes better for; a change of
+    /// a version that is not there any more.
+    pub async fn drill(&mut self) {
+        self.define().await;
+        let metric = |name: &str| json!([{"name": name, "weight": 1.0}]);
+        self.named += 1;
+        let number = self.named;
+        let [poor, other, fails] = ["poor", "other", "fails"].map(|name| format!("drill-{name}-{number}"));
+        let [(frugal, little), (thrift, more)] = STEADY;
+        let table = json!({"type": "static", "static": {"metrics": {frugal: little, thrift: more}}});
+        self.create(Kind::GlobalMetricsProvider, DRILL, table, json!({})).await;
+        for name in [frugal, thrift] {
+            self.create(Kind::GlobalMetric, name, metric_of(DRILL, name), json!({})).await;
+        }
+        for (name, of, zone) in [(&poor, frugal, DRILL), (&other, frugal, DRILL), (&fails, FAILS, FAILS)] {
+            self.make_cluster_of(name, metric(of), json!({"zone": zone})).await;
+        }
+        let name = format!("drill-{number}");
+        let application = ObjectKey::new(Kind::Application, Some(NAMESPACE), &name);
+        let constraints = json!({"cluster": {"labels": [format!("zone is {DRILL}")]}, "migration": true});
+        let spec = json!({
+            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
+            "constraints": constraints,
+            "backoff_delay": 20,
+        });
+        self.create(Kind::Application, &name, spec, json!({})).await;
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        self.prometheus.hide(FAILS, true);
+        if let Some((version, mut value)) = self.read(&application).await {
+            let to = value["status"]["scheduled_to"]["name"].as_str().map(str::to_owned);
+            let better = if to.as_ref() == Some(&poor) { other } else { poor };
+            let key = ObjectKey::new(Kind::Cluster, Some(NAMESPACE), &better);
+            self.change(&key, "", |cluster| cluster["spec"]["metrics"] = metric(thrift)).await;
+            let improved = Fact::Improved { application: application.etcd_key(), cluster: better };
+            self.facts.tell(&improved);
+            for label in ["first", "second"] {
+                value["metadata"]["labels"]["drill"] = json!(label);
+                let path = of(&application);
+                self.write("PUT", &application, &path, Some(version), Some(&value)).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(180)).await;
+        self.prometheus.hide(FAILS, false);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+    }
+
+    /// Fills the store, and acts until it is told to stop.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Self {
+        self.fill().await;
+        while !*stop.borrow() {
+            let pause = BETWEEN_ACTS.mul_f64(self.chance.random_range(0.1..2.0));
+            // Woken by the end, or not: in both cases it looks.
+            let _ = tokio::time::timeout(pause, stop.changed()).await;
+            if !*stop.borrow() {
+                let what = self.act().await;
+                self.history.note("user", &what);
+            }
+        }
+        self
+    }
+
+    /// Everything is well, and stays so.
+    pub async fn settle(&mut self) {
+        self.prometheus.heal();
+        self.define().await;
+        for _ in 0..3 {
+            self.make_cluster().await;
+        }
+        for _ in 0..4 {
+            self.make_application().await;
+        }
+        self.history.note("user", "rests");
+    }
+
+    async fn fill(&mut self) {
+        self.define().await;
+        for _ in 0..self.size.clusters.0 {
+            self.make_cluster().await;
+        }
+        for _ in 0..self.size.applications.0 {
+            self.make_application().await;
+        }
+    }
+
+    /// The same user of a place of another size.
+    #[must_use]
+    pub fn sized(self, size: Size) -> Self {
+        Self { size, ..self }
+    }
+
+    /// Fills the store, and goes on with that until it is full or until it is told to stop.
+    pub async fn move_in(&mut self, stop: &watch::Receiver<bool>) {
+        let wanted = [(Kind::Cluster, self.size.clusters.0), (Kind::Application, self.size.applications.0)];
+        for (kind, count) in wanted {
+            while !*stop.borrow() {
+                self.define().await;
+                let there = self.count(kind).await;
+                if there >= count {
+                    break;
+                }
+                for _ in there..count {
+                    match kind {
+                        Kind::Cluster => self.make_cluster().await,
+                        _ => self.make_application().await,
+                    };
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    /// Moves in, and works through the API, so many requests a second, until it is told to stop.
+    pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
+        self.move_in(&stop).await;
+        let Some(rate) = rate else { return self };
+        while !*stop.borrow() {
+            let before = self.done.requests;
+            let what = self.act_through_the_api().await;
+            self.history.note("user", what);
+            let requests = u32::try_from(self.done.requests - before).unwrap_or(u32::MAX).max(1);
+            let pause = Duration::from_secs_f64(f64::from(requests) / rate)
+                .mul_f64(self.chance.random_range(0.5..1.5));
+            // Woken by the end, or not: in both cases it looks.
+            let _ = tokio::time::timeout(pause, stop.changed()).await;
+        }
+        self
+    }
+
+    async fn act_through_the_api(&mut self) -> String {
+        match self.chance.random_range(0..60_u32) {
+            0..10 => self.make_application().await,
+            10..18 => self.change_application().await,
+            18..22 => self.delete(Kind::Application).await,
+            22..25 => self.make_cluster().await,
+            25..31 => self.set_state().await,
+            31..35 => self.change_cluster().await,
+            35 => self.delete(Kind::Cluster).await,
+            36..38 => self.table().await,
+            38..40 => self.define_anew().await,
+            40..42 => self.look_at(Kind::Application).await,
+            42..50 => format!("lists {} clusters", self.list(Kind::Cluster).await.len()),
+            _ => format!("lists {} applications", self.list(Kind::Application).await.len()),
+        }
+    }
+
+    /// Leaves things so that they can become calm: everything is defined, and all clusters are online.
+    pub async fn leave(&mut self) {
+        self.define().await;
+        for key in self.list(Kind::Cluster).await {
+            self.change(&key, "/status", |cluster| {
+                let state = &mut cluster["status"]["state"];
+                // What the service found out about metrics stays.
+                if *state != json!("FAILING_METRICS") {
+                    *state = json!("ONLINE");
+                }
+            })
+            .await;
+        }
+        self.history.note("user", "rests");
+    }
+
+    async fn act(&mut self) -> String {
+        self.prometheus.wander(&mut self.chance);
+        match self.chance.random_range(0..60_u32) {
+            0..14 => self.make_application().await,
+            14..20 => self.change_application().await,
+            20..26 => self.delete(Kind::Application).await,
+            26..30 => self.make_cluster().await,
+            30..38 => self.set_state().await,
+            38..44 => self.change_cluster().await,
+            44..46 => self.delete(Kind::Cluster).await,
+            46..54 => self.prometheus.disturb(&mut self.chance),
+            54..56 => self.table().await,
+            56..58 => self.define_anew().await,
+            58 => self.look_at(Kind::Application).await,
+            _ => self.wipe().await,
+        }
+    }
+
+    /// Asks an instance; `None`: nobody runs, or nobody knows what became of the request.
+    async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        version: Option<i64>,
+        body: Option<&Value>,
+    ) -> Option<Answer> {
+        let door = {
+            let doors = self.doors.lock().unwrap();
+            let at = self.chance.random_range(0..doors.len().max(1));
+            doors.iter().nth(at).map(|(name, door)| (*name, door.clone()))
+        };
+        let (name, door) = door?;
+        self.done.requests += 1;
+        let answer = ask(&door, &Request { method, path, version, body }).await;
+        let said = match &answer {
+            Ok(answer) => format!("{} {:?}", answer.status, answer.tag),
+            Err(error) => error.kind().to_string(),
+        };
+        self.history.note("user", format_args!("{method} {path} of {name}: {said}"));
+        let Ok(answer) = answer else {
+            self.done.failed += 1;
+            return None;
+        };
+        match answer.status {
+            200..300 if method != "GET" => self.done.acknowledged += 1,
+            200..300 => {}
+            400..500 => self.done.refused += 1,
+            _ => self.done.failed += 1,
+        }
+        if answer.status == 500 || answer.status == 422 || answer.status == 415 {
+            let what = format!("{method} {path} is answered by {}: {}", answer.status, answer.body);
+            self.checker.violate(Id::I9, what);
+        }
+        Some(answer)
+    }
+
+    /// Writes something, and remembers what it was told.
+    async fn write(
+        &mut self,
+        method: &str,
+        key: &ObjectKey,
+        path: &str,
+        version: Option<i64>,
+        body: Option<&Value>,
+    ) -> Option<Answer> {
+        let answer = self.ask(method, path, version, body).await?;
+        if let Some(version) = version {
+            let (key, status, after) = (key.etcd_key(), answer.status, answer.tag);
+            self.facts.tell(&Fact::Conditional { key, version, status, after });
+        }
+        if (200..300).contains(&answer.status)
+            && let Some(tag) = answer.tag
+        {
+            self.checker.acknowledged(key, tag);
+            self.told.insert(of(key), tag);
+        }
+        Some(answer)
+    }
+
+    /// Waits until the checker has seen all that is stored, or for as long as a store is ever away.
+    async fn caught_up(&mut self) {
+        let caught_up = async {
+            loop {
+                // A store that does not answer is caught up with later.
+                let mut client = self.store.next_client().await;
+                if let Ok(answer) = client.get("none", None).await {
+                    let revision = answer.header().unwrap().revision();
+                    if self.checker.revision() >= revision {
+                        return;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // One that never comes back is found by whoever starts it; a run must come to its end nevertheless.
+        let _ = tokio::time::timeout(STORE_IS_AWAY, caught_up).await;
+    }
+
+    /// What there is, by what the checker has seen.
+    async fn standing(&mut self) -> BTreeMap<ObjectKey, i64> {
+        self.caught_up().await;
+        self.checker.standing()
+    }
+
+    async fn count(&mut self, kind: Kind) -> usize {
+        self.standing().await.keys().filter(|key| key.kind == kind).count()
+    }
+
+    /// Reads a resource: never an older version than was told before.
+    async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
+        let before = self.checker.standing();
+        let told = self.told.get(&of(key)).copied();
+        let answer = self.ask("GET", &of(key), None, None).await?;
+        let after = self.standing().await;
+        if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
+            self.checker.violate(Id::I9, format!("{key} is not found, though it was there all the time"));
+        }
+        let tag = answer.tag.filter(|_| answer.status == 200)?;
+        if told.is_some_and(|told| told > tag) {
+            self.checker.violate(Id::I9, format!("{key} is read at {tag}, though it was told as {told:?}"));
+        }
+        Some((tag, answer.body))
+    }
+
+    /// The names of a kind, as an instance lists them: nothing that was there all the time is missing.
+    async fn list(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        let before = self.checker.standing();
+        let Some(answer) = self.ask("GET", &collection(kind), None, None).await else { return Vec::new() };
+        let after = self.standing().await;
+        if answer.status != 200 {
+            return Vec::new();
+        }
+        let items = answer.body["items"].as_array().cloned().unwrap_or_default();
+        let listed: Vec<ObjectKey> = items
+            .iter()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .map(|name| ObjectKey::new(kind, Some(NAMESPACE), name))
+            .collect();
+        for (key, created) in before.iter().filter(|(key, _)| key.kind == kind) {
+            if after.get(key) == Some(created) && !listed.contains(key) {
+                self.checker
+                    .violate(Id::I9, format!("{key} is not listed, though it was there all the time"));
+            }
+        }
+        listed
+    }
+
+    async fn look_at(&mut self, kind: Kind) -> String {
+        let all = self.list(kind).await;
+        for key in &all {
+            self.read(key).await;
+        }
+        format!("looks at {} of {kind}", all.len())
+    }
+
+    async fn one_of(&mut self, kind: Kind) -> Option<ObjectKey> {
+        let all = self.list(kind).await;
+        if all.is_empty() {
+            return None;
+        }
+        Some(all[self.chance.random_range(0..all.len())].clone())
+    }
+
+    async fn create(&mut self, kind: Kind, name: &str, spec: Value, labels: Value) -> String {
+        let key = ObjectKey::new(kind, Some(NAMESPACE), name);
+        let body = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
+        self.checker.creates(&key);
+        let answer = self.write("POST", &key, &collection(kind), None, Some(&body)).await;
+        format!("makes {key}: {:?}", answer.map(|answer| answer.status))
+    }
+
+    /// Metrics and where they come from, as far as they are not there.
+    async fn define(&mut self) {
+        let there = self.standing().await;
+        let global = |kind: Kind, name: &str| ObjectKey::new(kind, None, name);
+        let mut wanted = vec![(
+            global(Kind::GlobalMetricsProvider, "table"),
+            json!({"type": "static", "static": {"metrics": {TABLED: 40.0}}}),
+        )];
+        for server in ["prometheus-one.invalid", "prometheus-two.invalid"] {
+            let spec = json!({"type": "prometheus", "prometheus": {"url": format!("http://{server}:9090")}});
+            wanted.push((global(Kind::GlobalMetricsProvider, server), spec));
+        }
+        for (provider, name) in SERIES.into_iter().chain([("table", TABLED)]) {
+            wanted.push((global(Kind::GlobalMetric, name), metric_of(provider, name)));
+        }
+        for (key, spec) in wanted.into_iter().filter(|(key, _)| !there.contains_key(key)) {
+            self.create(key.kind, &key.name, spec, json!({})).await;
+        }
+    }
+
+    /// Deletes a definition, or makes what is missing again.
+    async fn define_anew(&mut self) -> String {
+        let there = self.standing().await;
+        if there.keys().filter(|key| key.kind == Kind::GlobalMetric).count() <= SERIES.len() {
+            self.define().await;
+            return "defines what is missing".to_owned();
+        }
+        let (server, name) = SERIES[self.chance.random_range(0..SERIES.len())];
+        let key = match self.chance.random_range(0..4_u32) {
+            0 => ObjectKey::new(Kind::GlobalMetricsProvider, None, server),
+            _ => ObjectKey::new(Kind::GlobalMetric, None, name),
+        };
+        self.remove(&key).await
+    }
+
+    async fn table(&mut self) -> String {
+        let key = ObjectKey::new(Kind::GlobalMetricsProvider, None, "table");
+        let value = f64::from(self.chance.random_range(0..100_u8));
+        self.change(&key, "", |table| table["spec"]["static"]["metrics"][TABLED] = json!(value)).await
+    }
+
+    async fn make_cluster(&mut self) -> String {
+        if self.count(Kind::Cluster).await >= self.size.clusters.1 {
+            return "has enough clusters".to_owned();
+        }
+        self.named += 1;
+        let name = format!("cluster-{}", self.named);
+        let (metrics, labels) = (self.metrics(), self.labels());
+        self.make_cluster_of(&name, metrics, labels).await
+    }
+
+    async fn make_cluster_of(&mut self, name: &str, metrics: Value, labels: Value) -> String {
+        let resources = &["databases.example.org"][..self.chance.random_range(0..2_usize)];
+        let spec = json!({
+            "kubeconfig": {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": "https://cluster.invalid:6443"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+            },
+            "custom_resources": resources,
+            "constraints": {"cloud": {"labels": [], "metrics": []}},
+            "metrics": metrics,
+        });
+        let made = self.create(Kind::Cluster, name, spec, labels).await;
+        let key = ObjectKey::new(Kind::Cluster, Some(NAMESPACE), name);
+        let online =
+            self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!("ONLINE")).await;
+        format!("{made}, {online}")
+    }
+
+    async fn make_application(&mut self) -> String {
+        if self.count(Kind::Application).await >= self.size.applications.1 {
+            return "has enough applications".to_owned();
+        }
+        self.named += 1;
+        let spec = json!({
+            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
+            "constraints": self.constraints(),
+            "backoff_delay": 20,
+        });
+        let name = format!("app-{}", self.named);
+        self.create(Kind::Application, &name, spec, json!({})).await
+    }
+
+    fn labels(&mut self) -> Value {
+        let zone = ["a", "b", "c"][self.chance.random_range(0..3_usize)];
+        json!({"zone": zone})
+    }
+
+    /// Some metrics with weights.
+    fn metrics(&mut self) -> Value {
+        let mut all = Vec::new();
+        for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
+            if self.chance.random_range(0..3_u32) == 0 {
+                all.push(
+                    json!({"name": name, "weight": f64::from(self.chance.random_range(0..20_u8)) / 4.0}),
+                );
+            }
+        }
+        Value::Array(all)
+    }
+
+    fn constraints(&mut self) -> Value {
+        let one = |chance: &mut ChaCha8Rng, of: u32| chance.random_range(0..of) == 0;
+        let mut labels = Vec::new();
+        if one(&mut self.chance, 3) {
+            let all = ["zone is a", "zone is not b", "zone in (a, c)", "zone not in (a)"];
+            labels.push(all[self.chance.random_range(0..all.len())]);
+        }
+        let mut metrics = Vec::new();
+        if one(&mut self.chance, 4) {
+            let name = SERIES[self.chance.random_range(0..SERIES.len())].1;
+            let bound = self.chance.random_range(10..90_u8);
+            let sign = [">=", "less than", "!=", "gt"][self.chance.random_range(0..4_usize)];
+            metrics.push(format!("{name} {sign} {bound}"));
+        }
+        let resources = if one(&mut self.chance, 6) { vec!["databases.example.org"] } else { Vec::new() };
+        json!({
+            "cluster": {"labels": labels, "metrics": metrics, "custom_resources": resources},
+            "migration": !one(&mut self.chance, 6),
+        })
+    }
+
+    /// Changes what is there, over the version that was read.
+    async fn change(&mut self, key: &ObjectKey, part: &str, change: impl FnOnce(&mut Value)) -> String {
+        let Some((tag, mut value)) = self.read(key).await else { return format!("finds no {key}") };
+        change(&mut value);
+        let path = format!("{}{part}", of(key));
+        let answer = self.write("PUT", key, &path, Some(tag), Some(&value)).await;
+        format!("changes {key}: {:?}", answer.map(|answer| answer.status))
+    }
+
+    async fn change_application(&mut self) -> String {
+        let Some(key) = self.one_of(Kind::Application).await else {
+            return "finds no application".to_owned();
+        };
+        let constraints = self.constraints();
+        let label = self.chance.random_range(0..100_u32).to_string();
+        self.change(&key, "", |application| {
+            application["metadata"]["labels"]["version"] = json!(label);
+            application["spec"]["constraints"] = constraints;
+        })
+        .await
+    }
+
+    async fn change_cluster(&mut self) -> String {
+        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
+        let (labels, metrics) = (self.labels(), self.metrics());
+        self.change(&key, "", |cluster| {
+            cluster["metadata"]["labels"] = labels;
+            cluster["spec"]["metrics"] = metrics;
+        })
+        .await
+    }
+
+    /// As the observer of a cluster does.
+    async fn set_state(&mut self) -> String {
+        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
+        let states = ["ONLINE", "ONLINE", "ONLINE", "OFFLINE", "NOTREADY", "UNHEALTHY"];
+        let state = states[self.chance.random_range(0..states.len())];
+        let done = self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!(state)).await;
+        format!("{done}, {state}")
+    }
+
+    async fn delete(&mut self, kind: Kind) -> String {
+        let Some(key) = self.one_of(kind).await else { return format!("finds no {kind}") };
+        self.remove(&key).await
+    }
+
+    async fn remove(&mut self, key: &ObjectKey) -> String {
+        self.checker.deletes(key);
+        let answer = self.write("DELETE", key, &of(key), None, None).await;
+        format!("deletes {key}: {:?}", answer.map(|answer| answer.status))
+    }
+
+    /// Deletes everything at once, past the API, and begins anew.
+    async fn wipe(&mut self) -> String {
+        let prefix = || Some(DeleteOptions::new().with_prefix());
+        let mut writes: Vec<TxnOp> = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"]
+            .into_iter()
+            .map(|below| TxnOp::delete(below, prefix()))
+            .collect();
+        if self.chance.random_range(0..3_u32) == 0 {
+            writes.push(TxnOp::delete(ownership::KEY, None));
+        }
+        writes.push(TxnOp::put(WIPED, "", None));
+        let wiped = self.store.next_client().await.txn(Txn::new().and_then(writes)).await.unwrap();
+        self.told.clear();
+        self.history
+            .note("user", format_args!("deletes everything at {}", wiped.header().unwrap().revision()));
+        self.fill().await;
+        "has filled the store again".to_owned()
+    }
+}
+
+/// A metric whose values a provider gives.
+fn metric_of(provider: &str, name: &str) -> Value {
+    json!({
+        "allowed_values": [],
+        "min": RANGE.0,
+        "max": RANGE.1,
+        "provider": {"name": provider, "metric": name},
+    })
+}
+
+fn collection(kind: Kind) -> String {
+    let (api, plural) = (kind.api().name(), kind.plural());
+    if kind.namespaced() {
+        format!("/{api}/namespaces/{NAMESPACE}/{plural}")
+    } else {
+        format!("/{api}/{plural}")
+    }
+}
+
+fn of(key: &ObjectKey) -> String {
+    format!("{}/{}", collection(key.kind), key.name)
+}
