@@ -40,12 +40,12 @@ pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
 pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
+use crate::limits::{MAX_FILE, MAX_PREFIX};
+
 /// Where CKE's programs look for the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
 /// CKE's key prefix.
 pub const DEFAULT_PREFIX: &str = "/cke/";
-/// Greatest length of the file, in bytes. Real ones have a few kilobytes; certificates add some.
-const MAX_FILE: u64 = 1 << 20;
 
 /// Where the state is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,8 +210,6 @@ fn bounded(file: File, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Greatest length of the prefix in bytes: etcd's keys may be 1.5 MiB, but nobody means that.
-const MAX_PREFIX: usize = 1024;
 /// Bounds of the time-out: below, no request can succeed; above, nobody waits.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 

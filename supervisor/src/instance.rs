@@ -45,6 +45,7 @@ use ractor::{Actor, ActorRef, registry};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::Metrics;
+use crate::limits::{INSTANCE_STOP_DEADLINE, PAUSE_AFTER_MELTDOWN};
 use crate::measured::{self, Measured};
 use crate::tree::{
     Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
@@ -69,14 +70,6 @@ pub const SCHEDULER: &str = "app-scheduler";
 /// How often a reign that melted down is started anew before the instance gives up leadership.
 /// Three meltdowns take at least a minute with the tree's own backoff.
 const REIGN_BUDGET: Budget = Budget { restarts: 2, window: Duration::from_secs(600) };
-
-/// How long an instance stays away from leadership after its reign failed too often. Longer than the
-/// default session TTL (60 s), so that any other instance is elected first.
-const PAUSE_AFTER_MELTDOWN: Duration = Duration::from_secs(120);
-
-/// How long a graceful stop of the whole tree may take; then what is left of it is killed. The process ends within 2 s of
-/// its signal. Servers drain from the beginning, side by side with everything else.
-const STOP_DEADLINE: Duration = Duration::from_millis(1_400);
 
 /// What an instance is wired to.
 #[derive(Clone)]
@@ -262,7 +255,7 @@ impl Instance {
     pub async fn stop(self) -> StopOutcome {
         drop(self.director);
         self.closing.send_replace(true);
-        self.tree.stop(STOP_DEADLINE).await
+        self.tree.stop(INSTANCE_STOP_DEADLINE).await
     }
 
     /// Ends the tree at once, as a crash would: nothing is given back.

@@ -8,10 +8,7 @@ use madako_domain::repair::refusal::{Reason, Refusal, ReportNews};
 use madako_protocol::event::{Blocked, Event, EventSink};
 use tokio::sync::broadcast;
 
-/// Events that a slow listener may be behind. A live view reads many times a second.
-const BEHIND: usize = 1024;
-/// Most addresses that one line names.
-const MOST_NAMED: usize = 20;
+use crate::limits::{JOURNAL_BEHIND, MOST_NAMED};
 
 /// Takes the events of one instance.
 #[derive(Debug, Clone)]
@@ -25,7 +22,7 @@ impl Journal {
     /// A journal of the instance that is named so in the log.
     #[must_use]
     pub fn new(instance: &str) -> Self {
-        Self { instance: instance.into(), logs: true, listeners: broadcast::Sender::new(BEHIND) }
+        Self { instance: instance.into(), logs: true, listeners: broadcast::Sender::new(JOURNAL_BEHIND) }
     }
 
     /// A journal whose listeners alone tell what happens.

@@ -5,6 +5,7 @@ pub mod config;
 pub mod http;
 pub mod instance;
 pub mod journal;
+mod limits;
 pub mod measured;
 pub mod placement;
 pub mod service;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::keys;
@@ -31,6 +30,7 @@ use ractor::{ActorRef, registry};
 use crate::config::{Api, Placement, Strategy};
 use crate::http::{Bound, Served};
 use crate::instance::{PlacementPorts, SCHEDULER};
+use crate::limits::{EXPLAIN_DEADLINE, LOOK_AGAIN};
 use crate::tree::actor_name;
 
 /// Why placement was not started.
@@ -82,9 +82,6 @@ pub(crate) fn say_how_secrets_are_kept(sealing: &Sealing) {
         tracing::info!(key, former, "secrets of placement's resources are encrypted in the store");
     }
 }
-
-/// Pause before the store is asked again whether it lets us read.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Says once if the store's user may not do what placement needs: everything else would fail with it later, and
 /// somewhere else.
@@ -148,9 +145,6 @@ pub(crate) struct ApiPorts {
     pub(crate) transport: Arc<dyn HttpTransport>,
     pub(crate) explainer: Option<Arc<dyn Explainer>>,
 }
-
-/// How long the scheduler may take to explain: a pass, and an explanation of every candidate behind it.
-const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Asks the scheduler of an instance of this process, while it has one; of others it knows what they kept.
 pub(crate) struct AskScheduler {

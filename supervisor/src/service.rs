@@ -28,6 +28,7 @@ use crate::config::{Config, Embedded, Placement, StoreChoice};
 use crate::http::{self, Bound, HttpSettings, MetricsText, Served};
 use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
+use crate::limits::MAX_REQUEST_BYTES;
 use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
 
 /// How the service works, beside its configuration file.
@@ -91,10 +92,6 @@ pub struct ServedStore {
     etcd: EmbeddedEtcd,
     server: Option<ServerHandle>,
 }
-
-/// Most bytes of a write to the embedded store: a configuration of 5,000 nodes has some 6 MB, and etcd itself advises
-/// against more than 10 MiB.
-const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 
 /// Opens the embedded store and serves it on its address.
 ///

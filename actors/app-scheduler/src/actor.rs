@@ -43,21 +43,10 @@ use self::kept::{Remembered, remembered};
 use crate::batch::{Batch, batches, count_moves};
 use crate::config::SchedulerConfig;
 use crate::explain::explain;
+use crate::limits::{CLOCK_DRIFT, LONGEST_SLEEP, QUICK, RETRY_FIRST, RETRY_MOST};
 use crate::memory::{Memory, Moves};
 use crate::pass::{Pass, PassInput, pass};
 use crate::snapshot::Snapshot;
-
-/// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
-const RETRY_FIRST: Duration = Duration::from_millis(500);
-
-/// Longest pause between tries. Any change tries anyway.
-const RETRY_MOST: Duration = Duration::from_secs(30);
-
-/// A pass that took longer is followed by a pause as long as it took: the API has half of the time at least.
-const QUICK: Duration = Duration::from_millis(10);
-
-/// Longest sleep of the timer: clocks may be set, and a look that finds nothing to do costs little.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
 /// What the scheduler is given.
 #[derive(Clone)]
@@ -83,9 +72,6 @@ pub struct SchedulerArguments {
     /// Who decides about placement: nothing is decided unless it is this instance.
     pub ownership: watch::Receiver<Ownership>,
 }
-
-/// How far two clocks come apart within the time that moves count for, while nobody sets one.
-const DRIFT: Duration = Duration::from_secs(1);
 
 /// AppScheduler.
 pub struct Scheduler;
@@ -347,7 +333,7 @@ impl SchedulerState {
     fn recount(&mut self) {
         let span = self.given.config.reschedule_after;
         let Some(memory) = &mut self.memory else { return };
-        self.made.retain(|(at, _)| at.elapsed() + DRIFT < span);
+        self.made.retain(|(at, _)| at.elapsed() + CLOCK_DRIFT < span);
         let now = self.given.clock.now();
         let made = self.made.iter().map(|(at, count)| Moves { at: now - at.elapsed(), count: *count });
         memory.count_at_least(&made.collect::<Vec<_>>(), span, now);

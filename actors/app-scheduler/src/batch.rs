@@ -10,22 +10,17 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::invariants::BindingEvidence;
+use madako_domain::limits::{MOST_CONDITIONS, MOST_OPERATIONS};
 use madako_domain::placement::change::{Kept, PlacementMutation, StoredObject};
 use madako_domain::placement::decision::Decision;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::limits::{MOST_BYTES, MOST_CONDITIONS, MOST_OPERATIONS};
 use madako_protocol::actors::Mutation;
 use time::OffsetDateTime;
 
 use crate::config::SchedulerConfig;
 use crate::draft::{Deletion, Unit, What};
+use crate::limits::PREFERRED_BYTES;
 use crate::memory::{self, Memory};
-
-/// Bytes of keys and values in one transaction. One unit alone may be greater: an application has at most 1 MiB when
-/// the API takes it, and its decision little.
-const PREFERRED_BYTES: usize = 1 << 20;
-
-const _: () = assert!(PREFERRED_BYTES < MOST_BYTES, "a full transaction has room for the count of moves");
 
 /// One transaction.
 #[derive(Debug, Default)]

@@ -32,6 +32,7 @@ mod draw;
 mod explain;
 mod failure;
 pub mod gc;
+mod limits;
 mod memory;
 mod moves;
 mod pass;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::config::later;
+use crate::limits::OLDER_MOVES;
 use crate::snapshot::Standing;
 
 /// What is remembered of one cluster; kept in the store, while there is something.
@@ -51,10 +52,6 @@ impl ClusterMemory {
         Self { not_online_since: self.not_online_since.filter(|_| uninterrupted), ..self }
     }
 }
-
-/// Moments with moves that are kept though they do not count any more by the clock of who leads: by a clock that is ahead all moves
-/// are long past, and whoever leads next with a right one must still count them.
-const OLDER_MOVES: usize = 16;
 
 /// Moves of one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

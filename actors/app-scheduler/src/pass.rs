@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::placement::binding::{bind, trigger};
@@ -24,14 +23,12 @@ use crate::config::{Candidates, SchedulerConfig, later};
 use crate::draft::{Deletion, Draft, ObjectWrite, Unit, What};
 use crate::draw::Draw;
 use crate::failure::{is_ours, note, settle};
+use crate::limits::LEAST_PAUSE;
 use crate::memory::{ClusterMemory, Kept, Memory};
 use crate::scope::Scope;
 use crate::snapshot::{Seen, Snapshot};
 use crate::target::Target;
 use crate::{creation, gc, moves, upkeep};
-
-/// The least time between two looks at the same thing: a retry without a delay is one a second.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a pass is made from.
 #[derive(Debug, Clone, Copy)]

@@ -28,19 +28,8 @@ use tracing::{Instrument, info_span};
 
 use self::noting::asked;
 use self::taints::NodeTaints;
+use crate::limits::{JUST_AFTER, RETRY_FIRST, RETRY_MOST, STALE_AFTER_POLLS};
 use crate::{Moment, PlanInput, plan};
-
-/// An observation older than this many poll intervals is not planned on (design, section 5).
-const STALE_AFTER_POLLS: u32 = 3;
-
-/// An observation that is this much older than it may be is too old on every clock's granularity.
-const JUST_AFTER: Duration = Duration::from_millis(1);
-
-/// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
-const RETRY_FIRST: Duration = Duration::from_millis(500);
-
-/// Longest pause between tries. The next poll tries anyway.
-const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// What the planner is given.
 #[derive(Clone)]

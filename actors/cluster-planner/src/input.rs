@@ -9,9 +9,7 @@ use madako_domain::machine::Machine;
 use madako_domain::template::Template;
 use time::OffsetDateTime;
 
-/// How long a machine must have been retired before its worker is removed: *more* than this.
-/// CKE's default (its `DefaultWaitRetiredSeconds`), and ours for `--retire-wait`.
-pub const DEFAULT_RETIRE_WAIT: Duration = Duration::from_secs(300);
+pub use crate::limits::DEFAULT_RETIRE_WAIT;
 
 /// When in a leader's life the plan is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,7 @@ mod draft;
 mod fill;
 mod input;
 mod inventory;
+mod limits;
 mod node;
 mod obstacles;
 mod picker;

@@ -6,6 +6,8 @@ use madako_domain::cluster::{LABEL_ROLE, Node, TAINT_STATE, Taint};
 use madako_domain::machine::{BadLabel, Machine, MachineState};
 use time::OffsetDateTime;
 
+use crate::limits::LONGEST_DATE;
+
 /// Annotation that names the machine that a node was made from.
 pub(crate) const ANNOTATION_SERIAL: &str = "cke.cybozu.com/serial";
 const ANNOTATION_REGISTER_DATE: &str = "cke.cybozu.com/register-date";
@@ -192,9 +194,6 @@ fn leave_out(labels: &mut BTreeMap<String, String>, bad: &[BadLabel]) {
         }
     }
 }
-
-/// Bytes of a date with its time and offset.
-const LONGEST_DATE: usize = "2006-01-02T15:04:05+07:00".len();
 
 /// A date as Go's `time.RFC3339` writes it: in its own offset, `Z` for none, without a fraction.
 fn rfc3339(date: OffsetDateTime) -> String {

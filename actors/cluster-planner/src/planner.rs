@@ -10,6 +10,7 @@ use crate::draft::Draft;
 use crate::fill::WorkerPools;
 use crate::input::{Moment, PlanInput};
 use crate::inventory::{Id, Inventory};
+use crate::limits::ADDRESSES_NAMED;
 use crate::node::NodeMaker;
 use crate::templates::Templates;
 
@@ -315,9 +316,6 @@ impl<'a> Planner<'a> {
         Obstacle { kind, message }
     }
 }
-
-/// Addresses named in a message before the rest is only counted: more would not fit on a screen's line.
-const ADDRESSES_NAMED: usize = 8;
 
 /// Names addresses in a message.
 pub(crate) fn listed(addresses: &[&str]) -> String {

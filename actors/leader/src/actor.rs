@@ -5,7 +5,6 @@ pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use madako_domain::invariants::Id;
 use madako_domain::keys;
@@ -32,16 +31,10 @@ use tracing::info_span;
 
 use self::owner::{claimed, show_ownership};
 use self::placement::PlacementGate;
+use crate::limits::{RESIGN_DEADLINE, START_RETRY};
 use crate::prepare::{Prepared, prepare};
 use crate::repair;
 use crate::transaction::{cluster_transaction, kept_transaction};
-
-/// How long giving the lease back may take when the actor stops. The lease ends by itself anyway, and the service ends
-/// within 2 s of its signal, whether the store answers or not.
-const RESIGN_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Pause before the start of a reign is tried again after the store failed.
-const START_RETRY: Duration = Duration::from_millis(500);
 
 /// Starts and ends reigns. Calls must not block.
 pub trait ReignControl: Send + Sync + 'static {

@@ -9,6 +9,7 @@
 //! mutations into transactions, without I/O, and `repair` those of the repair queue.
 
 mod actor;
+pub mod limits;
 mod prepare;
 mod repair;
 mod transaction;

@@ -18,11 +18,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Changes kept with the last plan. A first plan of thousands of nodes would not fit into a value.
-pub const MOST_CHANGES_KEPT: usize = 200;
-
-/// Reasons kept with the last plan; a reason takes some 200 bytes.
-pub const MOST_REASONS_KEPT: usize = 500;
+pub use crate::limits::{MOST_CHANGES_KEPT, MOST_REASONS_KEPT};
 
 /// What is kept of the last plan that was committed (`madako/decisions/cluster-plan`).
 #[derive(Debug, Serialize)]

@@ -22,13 +22,8 @@ use tokio::time::Instant;
 use tracing::{Span, info_span};
 
 use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
-
-/// Of an interval, the part that a fetch may take at most, in percent: [`PROVIDER_DEADLINE`] of shorter rounds.
-const DEADLINE_PERCENT: u32 = 67;
-
-/// Providers that are asked at the same time: 16 of one namespace, 10 of those that failed last. With a deadline of 10 s,
-/// even 24 that begin to hang in one namespace are all heard in a round.
-pub const AT_ONCE: usize = 32;
+use crate::limits::DEADLINE_PERCENT;
+pub use crate::limits::ROUNDS_AT_ONCE;
 
 /// What the fetcher is given.
 #[derive(Clone)]
@@ -108,7 +103,7 @@ impl Actor for Fetcher {
         let settings = Settings {
             max_age: given.max_age,
             deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
-            at_once: AT_ONCE,
+            at_once: ROUNDS_AT_ONCE,
         };
         let owned = Task::start(look_when_owned(given.ownership.clone(), myself.clone()));
         let follower = follow(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);

@@ -2,8 +2,7 @@
 
 use madako_domain::placement::core::MetricSpec;
 
-/// Allowed values that a message lists.
-const LISTED: usize = 10;
+use crate::limits::LISTED;
 
 /// Whether a definition can have any value.
 ///

@@ -1,13 +1,7 @@
 //! Spares a provider that is down: what failed several times is asked for in fewer rounds. What is new is asked for at
 //! once all the same: nothing that others met says how it is.
 
-/// Fetches that fail one after the other before rounds are skipped. As many as there are rounds in the time for
-/// which a last good value counts: one slow answer changes nothing.
-pub const FAILURES: u32 = 3;
-
-/// Most rounds that are skipped one after the other: with rounds of 15 s, a provider that comes back is noticed
-/// within a minute.
-pub const MOST_SKIPPED: u32 = 3;
+pub use crate::limits::{FAILURES, MOST_SKIPPED};
 
 /// The breaker of one provider.
 #[derive(Debug, Clone, Default)]

@@ -22,9 +22,7 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::{Change, Stored};
 
 use crate::bounds;
-
-/// Characters of a name that a message repeats; names on providers may have any length.
-const SHOWN: usize = 100;
+use crate::limits::MOST_SHOWN;
 
 /// Which provider.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -270,6 +268,6 @@ fn provider_key(key: &ObjectKey) -> ProviderKey {
 /// A name as messages show it.
 #[must_use]
 pub fn shown(name: &str) -> String {
-    let clean: String = name.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean: String = name.chars().take(MOST_SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.len() < name.len() { format!("{clean}...") } else { clean }
 }

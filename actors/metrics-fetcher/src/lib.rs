@@ -20,9 +20,10 @@ pub mod board;
 pub mod bounds;
 pub mod breaker;
 pub mod catalog;
+mod limits;
 pub mod trust;
 
-pub use actor::{AT_ONCE, Fetcher, FetcherArguments, describe_metrics};
+pub use actor::{Fetcher, FetcherArguments, ROUNDS_AT_ONCE, describe_metrics};
 
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,7 @@ use std::time::Duration;
 use madako_domain::placement::metrics::Trust;
 use time::OffsetDateTime;
 
-/// How long values are remembered (the hour).
-pub const MEMORY: Duration = Duration::from_secs(3600);
-
-/// Values that are remembered: one a second for an hour. A metric that changes its definition faster loses
-/// its oldest ones.
-pub const MOST_VALUES: usize = 3600;
+pub use crate::limits::{MEMORY, MOST_VALUES};
 
 /// A change of direction counts above this part of the hour's range (the number).
 const SWING: f64 = 0.05;

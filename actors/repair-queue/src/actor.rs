@@ -52,20 +52,11 @@ pub use self::telemetry::describe_metrics;
 use self::traces::Traces;
 use self::work::Draining;
 use crate::ahead::Ahead;
+use crate::limits::{FIRST_LOOK, FIRST_REPORTS_POLLS, JUST_AFTER};
 use crate::outlook::{Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
-
-/// A time that is this much past is past on every clock's granularity.
-const JUST_AFTER: Duration = Duration::from_millis(1);
-
-/// How long a drain that was taken over is not given up for its time-out while Kubernetes was not seen yet: two reads, each
-/// with the 30 s that its port gives it.
-const FIRST_LOOK: Duration = Duration::from_secs(60);
-
-/// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
-const FIRST_REPORTS_POLLS: u32 = 3;
 
 /// What the repair queue is given.
 #[derive(Clone)]

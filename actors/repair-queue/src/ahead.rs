@@ -15,10 +15,8 @@ use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::queue::RepairQueue;
 use time::OffsetDateTime;
 
+pub use crate::limits::CLOCKS_DIFFER;
 use crate::round::{later, since};
-
-/// How far the clocks of instances differ where they are kept right.
-pub const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// Entries whose last transition lies ahead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

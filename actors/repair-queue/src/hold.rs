@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use madako_domain::machine::Machine;
 use madako_domain::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
@@ -34,21 +33,8 @@ use time::OffsetDateTime;
 
 use self::times::{Times, is_same};
 use crate::indexed::{Indexed, Stamp, Who, who};
-
-/// Events that are kept of one rack. One is usual, and a rack has some forty machines; beyond, they are told apart no more.
-const MAX_EVENTS: usize = 16;
-
-/// Machines that are kept of one rack, in all of its events together: some 100 bytes each, of which etcd takes 1.5 MiB
-/// a request. Beyond, the earliest are kept: they hold the rack as well.
-const MAX_MACHINES: usize = 8_192;
-
-/// How long a report that a rack was released for is remembered while no answer has its machine: a day, in which whoever
-/// changed the variables of the query finds out.
-pub const MAX_ABSENCE: Duration = Duration::from_secs(24 * 3600);
-
-/// Released reports of one rack whose machines no answer has that are remembered: some 130 bytes each. Beyond, those that are
-/// absent longest are forgotten.
-const MAX_ABSENT: usize = 1_024;
+pub use crate::limits::MAX_ABSENCE;
+use crate::limits::{MAX_ABSENT, MAX_EVENTS, MAX_MACHINES};
 
 /// What is kept of racks, wherever it is.
 pub trait KnownHolds: fmt::Debug {

@@ -31,6 +31,7 @@ pub mod explain;
 pub mod hold;
 mod indexed;
 pub mod limiter;
+pub mod limits;
 #[cfg(test)]
 mod machines;
 pub mod news;

@@ -29,10 +29,8 @@ use time::OffsetDateTime;
 use crate::hold::holds_followed;
 use crate::hold::times::Times;
 use crate::limiter::{Decision, Input, Removed, limit};
+use crate::limits::MOST_REQUESTS;
 use crate::racks::KeptRacks;
-
-/// Racks, or entries, of one change: etcd takes 128 operations. The rest follows when that is done.
-const MOST: usize = 50;
 
 /// An answer of the registry, and what is known beside it.
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +144,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     let mut conditions = vec![state.unchanged(keys::AUTO_REPAIR_DISABLED)];
     if !racks.is_empty() {
         let mut writes = Vec::new();
-        for (rack, hold) in racks.into_iter().take(MOST) {
+        for (rack, hold) in racks.into_iter().take(MOST_REQUESTS) {
             conditions.push(state.unchanged(&keys::repair_hold(rack)));
             writes
                 .push(RepairWrite::Hold { rack: rack.to_owned(), hold: hold.map(|hold| Hold::clone(hold)) });
@@ -159,7 +157,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     let (next, _) = state.repair.write_index?;
     let write_index = state.repair.write_index_unchanged()?;
     conditions.extend([write_index, state.unchanged(keys::CONSTRAINTS)]);
-    let entries = (next..).zip(decision.add.iter().take(MOST));
+    let entries = (next..).zip(decision.add.iter().take(MOST_REQUESTS));
     let writes =
         entries.map(|(index, entry)| RepairWrite::Added(RepairQueueEntry { index, ..entry.clone() }));
     Some(RepairChange { what: "repair-request", conditions, writes: writes.collect() })

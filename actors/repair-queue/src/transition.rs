@@ -16,10 +16,8 @@ use madako_domain::state::ClusterState;
 use madako_domain::store::Condition;
 use time::{OffsetDateTime, UtcOffset};
 
+pub use crate::limits::BACK_OFF_BASE;
 use crate::round::later;
-
-/// Least pause after draining was given up (CKE).
-pub const BACK_OFF_BASE: Duration = Duration::from_secs(300);
 
 /// Removal of an entry.
 pub const DEQUEUE: &str = "repair-dequeue";

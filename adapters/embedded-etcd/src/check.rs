@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use etcd_client::proto::{PbDeleteRequest, PbPutRequest, PbTxnOpRequest, PbTxnRequest, PbTxnRequestOp};
 use prost::Message;
 
+pub(crate) use crate::limits::MAX_TXN_OPERATIONS;
 use crate::range::check_range;
 use crate::refusal::Refusal;
 use crate::span::Ranges;
 
-/// Most comparisons, and most operations of a branch, in a transaction (etcd's `--max-txn-ops`).
-pub(crate) const MAX_TXN_OPERATIONS: usize = 128;
 /// What etcd wraps around a request before it measures it: a header with an id, and tags with lengths.
 const ENVELOPE_BYTES: usize = 20;
 

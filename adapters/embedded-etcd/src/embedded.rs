@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
@@ -15,6 +14,7 @@ use crate::auto_compaction::AutoCompactor;
 use crate::batch::Head;
 use crate::file::{Opened, open};
 use crate::leases::TimedLeases;
+use crate::limits::{DUPLEX_BYTES, LEASE_RETRY};
 use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connection, serve_listener};
 use crate::options::{Commit, OpenError, Options};
 use crate::random::SplitMix64;
@@ -23,11 +23,6 @@ use crate::refusal::Refusal;
 use crate::services::Api;
 use crate::store::{MAX_WAITING_WRITES, Operation, State, Store};
 use crate::writer::{Writer, WriterSetup};
-
-/// Bytes that a connection in memory holds in each direction.
-const DUPLEX_BYTES: usize = 64 * 1024;
-/// How long to wait before leases whose end could not be written are tried again.
-const LEASE_RETRY: Duration = Duration::from_millis(500);
 
 /// An open store.
 ///

@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longest TTL that etcd grants, in seconds (its `lease.MaxLeaseTTL`).
-pub(crate) const MAX_TTL_SECONDS: i64 = 9_000_000_000;
-/// Shortest TTL, in seconds: what etcd makes of its default election timeout (1.5 times 1 s, rounded up).
-pub(crate) const MIN_TTL_SECONDS: i64 = 2;
+pub(crate) use crate::limits::{MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 
 /// A change of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]

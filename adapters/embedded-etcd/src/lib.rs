@@ -25,6 +25,7 @@ mod file;
 mod hash;
 mod index;
 mod leases;
+mod limits;
 mod net;
 mod options;
 mod random;

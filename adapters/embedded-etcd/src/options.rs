@@ -7,15 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::StorageBackend;
 
+pub use crate::limits::{DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES, DEFAULT_QUOTA_BYTES};
 use crate::snapshot::Snapshot;
-
-/// Default of [`Options::cache_bytes`]. The working set is the index, which is in memory anyway; this holds the tree's
-/// upper pages and what was just written, and keeps the whole service within its 60 MiB.
-pub const DEFAULT_CACHE_BYTES: usize = 8 * 1024 * 1024;
-/// Default of [`Options::quota_bytes`]: etcd's own default.
-pub const DEFAULT_QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// Default of [`Options::max_request_bytes`]: etcd's own default.
-pub const DEFAULT_MAX_REQUEST_BYTES: usize = 3 * 512 * 1024;
 
 /// How a store is opened.
 #[derive(Debug, Clone)]

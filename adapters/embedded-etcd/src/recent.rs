@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use etcd_client::proto::PbEvent;
 
-/// Most bytes of keys and values kept: what a watch may lag behind without reading the file.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// Most revisions kept.
-const MAX_REVISIONS: usize = 4096;
+use crate::limits::{MAX_RECENT_BYTES, MAX_RECENT_REVISIONS};
 
 /// `Event.type` of the protocol.
 pub(crate) const DELETE: i32 = 1;
@@ -39,7 +36,7 @@ impl Recent {
     pub(crate) fn push(&mut self, events: Arc<RevisionEvents>) {
         self.bytes += events.bytes();
         self.revisions.push_back(events);
-        while self.bytes > MAX_BYTES || self.revisions.len() > MAX_REVISIONS {
+        while self.bytes > MAX_RECENT_BYTES || self.revisions.len() > MAX_RECENT_REVISIONS {
             let Some(oldest) = self.revisions.pop_front() else { break };
             self.bytes -= oldest.bytes();
         }

@@ -6,7 +6,6 @@
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
 use bytes::BytesMut;
 use etcd_client::proto::{
@@ -22,22 +21,13 @@ use crate::failure::{Failure, Snapshot};
 use crate::file::{Disk, Identity, REVISIONS, StoredValues};
 use crate::index::Index;
 use crate::leases::{Renewal, TimedLeases};
+pub(crate) use crate::limits::MAX_WAITING_WRITES;
+use crate::limits::{MAX_EVENT_BYTES, MAX_EVENT_REVISIONS, MESSAGE_OVERHEAD_BYTES, WRITE_TIMEOUT};
 use crate::range::{RangePlan, Values, View};
 use crate::recent::{DELETE, Recent, RevisionEvents};
 use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::txn;
-
-/// Writes that may wait for the writer; more wait for a place. etcd refuses above 5,000 that wait.
-pub(crate) const MAX_WAITING_WRITES: usize = 4096;
-/// How long a write may wait before the client is told that its outcome is unknown: etcd's request time-out.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
-/// What etcd lets a message be over the limit of a request.
-const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
-/// Most revisions that one read for watches takes from the file: etcd's batch for watchers that lag.
-const MAX_EVENT_REVISIONS: usize = 1000;
-/// Most bytes of keys and values that one read for watches takes, the last revision of it excepted.
-const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
 /// What readers see.
 #[derive(Debug)]

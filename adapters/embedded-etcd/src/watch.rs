@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use etcd_client::proto::{PbEvent, PbWatchRequest, PbWatchRequestUnion, PbWatchResponse};
 use prost::Message;
@@ -18,18 +17,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
 
+use crate::limits::PROGRESS_INTERVAL;
+pub(crate) use crate::limits::{MAX_WAITING_RESPONSES, MAX_WATCHES};
 use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 use crate::recent::{DELETE, RevisionEvents};
 use crate::refusal::Refusal;
 use crate::span::Span;
 use crate::store::Store;
 
-/// Most watches in the store, over all streams: what a store for one service and its tools needs, many times over.
-pub(crate) const MAX_WATCHES: usize = 10_000;
-/// Responses that may wait for a client. Each is at most about a read's worth of changes.
-pub(crate) const MAX_WAITING_RESPONSES: usize = 4;
-/// How often a watch that asked for it hears how far the store is, if nothing else happened: etcd's interval.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 /// The id that says that a response is not about one watch.
 const NO_WATCH: i64 = -1;
 /// `FilterType` of the protocol.

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use redb::{Database, WriteTransaction};
@@ -20,18 +19,10 @@ use crate::failure::FailsOnPanic;
 use crate::file::{Loaded, REVISIONS, reopen, reopen_aside};
 use crate::index::Superseded;
 use crate::leases::LeaseTable;
+use crate::limits::{MAX_BATCH, MAX_ENDED_LEASES, MAX_REMOVALS, WRITER_PAUSE};
 use crate::refusal::Refusal;
 use crate::store::{Answer, Job, Operation, Store};
 
-/// Most writes that share a sync. Far above what waits in practice; bounds the memory of a batch.
-const MAX_BATCH: usize = 512;
-/// Most compacted changes that are taken out of the file with one commit, so that no write waits long for it.
-const MAX_REMOVALS: usize = 500;
-/// Most leases that end with one commit: etcd's rate for half a second.
-const MAX_ENDED_LEASES: usize = 500;
-/// How long writes are refused after the storage had no room or could not be opened to be written, and how long nothing is begun
-/// that nobody waits for after any failed commit: taking one back means reading the whole file.
-const PAUSE: Duration = Duration::from_secs(1);
 /// `AlarmType::Nospace` as a bit of the alarms.
 pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
 
@@ -358,7 +349,7 @@ impl Writer {
             full,
             "a commit of the embedded store failed before its sync and is taken back"
         );
-        let until = Instant::now() + PAUSE;
+        let until = Instant::now() + WRITER_PAUSE;
         self.rests = Some(until);
         if full {
             self.refuses = Some((until, Refusal::NoSpace));
@@ -382,8 +373,8 @@ impl Writer {
         let now = Instant::now();
         let was_full = matches!(&self.refuses, Some((until, Refusal::NoSpace)) if now < *until);
         let refusal = if full || was_full { Refusal::NoSpace } else { Refusal::TakenBack(detail.to_owned()) };
-        self.rests = Some(now + PAUSE);
-        self.refuses = Some((now + PAUSE, refusal.clone()));
+        self.rests = Some(now + WRITER_PAUSE);
+        self.refuses = Some((now + WRITER_PAUSE, refusal.clone()));
         refusal
     }
 

@@ -8,17 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use tokio::time::Instant;
 
-/// Greatest length of a process's line in `/proc`, in bytes: its name (at most 64, escaped) and 51 numbers.
-const MAX_STAT: u64 = 2048;
-
-/// Pause between two looks while new descendants appear: whoever forks must not have time for it.
-const EAGER: Duration = Duration::from_micros(200);
-
-/// Longest pause between two looks, for descendants that are killed and do not end.
-const PATIENT: Duration = Duration::from_millis(200);
-
-/// Most processes that are named when they do not end.
-const MAX_NAMED: usize = 5;
+use crate::limits::{EAGER_PAUSE, MAX_NAMED, MAX_STAT, PATIENT_PAUSE};
 
 /// A process, as `/proc` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +29,7 @@ pub(crate) struct Hunt {
 
 impl Hunt {
     pub(crate) fn begin() -> Self {
-        Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER }
+        Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
 
     /// When it began.
@@ -64,7 +54,7 @@ impl Hunt {
             seen.insert(*id, (name, refused));
         }
         let is_new = seen.keys().any(|id| !self.seen.contains_key(id));
-        self.pause = if is_new { EAGER } else { (self.pause * 2).min(PATIENT) };
+        self.pause = if is_new { EAGER_PAUSE } else { (self.pause * 2).min(PATIENT_PAUSE) };
         self.seen = seen;
     }
 

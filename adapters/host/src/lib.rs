@@ -30,6 +30,7 @@
 
 mod descendants;
 mod environment;
+mod limits;
 mod orphans;
 mod protocol;
 mod runner;

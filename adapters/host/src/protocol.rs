@@ -1,9 +1,9 @@
 //! What the service and a watcher tell each other: one order, then signs of life; at most two reports. Each is a line of JSON.
 
-use std::time::Duration;
-
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use crate::limits::{KILL_PATIENCE, MAX_ORDER, MAX_REPORTS};
 
 /// The word that makes the program a watcher.
 pub(crate) const WATCH: &str = "__watch-command";
@@ -13,17 +13,6 @@ pub(crate) const START: &str = "__start-command";
 
 /// This program, also when its file was replaced by a newer one since it started.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
-
-/// Greatest length of an order, in bytes. What Linux takes as one argument is 128 KiB; a command has few.
-pub(crate) const MAX_ORDER: usize = 1024 * 1024;
-
-/// Greatest length of all reports of a watcher, in bytes: two outputs of 4 KiB, in which each byte may take six in JSON,
-/// and room to say what is wrong. It fits into a pipe (64 KiB), so that a watcher never waits for the service.
-pub(crate) const MAX_REPORTS: u64 = 60 * 1024;
-
-/// How long killing may take before the watcher reports that it does not succeed. A killed process ends within
-/// milliseconds, unless it waits for a disk or a network file system that does not answer.
-pub(crate) const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a watcher is to do.
 #[derive(Debug, Serialize, Deserialize)]

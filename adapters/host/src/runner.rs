@@ -13,24 +13,12 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{self, Instant};
 
 use crate::environment;
+use crate::limits::{COMPLAINT_PATIENCE, MAX_COMPLAINT, REPORT_PATIENCE, SIGNS_IN_SILENCE};
 use crate::orphans;
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, Report, THIS_PROGRAM, WATCH, monotonic,
 };
 use crate::telemetry::Running;
-
-/// How long a watcher may stay silent after a command's deadline and [`KILL_PATIENCE`] before it counts as lost: time to
-/// read what is left of the outputs, on a busy host.
-const REPORT_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long the watcher's last words are waited for once it has ended.
-const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Greatest length of a watcher's last words that is kept, in bytes.
-const MAX_COMPLAINT: u64 = 1024;
-
-/// How many signs of life fit into the time without one after which a watcher kills.
-const SIGNS_IN_SILENCE: u32 = 4;
 
 /// Runs commands on this host.
 #[derive(Debug, Clone)]

@@ -19,17 +19,10 @@ use tokio::time::{self, Instant};
 
 use self::streams::Streams;
 use crate::descendants::{self, Hunt};
+use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
-
-/// How long the outputs may stay open after the last process of the command ended: somebody else may hold them, to whom
-/// the command handed them.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long a watcher goes on killing after it has reported that it does not succeed. Processes that nothing can kill for
-/// so long are beyond a watcher.
-const LAST_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Signals that would end a process and that a watcher outlives: a command may send them to everybody, and a service
 /// manager to every process of the service.

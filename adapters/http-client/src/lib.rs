@@ -7,6 +7,8 @@
 //!
 //! Does not: retry. A failed request is the caller's to count.
 
+mod limits;
+
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +20,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, Url, redirect};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Time to connect, TLS included. Within a data center it takes milliseconds; one lost SYN costs a second.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Redirects followed within one origin: a load balancer may need one.
-const MAX_REDIRECTS: usize = 3;
-/// Idle connections are closed after this, before servers and firewalls commonly forget them (60 s).
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Idle connections kept for one server: polls do not overlap.
-const MAX_IDLE: usize = 2;
+use crate::limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, MAX_REDIRECTS};
 
 /// Why a transport could not be made.
 #[derive(Debug, thiserror::Error)]

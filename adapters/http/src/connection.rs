@@ -20,12 +20,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower::ServiceExt;
 
+use crate::limits::LOGGED_PATH_MAX_BYTES;
 use crate::placement::{ClientCertificate, Closing, patience, too_late};
 use crate::routes::problem;
 use crate::server::{Limits, REQUESTS, SECONDS};
 
-/// Longest path that is logged, in bytes.
-const LOGGED_PATH_MAX_BYTES: usize = 200;
 /// What the paths of placement's API begin with.
 const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/openstack"];
 

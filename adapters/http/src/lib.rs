@@ -15,6 +15,7 @@
 //! the API authenticates.
 
 mod connection;
+pub mod limits;
 pub mod memory;
 pub mod placement;
 mod process;

@@ -6,10 +6,7 @@ use axum::serve::Listener;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Bytes that may be under way in each direction of a connection; a socket's buffers hold about as many.
-const BUFFER_BYTES: usize = 64 * 1024;
-/// Connections that may wait to be accepted, as a kernel's backlog.
-const BACKLOG: usize = 128;
+use crate::limits::{BACKLOG, BUFFER_BYTES};
 
 /// Accepts what its [`Dialer`] connects.
 #[derive(Debug)]

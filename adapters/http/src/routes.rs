@@ -14,10 +14,10 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use crate::limits::REQUEST_ID_MAX_BYTES;
+
 /// The header by which cybozu-go's programs follow a request; errors repeat it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-cybozu-request-id");
-/// A longer request id is not repeated, in bytes. One of cybozu-go's has 36.
-const REQUEST_ID_MAX_BYTES: usize = 128;
 /// The text format of Prometheus.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 

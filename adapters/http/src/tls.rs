@@ -10,7 +10,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::serve::Listener;
 use rustls::pki_types::pem::PemObject;
@@ -23,12 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::limits::{HANDSHAKE_DEADLINE, HANDSHAKES};
 use crate::placement::ClientCertificate;
-
-/// Handshakes under way at a time; one costs some tens of KiB and a millisecond of a core.
-const HANDSHAKES: usize = 64;
-/// Time for a handshake: what the embedded store gives as well.
-const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +163,7 @@ async fn handshake(
     stream: TcpStream,
     address: SocketAddr,
 ) -> Option<(TlsStream<TcpStream>, TlsPeer)> {
-    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    match tokio::time::timeout(HANDSHAKE_DEADLINE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             let certificate = shown.and_then(|certificate| common_name(certificate));

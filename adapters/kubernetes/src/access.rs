@@ -23,14 +23,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::CONNECT_TIMEOUT;
-
-/// Greatest length of a kubeconfig and of each file that it names, in bytes. A cluster's has some 5 KiB, a bundle of
-/// authorities 200 KiB.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// Depth and parser events of a kubeconfig; one with a hundred contexts has some 3,000.
-const MAX_DEPTH: usize = 16;
-const MAX_EVENTS: usize = 100_000;
+pub use crate::limits::MAX_FILE_BYTES;
+use crate::limits::{MAX_DEPTH, MAX_EVENTS};
 
 /// Everybody on the machine may read or change it.
 const OTHERS: u32 = 0o006;

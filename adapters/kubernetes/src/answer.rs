@@ -7,8 +7,7 @@ use kube::core::Status;
 use madako_domain::kubernetes::Eviction;
 use madako_protocol::kubernetes::KubernetesError;
 
-/// Characters of what the API server said that an error repeats.
-const MAX_SAID: usize = 300;
+use crate::limits::MAX_SAID;
 
 /// Reason of an answer for an object that does not exist.
 const NOT_FOUND: &str = "NotFound";

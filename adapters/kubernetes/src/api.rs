@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::exchange::{self, Call, Until};
+use crate::limits::MAX_SELECTOR;
 use crate::{
     MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer,
     convert,
@@ -29,9 +30,6 @@ use crate::{
 
 /// Who changed a field, as Kubernetes keeps it.
 const FIELD_MANAGER: &str = "madako";
-
-/// Greatest length of a label selector in bytes: some dozens of labels.
-const MAX_SELECTOR: usize = 16 * 1024;
 
 /// What bounds a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

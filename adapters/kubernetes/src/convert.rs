@@ -6,11 +6,10 @@ use madako_domain::cluster::Taint;
 use madako_domain::kubernetes::{KubeNode, Pod, PodId, PodPhase};
 use time::OffsetDateTime;
 
+use crate::limits::MAX_NAME;
+
 /// Annotation of a pod that mirrors a static one.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-
-/// Greatest length of a name of Kubernetes, in bytes (RFC 1123, as its own documents give it).
-const MAX_NAME: usize = 253;
 
 /// Whether Kubernetes could have something of that name. Such a name needs no escaping in a path or a selector.
 pub(crate) fn is_name(name: &str) -> bool {

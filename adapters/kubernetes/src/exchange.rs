@@ -16,13 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::access::Access;
+use crate::limits::{IDLE_TIMEOUT, MAX_IDLE};
 use crate::{CONNECT_TIMEOUT, answer, telemetry};
-
-/// Idle connections are closed after this, before firewalls commonly forget them (60 s).
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Idle connections kept: drains of a few nodes overlap.
-const MAX_IDLE: usize = 4;
 
 /// When a call must be over.
 #[derive(Debug, Clone, Copy)]

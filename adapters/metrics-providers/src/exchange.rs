@@ -9,10 +9,8 @@ use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use tokio::time::Instant;
 
 use crate::address::Address;
+use crate::limits::MAX_SAID;
 use crate::telemetry;
-
-/// Characters of what a server said that an error repeats.
-const MAX_SAID: usize = 200;
 
 /// What all requests of one fetch share.
 pub(crate) struct Exchange<'a, T: HttpTransport + ?Sized> {

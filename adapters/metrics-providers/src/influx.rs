@@ -10,17 +10,15 @@ use serde_json::json;
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
 use crate::exchange::{Exchange, Request, hide, said as said_by};
+pub use crate::limits::INFLUX_NAMES;
 use crate::prometheus::note;
 use crate::{AnswersMany, number};
-
-/// Names that one request asks for.
-pub const NAMES_IN_A_REQUEST: usize = 100;
 
 /// Columns that are no labels of a series.
 const NO_LABELS: [&str; 7] = ["result", "table", "_start", "_stop", "_time", "_value", "_measurement"];
 
 impl AnswersMany for InfluxSpec {
-    const NAMES_IN_A_REQUEST: usize = NAMES_IN_A_REQUEST;
+    const NAMES_IN_A_REQUEST: usize = INFLUX_NAMES;
 
     async fn ask<T: HttpTransport + ?Sized>(
         &self,

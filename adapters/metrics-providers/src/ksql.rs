@@ -10,10 +10,8 @@ use serde_json::{Value, json};
 
 use crate::address::Address;
 use crate::exchange::{Exchange, Request, said as said_by, shorten};
+pub use crate::limits::KSQL_AT_ONCE;
 use crate::{all_failed, number};
-
-/// Requests to one server at a time.
-pub const AT_ONCE: usize = 4;
 
 pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     spec: &KafkaSpec,
@@ -35,7 +33,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
             let answer = ask(spec, &name, exchange).await;
             (name, answer)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(KSQL_AT_ONCE);
     let mut samples: Samples = asked.collect().await;
     samples.insert((*first).to_owned(), answer);
     samples

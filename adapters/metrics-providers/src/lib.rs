@@ -5,8 +5,8 @@
 //!
 //! Guarantees:
 //! - names and columns are escaped in every query language: none can change what is asked;
-//! - all names of one Prometheus or InfluxDB go in one request, up to [`prometheus::NAMES_IN_A_REQUEST`] and
-//!   [`influx::NAMES_IN_A_REQUEST`]; KSQL's interface gives one value a request, [`ksql::AT_ONCE`] at a time;
+//! - all names of one Prometheus or InfluxDB go in one request, up to [`prometheus::PROMETHEUS_NAMES`] and
+//!   [`influx::INFLUX_NAMES`]; KSQL's interface gives one value a request, [`ksql::KSQL_AT_ONCE`] at a time;
 //! - where one answer for many names is too large, each is asked for alone, so that it spoils no other;
 //! - of several series it is the first in the order of their labels that counts, and the sample's note says so;
 //! - an answer has at most [`MAX_RESPONSE_BYTES`], and all requests of a fetch share its deadline;
@@ -21,6 +21,7 @@ pub mod annotated_csv;
 mod exchange;
 pub mod influx;
 pub mod ksql;
+mod limits;
 mod number;
 pub mod prometheus;
 mod telemetry;
@@ -40,17 +41,9 @@ use madako_protocol::ports::HttpTransport;
 use tokio::time::Instant;
 
 use crate::exchange::Exchange;
+use crate::limits::ALONE_AT_ONCE;
+pub use crate::limits::{MAX_NAME_BYTES, MAX_RESPONSE_BYTES};
 pub use crate::telemetry::describe_metrics;
-
-/// Longest answer that is read, in bytes: some 60,000 series of a Prometheus at 250 bytes each.
-pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
-
-/// Requests for single metrics that run at the same time, after one for many had too large an answer: together they take
-/// as much memory as this many answers.
-const ALONE_AT_ONCE: usize = 4;
-
-/// Longest name that is asked for, in bytes. Names of metrics that people use have less than 100.
-pub const MAX_NAME_BYTES: usize = 1024;
 
 /// The providers, over any transport.
 #[derive(Debug)]

@@ -4,9 +4,7 @@ use madako_protocol::placement::providers::FetchError;
 use serde_json::Value;
 
 use crate::exchange::shorten;
-
-/// Characters of a number's text. The longest exact form of a float has 1,077; servers write about 20.
-const MAX_NUMBER: usize = 1100;
+use crate::limits::MAX_NUMBER;
 
 /// A number that is one.
 pub(crate) fn finite(value: f64) -> Result<f64, FetchError> {

@@ -12,17 +12,12 @@ use serde_json::Value;
 
 use crate::address::{Address, form};
 use crate::exchange::{Exchange, Request, said as said_by, shorten};
+use crate::limits::MAX_IN_URL;
+pub use crate::limits::PROMETHEUS_NAMES;
 use crate::{AnswersMany, number};
 
-/// Names that one request asks for.
-pub const NAMES_IN_A_REQUEST: usize = 500;
-
-/// Longest query that goes in a URL, encoded, in bytes; what is longer is posted as a form. Common proxies take
-/// 8 KiB for the whole head of a request; a gateway that lets only GET pass serves all but long lists so.
-const MAX_IN_URL: usize = 4096;
-
 impl AnswersMany for PrometheusSpec {
-    const NAMES_IN_A_REQUEST: usize = NAMES_IN_A_REQUEST;
+    const NAMES_IN_A_REQUEST: usize = PROMETHEUS_NAMES;
 
     async fn ask<T: HttpTransport + ?Sized>(
         &self,

@@ -8,12 +8,8 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
+use crate::limits::{MAX_MESSAGES, MAX_TEXT};
 use crate::query::wire;
-
-/// How many of an answer's GraphQL errors are told: one cause seldom shows more than a few.
-const MAX_MESSAGES: usize = 5;
-/// Longest text taken from an answer into an error, in characters: enough to recognize it in a log line.
-const MAX_TEXT: usize = 300;
 
 /// The date that Go's encoders write as `null`: its zero time.
 pub(crate) const ZERO_DATE: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);

@@ -5,9 +5,7 @@ use madako_json::input::{InputError, Problem};
 use serde_json::Value;
 
 use crate::answer::shorten;
-
-/// How many problems of one file are told: a person mends them in a few rounds, not in a thousand lines.
-const MAX_PROBLEMS: usize = 20;
+use crate::limits::MAX_PROBLEMS;
 
 /// Reads machines as sabakan's GraphQL returns them: a JSON array of machines, or the whole response.
 ///

@@ -12,6 +12,7 @@
 mod answer;
 mod endpoint;
 mod file;
+pub mod limits;
 mod query;
 mod registry;
 mod telemetry;

@@ -11,16 +11,9 @@ use madako_protocol::ports::{Fetched, HttpMethod, HttpRequest, HttpTransport, Re
 use tokio::time::Instant;
 
 use crate::answer::{read_answer, shorten};
+pub use crate::limits::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE};
 use crate::query::request_body;
 use crate::telemetry;
-
-/// Longest answer that is read, in bytes: 100,000 machines at some 500 bytes each (measured on a sabakan),
-/// with room for long labels.
-pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
-
-/// Time for one request, connecting included: sabakan reads each machine from its etcd by itself, which
-/// takes seconds for thousands of machines; the shortest sensible poll interval is a minute.
-pub const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Asks a sabakan for its machines.
 #[derive(Debug)]

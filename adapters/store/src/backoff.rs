@@ -5,12 +5,7 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The longest first wait: a store that was restarted is back within a second, and a connection that
-/// was merely cut works again at once.
-const FIRST: Duration = Duration::from_millis(100);
-/// The longest wait: an operator who repaired the store sees the effect within this time, and a
-/// hundred instances ask it fewer than fifty times a second.
-const LONGEST: Duration = Duration::from_secs(5);
+use crate::limits::{FIRST_PAUSE, LONGEST_PAUSE};
 
 /// Capped exponential backoff with jitter.
 #[derive(Debug)]
@@ -24,19 +19,19 @@ impl Backoff {
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(purpose);
-        Self { rng, next: FIRST }
+        Self { rng, next: FIRST_PAUSE }
     }
 
     /// How long to wait now: between half of the step and the whole; the step doubles.
     pub(crate) fn wait(&mut self) -> Duration {
         let step = self.next;
-        self.next = (step * 2).min(LONGEST);
+        self.next = (step * 2).min(LONGEST_PAUSE);
         step.mul_f64(self.rng.random_range(0.5..=1.0))
     }
 
     /// It worked: the next failure begins anew.
     pub(crate) fn reset(&mut self) {
-        self.next = FIRST;
+        self.next = FIRST_PAUSE;
     }
 }
 
@@ -47,14 +42,14 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_cap_and_begin_anew_after_a_success() {
         let mut backoff = Backoff::new(1, 1);
-        let mut step = FIRST;
+        let mut step = FIRST_PAUSE;
         for _ in 0..20 {
             let wait = backoff.wait();
             assert!(wait >= step / 2 && wait <= step, "{wait:?} is not between half of {step:?} and it");
-            step = (step * 2).min(LONGEST);
+            step = (step * 2).min(LONGEST_PAUSE);
         }
         backoff.reset();
-        assert!(backoff.wait() <= FIRST);
+        assert!(backoff.wait() <= FIRST_PAUSE);
     }
 
     #[test]

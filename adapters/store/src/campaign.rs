@@ -30,13 +30,9 @@ use self::requests::{SessionError, enrol, grant, renew, revoke};
 use self::session::Session;
 pub(crate) use self::session::Tenures;
 use crate::backoff::Backoff;
+use crate::limits::{CAMPAIGN_COMMANDS, CAMPAIGN_EVENTS};
 use crate::lines::Lines;
 use crate::namespace::Namespace;
-
-/// Events that wait for the receiver. More wait here only as one of each kind can.
-const EVENTS: usize = 16;
-/// Commands that wait for the campaign: one instance has one to give at a time.
-const COMMANDS: usize = 4;
 
 /// What a campaign needs.
 pub(crate) struct Parts {
@@ -51,8 +47,8 @@ pub(crate) struct Parts {
 
 /// Starts a campaign.
 pub(crate) fn start(parts: Parts) -> Campaign {
-    let (events, receiver) = mpsc::channel(EVENTS);
-    let (sender, commands) = mpsc::channel(COMMANDS);
+    let (events, receiver) = mpsc::channel(CAMPAIGN_EVENTS);
+    let (sender, commands) = mpsc::channel(CAMPAIGN_COMMANDS);
     let candidate = Candidate {
         parts,
         events,

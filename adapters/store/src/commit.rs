@@ -6,12 +6,10 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpR
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
 
+use crate::limits::MOST_KEYS_NAMED;
 use crate::lines::Lines;
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
-
-/// Keys that are named in an error at most.
-const MOST_KEYS_NAMED: usize = 3;
 
 /// Runs a transaction. Sent once.
 pub(crate) async fn commit(

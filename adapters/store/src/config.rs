@@ -11,25 +11,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+pub use crate::limits::DEFAULT_TIMEOUT;
+use crate::limits::{CONNECTION_WINDOW, KEEP_ALIVE_INTERVAL, LONGEST_TIMEOUT, MOST_ENDPOINTS};
 use crate::sealing::Sealing;
 
 /// Where etcd is when nothing is said (CKE's default).
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
-/// The deadline of a request when nothing is said (CKE's default).
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The most endpoints: etcd's documents advise against more than seven members; this leaves room for
-/// names that overlap.
-const MOST_ENDPOINTS: usize = 32;
-/// The longest deadline: a leader that waits longer for the store has long lost its lease.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often a connection is asked whether it still lives, also when idle. etcd closes connections
-/// that ask more often than every five seconds (its `--grpc-keepalive-min-time`); CKE asks as often.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// The window of a connection in bytes: what a watcher that does not read may have in flight (2 MiB a
-/// stream, hyper's default) times more watches than an instance has, so that stalled watches cannot
-/// hold up the renewal of the lease on the same connection.
-const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// A text that is never shown.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -14,14 +14,12 @@ use madako_domain::store::{Entry, StoreError};
 
 use crate::config::{ConfigError, StoreConfig};
 use crate::error::revision_is_gone;
+use crate::limits::COPY_TRIES;
 use crate::lines::{Failed, Lines, Target};
 use crate::list::{What, list};
 use crate::namespace::Namespace;
 use crate::objects::decoded;
 use crate::sealing::Sealing;
-
-/// How often a copy is begun again when the store forgot its revision in the middle of it, which takes a compaction.
-const TRIES: u32 = 3;
 
 /// Reads the store, and can do nothing else with it.
 pub struct CopyReader {
@@ -86,7 +84,7 @@ impl CopyReader {
         let mut tries = 1;
         loop {
             match self.at_one_revision(own, root).await {
-                Err(failed) if tries < TRIES && failed.seen.as_ref().is_some_and(revision_is_gone) => {
+                Err(failed) if tries < COPY_TRIES && failed.seen.as_ref().is_some_and(revision_is_gone) => {
                     tries += 1;
                 }
                 done => return Ok(done?),

@@ -7,10 +7,8 @@ use etcd_client::Error;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use tonic::Code;
 
+use crate::limits::LONGEST_ERROR;
 use crate::telemetry::Operation;
-
-/// The longest text of a failure that is kept, in bytes: a server's message could be of any length.
-const LONGEST_WHY: usize = 500;
 
 /// What etcd says when a token is not known to it (any more), or was not sent at all.
 const TOKEN_REFUSALS: [&str; 3] = [
@@ -116,7 +114,7 @@ pub(crate) fn kind(error: &Error) -> StoreErrorKind {
     }
 }
 
-/// What happened, with its causes, at most [`LONGEST_WHY`] bytes.
+/// What happened, with its causes, at most [`LONGEST_ERROR`] bytes.
 fn why(error: &Error) -> String {
     let mut text = match error {
         Error::GRpcStatus(status) => {
@@ -137,8 +135,8 @@ fn why(error: &Error) -> String {
     if REQUEST_IS_TOO_LARGE.iter().any(|refusal| text.contains(refusal)) {
         text.push_str(" (etcd's --max-request-bytes allows for more; its default is 1.5 MiB)");
     }
-    if text.len() > LONGEST_WHY {
-        let end = (0..=LONGEST_WHY).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.len() > LONGEST_ERROR {
+        let end = (0..=LONGEST_ERROR).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
     }
     text
@@ -191,8 +189,8 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut_at_a_character() {
-        let error = Error::GRpcStatus(Status::unknown("é".repeat(LONGEST_WHY)));
-        assert!(why(&error).len() <= LONGEST_WHY);
+        let error = Error::GRpcStatus(Status::unknown("é".repeat(LONGEST_ERROR)));
+        assert!(why(&error).len() <= LONGEST_ERROR);
     }
 
     #[test]

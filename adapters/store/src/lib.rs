@@ -29,6 +29,7 @@ mod commit;
 mod config;
 mod copy;
 mod error;
+mod limits;
 mod lines;
 mod list;
 mod namespace;

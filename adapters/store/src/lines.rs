@@ -26,11 +26,8 @@ use tonic::transport::Endpoint;
 
 use crate::config::{ConfigError, Secret, StoreConfig, tuned};
 use crate::error::{auth_is_off, kind, never_sent, refuses_token, store_error};
+pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
-
-/// The largest answer that is read, in bytes. etcd takes requests of 1.5 MiB by default and of 10 MiB
-/// where its operators raise that; a page of a list that is larger is asked for again in smaller ones.
-pub(crate) const LARGEST_ANSWER: usize = 64 << 20;
 
 /// A carrier of bytes, instead of TCP.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -5,17 +5,10 @@ use etcd_client::{GetOptions, GetResponse, KeyValue};
 use madako_domain::store::{Entry, Snapshot, StoreError, StoreErrorKind};
 
 use crate::error::answer_is_too_large;
+use crate::limits::{LIST_PAGE, MOST_LISTED_BYTES, MOST_LISTED_KEYS};
 use crate::lines::{Failed, Lines};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
-
-/// Keys a page: what CKE keeps at most of its longest list (1,000 records) is one page, and with
-/// values of 50 KB each it still fits into one answer.
-const PAGE: i64 = 1024;
-/// The most keys of a list: a hundred times what a data center of 10,000 machines has.
-const MOST_KEYS: usize = 1_000_000;
-/// The most bytes of values of a list.
-const MOST_BYTES: usize = 512 << 20;
 
 /// What of the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +30,7 @@ pub(crate) async fn list(
 ) -> Result<Snapshot, Failed> {
     let Range { mut from, end } = namespace.range(prefix);
     let mut snapshot = Snapshot { revision, ..Snapshot::default() };
-    let mut page = PAGE;
+    let mut page = LIST_PAGE;
     let mut bytes = 0;
     loop {
         let mut options = GetOptions::new().with_range(end.clone()).with_limit(page);
@@ -77,8 +70,11 @@ pub(crate) async fn list(
                 snapshot.entries.insert(key, entry);
             }
         }
-        if snapshot.entries.len() > MOST_KEYS || bytes > MOST_BYTES {
-            return Err(refused(prefix, format!("more than {MOST_KEYS} keys or {MOST_BYTES} bytes")));
+        if snapshot.entries.len() > MOST_LISTED_KEYS || bytes > MOST_LISTED_BYTES {
+            return Err(refused(
+                prefix,
+                format!("more than {MOST_LISTED_KEYS} keys or {MOST_LISTED_BYTES} bytes"),
+            ));
         }
         if !more {
             return Ok(snapshot);

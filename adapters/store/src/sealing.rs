@@ -38,6 +38,8 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::hmac::{self, HMAC_SHA256};
 
+use crate::limits::MOST_SEALING_KEYS;
+
 /// What a sealed value begins with, as JSON.
 const MARK: &str = "\"madako-sealed\"";
 /// The form that is written, and the only one that is read.
@@ -48,8 +50,6 @@ const KEY_BYTES: usize = 32;
 const CODE_BYTES: usize = 32;
 /// Bytes of a key's id: who has a few keys does not meet two with one id.
 const ID_BYTES: usize = 4;
-/// Keys that can be given: one that encrypts, and former ones until everything was written again.
-const MOST_KEYS: usize = 16;
 
 /// Keys that cannot be used. Says nothing of what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +58,7 @@ pub enum KeysError {
     #[error("at least one key")]
     None,
     /// Too many.
-    #[error("at most {MOST_KEYS} keys")]
+    #[error("at most {MOST_SEALING_KEYS} keys")]
     TooMany,
     /// Not a key.
     #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes some)")]
@@ -190,7 +190,7 @@ impl Sealing {
             if line.is_empty() {
                 continue;
             }
-            if keys.len() == MOST_KEYS {
+            if keys.len() == MOST_SEALING_KEYS {
                 return Err(KeysError::TooMany);
             }
             let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());

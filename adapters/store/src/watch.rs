@@ -13,7 +13,6 @@ mod assembly;
 mod interest;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Error, EventType, WatchOptions, WatchResponse, WatchStream};
@@ -28,20 +27,11 @@ pub(crate) use self::interest::Interest;
 use self::interest::Read;
 use crate::backoff::Backoff;
 use crate::error::{kind, revision_is_gone, store_error};
+use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
 use crate::lines::{Failed, Line, Lines};
 use crate::list::{entry, relative};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
-
-/// Events that wait for the receiver: enough that a short pause of it holds nothing up, few enough
-/// that the store's own buffers, not this process's, keep what a receiver does not take.
-const BUFFER: usize = 16;
-/// How long a stream may be silent before it is asked for a sign of life. Dead connections are found
-/// by HTTP/2 pings within this time; the question finds a server that lost the watch.
-const SILENCE: Duration = Duration::from_secs(30);
-/// A stream that lived this long, or told something, was a good one: the next failure begins a new
-/// series of waits. Shorter ones are a store that accepts watches and ends them.
-const LIVED: Duration = Duration::from_secs(1);
 
 /// What a watch sees.
 #[derive(Debug)]
@@ -91,7 +81,7 @@ pub(crate) fn watch(
     prefix: String,
     backoff: Backoff,
 ) -> mpsc::Receiver<WatchEvent> {
-    let (events, receiver) = mpsc::channel(BUFFER);
+    let (events, receiver) = mpsc::channel(WATCH_BUFFER);
     let interest = Interest::All;
     let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Seen::told, told: None };
     tokio::spawn(watcher.run(backoff));
@@ -105,7 +95,7 @@ pub(crate) fn watch_every_revision(
     interest: Interest,
     backoff: Backoff,
 ) -> mpsc::Receiver<Seen> {
-    let (events, receiver) = mpsc::channel(BUFFER);
+    let (events, receiver) = mpsc::channel(WATCH_BUFFER);
     let prefix = String::new();
     let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Some, told: None };
     tokio::spawn(watcher.run(backoff));
@@ -156,7 +146,7 @@ impl<E: Send + 'static> Watcher<E> {
                 Ok(open) => {
                     let (began, before) = (Instant::now(), self.revision());
                     let end = self.follow(open).await;
-                    if began.elapsed() >= LIVED || self.revision() > before {
+                    if began.elapsed() >= WATCH_LIVED || self.revision() > before {
                         backoff.reset();
                     }
                     end
@@ -285,7 +275,7 @@ impl<E: Send + 'static> Watcher<E> {
     async fn follow(&mut self, open: Open) -> End {
         let Open { line, mut stream } = open;
         let mut assembly = Assembly::default();
-        let mut silent_at = Instant::now() + SILENCE;
+        let mut silent_at = Instant::now() + WATCH_SILENCE;
         // Set while a sign of life was asked for: until then it must have come.
         let mut answer_by = None;
         let mut suspected = false;
@@ -317,7 +307,7 @@ impl<E: Send + 'static> Watcher<E> {
                 Ok(None) => return self.broken(&line, &ended()),
                 Err(error) => return self.broken(&line, &error),
             };
-            (silent_at, answer_by) = (Instant::now() + SILENCE, None);
+            (silent_at, answer_by) = (Instant::now() + WATCH_SILENCE, None);
             if let Err(end) = self.refuse_canceled(&line, &answer) {
                 return end;
             }

@@ -11,14 +11,10 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::Global;
 use crate::failure::Failure;
+use crate::limits::{MAX_ACCESS_TRIES, MAX_VALUE};
 
-/// How often a change that depends on what was read is tried again when somebody else was faster.
-const MAX_TRIES: usize = 5;
 /// Seed of the jitter between tries to connect. A command makes a few requests; its chance needs no variety.
 const SEED: u64 = 0;
-/// Most bytes of a value: the embedded store takes requests of 10 MiB, and etcd advises against more. The rest of a
-/// request needs some, too.
-const MAX_VALUE: usize = (10 << 20) - (1 << 12);
 
 /// Opens the store that the configuration names for clients.
 ///
@@ -123,7 +119,7 @@ pub(crate) async fn modify<T>(
     key: &str,
     mut change: impl FnMut(Option<&Entry>) -> Result<(Vec<u8>, T), Failure>,
 ) -> Result<T, Failure> {
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_ACCESS_TRIES {
         let read = get(store, key).await?;
         let (value, told) = change(read.as_ref())?;
         if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {

@@ -9,6 +9,8 @@ use madako_json::strict::MAX_TEXT_BYTES;
 use serde_json::Value;
 
 use crate::failure::Failure;
+pub(crate) use crate::limits::MAX_SETTINGS_BYTES;
+use crate::limits::{MAX_DEPTH, MAX_EVENTS, MAX_REPLAYED_EVENTS};
 
 /// Bytes of a file.
 ///
@@ -26,13 +28,6 @@ pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
     madako_console::read_text(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
-/// Levels of nesting of a document: as many as the API takes.
-const MAX_DEPTH: usize = madako_json::krake::json::MAX_DEPTH;
-/// Parser events of a file: a hundred manifests of a thousand values each have fewer.
-const MAX_EVENTS: usize = 1_000_000;
-/// Events that aliases may bring in altogether; an alias bomb needs millions.
-const MAX_REPLAYED_EVENTS: usize = 100_000;
-
 /// The YAML (or JSON) documents of a file, those left out that hold nothing. Scalars are told apart as YAML 1.1 does,
 /// and as Krake's programs do but for `y` and `n`: those are booleans here.
 ///
@@ -42,9 +37,6 @@ pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
     documents(&read_text(name)?)
         .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", shown(name))))
 }
-
-/// Bytes of a file of settings; real ones have some hundred.
-pub(crate) const MAX_SETTINGS_BYTES: u64 = 1 << 20;
 
 /// The text of a file that is not longer than that.
 ///

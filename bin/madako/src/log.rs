@@ -32,10 +32,9 @@ pub(crate) use file::LogFile;
 pub(crate) use line::LogFormat;
 use line::{Line, Value};
 
+use crate::limits::MAX_LINE;
 use crate::traces::Traces;
 
-/// Longest line in bytes; cybozu-go/log has the same limit.
-const MAX_LINE: usize = 1 << 20;
 /// Our own crates' targets begin with this.
 pub(crate) const OUR_TARGETS: &str = "madako";
 /// The program's name, as every line tells it.

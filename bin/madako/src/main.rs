@@ -8,6 +8,7 @@ mod demo_args;
 mod failure;
 mod host;
 mod input;
+mod limits;
 mod log;
 mod output;
 mod planning;

@@ -27,11 +27,9 @@ use tracing::subscriber::NoSubscriber;
 use self::show::Shown;
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
+use crate::limits::PROGRESS_EVERY;
 use crate::output::{Format, note, show};
 use crate::serve_args::{INTERVALS, SESSION_TTLS, bounded};
-
-/// How often progress is told, in time of the real clock.
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Bounds of the time that a command of a repair takes: below, nothing is seen; above, every deadline is over.
 const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));

@@ -9,12 +9,9 @@ use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceOptions};
 
 use crate::failure::Failure;
+use crate::limits::SILENCE_SHARE;
 use crate::serve_args::ServeOptions;
 use crate::{VERSION, host, recorder, signals};
-
-/// Which part of the session lease's time to live the service may stand still before its commands are killed. The lease is
-/// kept alive three times in that time, so at least two parts are left of it when the service stops.
-const SILENCE_SHARE: u32 = 3;
 
 /// Runs the service. A clean end gives leadership back.
 pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {

@@ -7,7 +7,6 @@
 //! `OTEL_EXPORTER_OTLP_HEADERS` alone, which no command line shows.
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use opentelemetry::KeyValue;
@@ -21,10 +20,8 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::VERSION;
+use crate::limits::EXPORT_DEADLINE;
 use crate::log::OUR_TARGETS;
-
-/// Time for one export, and for the last one when the service ends.
-const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Where traces are sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Polls in a row that must agree before a large removal is acted on (design: three).
-pub const POLLS_TO_AGREE: u32 = 3;
+pub use crate::limits::POLLS_TO_AGREE;
 
 /// An observation that is held back: nodes of the cluster vanished from the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

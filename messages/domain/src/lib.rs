@@ -10,6 +10,7 @@ pub mod guard;
 pub mod invariants;
 pub mod keys;
 pub mod kubernetes;
+pub mod limits;
 pub mod machine;
 pub mod observation;
 pub mod obstacle;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::limits::MAX_MACHINE_BYTES;
 use crate::rules::names;
 use madako_json::go::{ZERO_TIME, go_object};
 use madako_json::input::{InputError, Problems, Warning};
@@ -270,11 +271,9 @@ impl QueryVariables {
     /// Names each wrong field and what was expected there.
     pub fn from_json(text: &str) -> Result<Self, InputError> {
         const SUBJECT: &str = "set of query variables";
-        /// Bytes; etcd takes 1.5 MiB a request.
-        const MAX_BYTES: usize = 1024 * 1024;
-        if text.len() > MAX_BYTES {
+        if text.len() > MAX_MACHINE_BYTES {
             let got = format!("{} bytes", text.len());
-            return Err(yaml::whole(SUBJECT, got, &format!("at most {MAX_BYTES} bytes")));
+            return Err(yaml::whole(SUBJECT, got, &format!("at most {MAX_MACHINE_BYTES} bytes")));
         }
         let tree = Tree::from_json(text)
             .map_err(|error| yaml::whole(SUBJECT, error.to_string(), "one JSON object"))?;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::limits::MOST_CHARACTERS;
+
 /// The integration with the registry is disabled.
 pub const INTEGRATION_DISABLED: &str = "integration-disabled";
 /// The registry gave no good answer for more than three poll intervals.
@@ -35,9 +37,6 @@ pub const RULES: [&str; 8] = [
     AUTO_REPAIR_DISABLED,
     RACK_HELD,
 ];
-
-/// Longest reason that is kept, in characters: a few sentences. `madako plan` tells the rest.
-const MOST_CHARACTERS: usize = 1_000;
 
 /// One obstacle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

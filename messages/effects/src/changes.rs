@@ -3,17 +3,10 @@
 use std::time::Duration;
 
 use madako_protocol::actors::{CommitError, Committed, Failure};
-use madako_protocol::gate::COMMIT_DEADLINE;
 use madako_protocol::permit::Moment;
 
-/// Pause before a transaction that failed is tried again; doubled up to [`RETRY_MOST`].
-pub const RETRY_FIRST: Duration = Duration::from_millis(500);
-
-/// Longest pause between tries.
-pub const RETRY_MOST: Duration = Duration::from_secs(30);
-
-/// When a commit counts as unanswered: its caller gives up after [`COMMIT_DEADLINE`], so its answer was lost.
-const COMMIT_LOST: Duration = COMMIT_DEADLINE.saturating_add(Duration::from_secs(5));
+use crate::limits::COMMIT_LOST;
+pub use crate::limits::{RETRY_FIRST, RETRY_MOST};
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -26,6 +26,7 @@
 
 mod action;
 mod changes;
+mod limits;
 mod permits;
 mod shell;
 mod workflow;

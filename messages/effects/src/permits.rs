@@ -1,13 +1,10 @@
 //! Permits for tasks that have many small effects, each of which may be had twice.
 
-use std::time::Duration;
-
 use madako_protocol::gate::permit;
 use madako_protocol::kubernetes::KubernetesError;
 use madako_protocol::permit::{Moment, Permit};
 
-/// Pause before a permit is asked for again. An asker that gets none for good is ended with the reign.
-pub const PERMIT_PAUSE: Duration = Duration::from_secs(1);
+pub use crate::limits::PERMIT_PAUSE;
 
 /// Where permits come from.
 #[derive(Debug, Clone)]

@@ -1,19 +1,15 @@
 //! The brain: what comes next for a change and for the effect that it announces.
 
-use std::time::Duration;
-
 use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::actors::{CommitError, Committed, Failure};
 use madako_protocol::effect::{AttemptEnd, EffectEvent};
-use madako_protocol::gate::{COMMIT_DEADLINE, PERMIT_DEADLINE};
+use madako_protocol::gate::COMMIT_DEADLINE;
 use madako_protocol::permit::{Moment, Permit};
 
 use crate::action::{Action, Conclusion, Effect, Left, Seen};
 use crate::changes::Changes;
+use crate::limits::PERMIT_LOST;
 use crate::permits::PERMIT_PAUSE;
-
-/// When a question for a permit counts as unanswered: its asker gives up after [`PERMIT_DEADLINE`], so its answer was lost.
-const PERMIT_LOST: Duration = PERMIT_DEADLINE.saturating_add(Duration::from_secs(1));
 
 /// See the crate.
 #[derive(Debug)]

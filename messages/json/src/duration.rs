@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-/// Longest text that is looked at, in bytes: `2562047h47m16.854775807s` has 24.
-const MAX_TEXT: usize = 64;
+use crate::limits::MAX_DURATION_TEXT;
 
 /// Units with their length in nanoseconds. Both signs for micro are in use: U+00B5 and U+03BC.
 const UNITS: [(&str, u128); 8] = [
@@ -34,7 +33,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    if text.is_empty() || text.len() > MAX_TEXT {
+    if text.is_empty() || text.len() > MAX_DURATION_TEXT {
         return Err(NotADuration);
     }
     let mut rest = text;
@@ -126,6 +125,6 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(NotADuration), "{text:?}");
         }
-        assert_eq!(parse(&"1s".repeat(MAX_TEXT)), Err(NotADuration));
+        assert_eq!(parse(&"1s".repeat(MAX_DURATION_TEXT)), Err(NotADuration));
     }
 }

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Problems that an error's text names; the rest are counted. A screen holds about as many.
-const MAX_PROBLEMS_SHOWN: usize = 50;
+use crate::limits::MAX_PROBLEMS_SHOWN;
 
 /// One field that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -6,4 +6,5 @@ pub mod duration;
 pub mod go;
 pub mod input;
 pub mod krake;
+mod limits;
 pub mod strict;

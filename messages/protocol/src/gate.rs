@@ -1,16 +1,12 @@
 //! The way to the leader's gate, for actors that decide.
 
-use std::time::Duration;
-
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
 use crate::actors::{CommitError, Committed, LeaderMessage, Mutation};
+pub use crate::limits::{COMMIT_DEADLINE, PERMIT_DEADLINE};
 use crate::mailbox::Letter;
 use crate::permit::{Permit, PermitEnded};
-
-/// How long the leader may take to answer: a few of the store's time-outs (2 s each by default).
-pub const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Asks the leader that is registered by this name to commit a decision.
 ///
@@ -29,9 +25,6 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
         Ok(CallResult::SenderError) | Err(_) => Err(CommitError::NotLeader { epoch }),
     }
 }
-
-/// How long the leader may take to give a permit: it asks nobody.
-pub const PERMIT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Asks the leader that is registered by this name for the right to act outside etcd in an epoch. Ask before every effect.
 ///

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use crate::limits::MAX_OUTPUT;
 use crate::permit::{Permit, PermitEnded};
-
-/// Greatest length of each of a command's two outputs that is kept, in bytes. The rest is read and thrown away: a command
-/// that prints without end must neither block on a full pipe nor fill memory.
-pub const MAX_OUTPUT: usize = 4096;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

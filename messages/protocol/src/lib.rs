@@ -10,6 +10,7 @@ pub mod gate;
 pub mod host;
 pub mod kubernetes;
 pub mod latest;
+pub mod limits;
 pub mod mailbox;
 pub mod permit;
 pub mod placement;

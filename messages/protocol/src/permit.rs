@@ -5,15 +5,13 @@
 //! by the leader's own clock, less a margin. Every port that has effects takes one and refuses to begin with one that ended.
 
 use std::fmt;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub use crate::limits::PERMIT_MARGIN;
+
 /// A moment of the monotonic clock, for those who compare moments and ask no clock.
 pub type Moment = Instant;
-
-/// How long before the lease may end a permit does: time for an effect that was begun to reach whom it is meant for.
-pub const PERMIT_MARGIN: Duration = Duration::from_secs(1);
 
 /// The right to begin effects in one epoch, until one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,7 @@ use std::collections::BTreeMap;
 use madako_json::input::Problems;
 use serde_json::Value;
 
-/// Depth of nesting that a configuration may have; ours has two.
-const MAX_DEPTH: usize = 16;
-/// Parser events; a configuration has fewer than a hundred.
-const MAX_EVENTS: usize = 20_000;
-/// Characters of a wrong value that are shown.
-const MAX_SHOWN: usize = 60;
+use crate::limits::{MAX_SETTINGS_DEPTH, MAX_SETTINGS_EVENTS, MAX_SHOWN, MAX_VALUE_DEPTH};
 
 /// A mapping of the file: the whole of it, or a section.
 pub(super) struct Fields {
@@ -29,7 +24,7 @@ pub(super) struct Fields {
 /// The error says where and what, never what stood there: it may be a secret.
 pub(super) fn read(text: &str) -> Result<Fields, String> {
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS },
+        budget: serde_saphyr::budget! { max_depth: MAX_SETTINGS_DEPTH, max_events: MAX_SETTINGS_EVENTS },
         merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
         legacy_octal_numbers: true,
         with_snippet: false,
@@ -45,9 +40,6 @@ pub(super) fn read(text: &str) -> Result<Fields, String> {
 fn parse(text: &str, options: serde_saphyr::Options) -> Result<Value, String> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| place_and_reason(&error))
 }
-
-/// Depth of nesting of a document that is kept as it is.
-const MAX_VALUE_DEPTH: usize = 64;
 
 /// Reads another document, as large as its reader allows.
 ///

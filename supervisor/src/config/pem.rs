@@ -10,8 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-/// Greatest length of a PEM file in bytes; the system's whole bundle has a quarter of that.
-const MAX_PEM: u64 = 1 << 20;
+use crate::limits::MAX_PEM;
 
 /// Text and mode of a file. The error says what was expected.
 pub(super) fn read_file(path: &str) -> Result<(String, Option<u32>), String> {

@@ -22,19 +22,13 @@ use madako_store::{Sealing, Secret};
 use super::document::Fields;
 use super::embedded::ServerTls;
 use super::{access, encryption};
+use crate::limits::{
+    MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
+};
 
 /// Where Krake's API listens when a listener of its own is asked for (issue 4, section 1).
 const DEFAULT_HOST: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8080;
-/// Greatest size of a request's body that can be set: etcd takes no larger request than 10 MiB where its operators
-/// raise its limit, and a body becomes one value.
-const MAX_BODY: u64 = 10 << 20;
-/// Greatest number of repeated transactions that can be set: each repeats all of a request's reading.
-const MAX_RETRIES: u64 = 100;
-/// The longest span in seconds that can be set: ten years.
-const MAX_SECONDS: f64 = 315_360_000.0;
-/// Greatest size of a TOSCA template in bytes: it goes into each cluster that is created, which is one value.
-const MAX_TOSCA: u64 = 1 << 20;
 
 /// Placement as configured.
 #[derive(Debug, Clone)]
@@ -142,13 +136,6 @@ impl Metrics {
         Self { interval, max_age: interval * MAX_AGE_INTERVALS }
     }
 }
-
-/// Time between rounds of metrics (issue 4, section 3).
-const METRICS_INTERVAL: Duration = Duration::from_secs(15);
-/// Greatest time between rounds: what is older says nothing of the present.
-const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Greatest age of a value that counts.
-const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);
 
 impl Default for Placement {
     /// What an empty section means.

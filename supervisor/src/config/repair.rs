@@ -7,6 +7,7 @@ use madako_json::duration;
 use madako_json::input::Problems;
 
 use super::document::Fields;
+use crate::limits::MAX_LABEL;
 
 /// Bounds of `repair.hold.count`: one machine is no event, and no site has more machines than a million.
 const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;
@@ -14,9 +15,6 @@ const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;
 /// Bounds of `repair.hold.within`: sabakan notices an outage machine by machine over some seconds, and what is a day
 /// apart has not one cause.
 const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-
-/// Longest name of a label: Kubernetes' limit, and sabakan's.
-const MAX_LABEL: usize = 63;
 
 /// How repairs are held back.
 #[derive(Debug, Clone, PartialEq, Eq)]

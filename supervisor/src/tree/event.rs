@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::spec::ChildId;
-
-/// Longest text of a reason that is kept, in bytes: status and events stay small whatever a child says.
-const REASON_MAX_BYTES: usize = 1024;
+use crate::limits::REASON_MAX_BYTES;
 
 /// Takes the events of a tree in order. It runs in the supervisor's task: it must not block;
 /// it adds the time if it needs one.

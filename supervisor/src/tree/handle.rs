@@ -10,9 +10,7 @@ use super::actor::{Arguments, Command, Message, Supervisor};
 use super::event::{Meltdown, StopOutcome};
 use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
-
-/// Time for a question that a supervisor answers from memory: it never waits in a handler.
-const CALL_DEADLINE: Duration = Duration::from_secs(5);
+use crate::limits::CALL_DEADLINE;
 
 /// How a child is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tokio::time::Instant;
 
-/// No wait is longer, whatever is configured: who waits longer has given up. It keeps sums of times in range.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+use crate::limits::LONGEST_WAIT;
 
 /// How long to wait before a restart.
 #[derive(Debug, Clone, Copy, PartialEq)]

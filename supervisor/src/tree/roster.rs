@@ -18,10 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::event::{Meltdown, StopOutcome};
-
-/// A supervisor that was told to hurry first gives up a start in flight, then a stuck child, each after one
-/// grace time; only after both is it stuck itself.
-const SUPERVISOR_GRACES: u32 = 3;
+use crate::limits::SUPERVISOR_GRACES;
 
 /// A started actor and its task, as `spawn_linked` returns them.
 #[derive(Debug)]

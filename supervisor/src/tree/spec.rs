@@ -11,15 +11,7 @@ use super::actor::{Arguments, Supervisor};
 use super::event::{BudgetExceeded, EventSink};
 use super::policy::{Backoff, Budget};
 use super::roster::{Control, Live, Started};
-
-/// Time for a child's start (`pre_start`), by default: a first read of the store with its retries.
-const START_DEADLINE: Duration = Duration::from_secs(30);
-/// Time for a child's graceful end, by default: one command to an outside thing and its deadline.
-const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// Time for a supervisor's graceful end as a child, by default: six children that use all of theirs.
-const SUPERVISOR_STOP_DEADLINE: Duration = Duration::from_secs(30);
-/// Time that a killed actor has to end, by default: it ends at its next await, so this is generous.
-const KILL_GRACE: Duration = Duration::from_secs(5);
+use crate::limits::{ACTOR_STOP_DEADLINE, KILL_GRACE, START_DEADLINE, SUPERVISOR_STOP_DEADLINE};
 
 /// Name of a child, unique within its supervisor.
 pub type ChildId = Arc<str>;
@@ -104,7 +96,7 @@ impl ChildSpec {
     {
         Self::with_start(
             id.into(),
-            STOP_DEADLINE,
+            ACTOR_STOP_DEADLINE,
             Arc::new(move |supervisor| {
                 let started = start(supervisor);
                 Box::pin(async move { Ok(Live::leaf(started.await?)) })

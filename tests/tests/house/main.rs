@@ -11,6 +11,7 @@ mod architecture;
 mod commands;
 mod documents;
 mod faults;
+mod limits;
 mod manifests;
 mod reach;
 mod repository;

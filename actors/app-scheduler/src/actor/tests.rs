@@ -7,10 +7,10 @@ mod world;
 use std::time::Duration;
 
 use bytes::Bytes;
+use madako_domain::limits;
 use madako_domain::placement::decision::{ExplainError, Outcome as Decided};
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, ApplicationState, Cluster, ClusterState};
-use madako_domain::placement::limits;
 use madako_domain::placement::metadata::ResourceRef;
 use madako_domain::placement::object_value::Resource as _;
 use madako_domain::placement::ownership::Ownership;
@@ -89,7 +89,7 @@ async fn large_applications_share_no_transaction() {
                 Write::Delete { key } => key.len(),
             })
             .sum();
-        assert!(bytes <= limits::MOST_BYTES);
+        assert!(bytes <= limits::MOST_TRANSACTION_BYTES);
     }
 }
 

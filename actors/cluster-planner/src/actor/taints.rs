@@ -24,8 +24,7 @@ use metrics::{describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for the first answer, with which a reign's first plan waits. An API server that works answers in a second.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+use crate::limits::FIRST_LOOK;
 
 /// Registers the help texts of these metrics.
 pub(crate) fn describe_metrics() {

@@ -1,8 +1,6 @@
 //! The leader and the key of placement's owner: it claims the key when its reign begins, follows it, and claims it again
 //! when it may.
 
-use std::time::Duration;
-
 use madako_domain::placement::ownership::{self, Ownership, Step};
 use madako_domain::store::Epoch;
 use madako_protocol::actors::LeaderMessage;
@@ -16,10 +14,7 @@ use tokio::time::sleep;
 
 use super::placement::{PlacementGate, claim};
 use super::{LeaderArguments, LeaderState, START_RETRY};
-
-/// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
-/// that may not write at the root never may, and nothing else waits for it.
-const CLAIM_RETRY: Duration = Duration::from_secs(5);
+use crate::limits::CLAIM_RETRY;
 
 impl LeaderState {
     pub(super) fn owner_seen(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: WatchEvent) {

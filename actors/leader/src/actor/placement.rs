@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use madako_domain::invariants::{Judged, PlacementChange, judged_by, placed_where_allowed};
+use madako_domain::limits::MOST_OPERATIONS;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::limits::MOST_OPERATIONS;
 use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::placement::ownership::{Ownership, Step, fence};
@@ -19,8 +19,7 @@ use madako_protocol::placement::objects::Objects;
 use madako_protocol::store::Store;
 use tokio::sync::watch;
 
-/// How often the owner's key may change between a look at it and the claim, before that is tried later.
-const MOST_CLAIMS: usize = 3;
+use crate::limits::MOST_CLAIMS;
 
 /// What the leader of an instance that decides about placement is given.
 #[derive(Clone)]

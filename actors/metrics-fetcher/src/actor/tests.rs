@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::tests::store::{Store, cluster, global, metric, prometheus, reference};
-use crate::{AT_ONCE, Fetcher, FetcherArguments};
+use crate::{Fetcher, FetcherArguments, ROUNDS_AT_ONCE};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
@@ -311,7 +311,7 @@ async fn what_is_new_is_asked_within_the_round() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
-    let slow: Vec<String> = (0..AT_ONCE / 2 - 1).map(|number| format!("slow{number}")).collect();
+    let slow: Vec<String> = (0..ROUNDS_AT_ONCE / 2 - 1).map(|number| format!("slow{number}")).collect();
     let mut objects: Vec<Object> = slow.iter().flat_map(|name| one(name)).collect();
     objects.extend(one("quick"));
     let mut world = World::start(Vec::new()).await;
@@ -336,7 +336,7 @@ async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn not_more_providers_are_asked_at_once_than_may_be() {
-    let names: Vec<String> = (0..3 * AT_ONCE).map(|number| format!("p{number}")).collect();
+    let names: Vec<String> = (0..3 * ROUNDS_AT_ONCE).map(|number| format!("p{number}")).collect();
     let mut world = World::start(Vec::new()).await;
     for name in &names {
         world.providers.say(name, Duration::from_secs(1), Ok(1.0));
@@ -349,7 +349,7 @@ async fn not_more_providers_are_asked_at_once_than_may_be() {
     let revision = world.objects.now_revision();
     let observed = world.until(|observed| observed.revision == revision).await;
     assert_eq!(observed.metrics.len(), names.len());
-    assert_eq!(world.providers.most.load(Ordering::SeqCst), AT_ONCE);
+    assert_eq!(world.providers.most.load(Ordering::SeqCst), ROUNDS_AT_ONCE);
 }
 
 #[tokio::test(start_paused = true)]

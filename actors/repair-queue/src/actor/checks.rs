@@ -27,17 +27,9 @@ use madako_protocol::feed::Task;
 use tokio::time::Instant;
 
 use super::{RepairState, command, telemetry};
+use crate::limits::{CHECKS_AT_ONCE, CHECKS_FIRST, FRESH_ROUNDS};
 use crate::outlook::{Obstacle, Outlook};
 use crate::round::Health;
-
-/// Health checks at one time: each is a process on this host that mostly waits for a machine.
-const CHECKS_AT_ONCE: usize = 16;
-
-/// Places of these that are first for those who are about to be repaired: half, so that the others are asked as well.
-const CHECKS_FIRST: usize = CHECKS_AT_ONCE / 2;
-
-/// An answer is believed for this many rounds: one until the next check, and one for that to end.
-const FRESH_ROUNDS: u32 = 2;
 
 /// Health checks: what they said, which run, and when each entry was asked last.
 #[derive(Default)]

@@ -12,13 +12,10 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::telemetry;
+use crate::limits::HEARD_WITHIN;
 
 /// Why a machine's command is not run.
 pub(super) const HEALTHY: &str = "the machine is healthy";
-
-/// How long after its deadline the end of a command is waited for: the host ends what a command started, and a host that
-/// is busy takes a while to tell.
-const HEARD_WITHIN: Duration = Duration::from_secs(300);
 
 /// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

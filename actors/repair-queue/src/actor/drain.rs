@@ -6,7 +6,7 @@
 //! is asked for again with another permit of the same epoch, as a node or a pod that it was done to already is left as it is.
 //!
 //! A node that is drained may wait for long until its command's turn comes, and somebody may uncordon it meanwhile, or pods
-//! come that tolerate the cordon. So it is looked at again every [`POLL`] for as long as the entry is being drained. What came
+//! come that tolerate the cordon. So it is looked at again every [`DRAIN_POLL`] for as long as the entry is being drained. What came
 //! is told at once, and drained like the first; while the API does not answer, the node does not count as drained. Between
 //! two looks nothing is known: what comes then is not seen.
 //!
@@ -15,7 +15,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use madako_domain::kubernetes::drain::{
     DrainNews, Treatment, Unfinished, running_job, treatment, unfinished,
@@ -26,8 +25,7 @@ use madako_effects::Permits;
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use tracing::{Instrument as _, info_span};
 
-/// Pause between looks at the pods that are ending. Their grace period is 30 s unless they say otherwise.
-const POLL: Duration = Duration::from_secs(5);
+use crate::limits::DRAIN_POLL;
 
 /// What a drain needs to know.
 pub(super) struct Order {
@@ -119,7 +117,7 @@ impl Order {
                 }
                 Err(error) => tell(DrainNews::Waits(error.to_string())),
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(DRAIN_POLL).await;
         }
     }
 
@@ -127,7 +125,7 @@ impl Order {
     async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Found {
         let mut told_done = true;
         loop {
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(DRAIN_POLL).await;
             match self.look().await {
                 Ok((Found::Done, _)) if told_done => {}
                 Ok((Found::Done, _)) => {
@@ -156,7 +154,7 @@ impl Order {
                     }
                     return Ok(found);
                 }
-                Err(KubernetesError::Unavailable { .. }) => tokio::time::sleep(POLL).await,
+                Err(KubernetesError::Unavailable { .. }) => tokio::time::sleep(DRAIN_POLL).await,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -34,15 +34,8 @@ use time::OffsetDateTime;
 
 use super::KnownHolds;
 use crate::indexed::{Indexed, Who, who};
-
-/// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
-/// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
-/// times of one change differ by up to 30 s; as much again is for the clocks of two leaders.
-pub const SAME_REPORT: Duration = Duration::from_secs(60);
-
-/// Moves of two reports are one move if they differ by no more: the time that the registry takes from the first to the last
-/// machine of an answer, which is a second or two for ten thousand.
-const SAME_MOVE: Duration = Duration::from_secs(10);
+use crate::limits::SAME_MOVE;
+pub use crate::limits::SAME_REPORT;
 
 /// Reports that a move must be known of: two may agree by chance.
 const FEWEST: usize = 3;

@@ -18,9 +18,7 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::state::ClusterState;
 
 use crate::limiter::Removed;
-
-/// Machines that are remembered, more than a site removes entries of between two answers. Beyond, all machines wait for the next.
-const MOST: usize = 10_000;
+use crate::limits::MOST_REMOVALS;
 
 /// What was removed, by the states of the store that were looked at.
 #[derive(Debug, Default)]
@@ -47,7 +45,7 @@ impl Removals {
                 self.removed.insert(was.value.address.clone(), state.revision);
             }
         }
-        if self.removed.len() > MOST {
+        if self.removed.len() > MOST_REMOVALS {
             self.removed.clear();
             self.first = state.revision;
         }
@@ -119,7 +117,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let mut store = Store::default();
         let mut removals = Removals::default();
-        let most = i64::try_from(MOST).unwrap();
+        let most = i64::try_from(MOST_REMOVALS).unwrap();
         for index in 0..=most {
             store.entry(&queued(index, &format!("m{index}"), "o"));
         }

@@ -66,7 +66,7 @@ fn many_entries_are_added_in_several_changes() {
     let state = state(&[URL, OPEN]);
     let decision = decided(&state, &reports(many)).unwrap();
     assert_eq!(decision.add.len(), 120);
-    assert_eq!(change(&state, &decision).unwrap().writes.len(), MOST);
+    assert_eq!(change(&state, &decision).unwrap().writes.len(), MOST_REQUESTS);
 }
 
 #[test]

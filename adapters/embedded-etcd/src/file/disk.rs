@@ -15,12 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
+use crate::limits::{FILL_BYTES, MAX_FILL_BYTES};
+
 /// Bytes of a block that a rehearsal keeps; redb writes pages of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// How far ahead of its use room is filled with zeros: rare enough, and no write waits for more than this.
-const FILL_BYTES: u64 = 4 * 1024 * 1024;
-/// A write further beyond what is filled leaves a gap of room as it is, instead of waiting for all of it.
-const MAX_FILL_BYTES: u64 = 4 * FILL_BYTES;
 /// Zeros that are written, or looked for, with one call.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 

@@ -1,7 +1,5 @@
 //! One connection: HTTP/2 for gRPC, HTTP/1.1 for health and version, told apart by the first bytes.
 
-use std::time::Duration;
-
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -9,22 +7,10 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::bell::Latched;
-
-/// How long a connection may be silent before it is asked whether the client is there: a third of etcd's two hours
-/// would hide a partition for a night; this finds it within half a minute.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-/// How long the client may take to answer that: gRPC's usual 20 s.
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Requests that one connection may have open: each watch stream is one. Go's clients multiplex over one connection.
-const MAX_CONCURRENT_STREAMS: u32 = 1024;
-/// How long a client of HTTP/1.1 may take to send its headers.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long requests may take to end after the store began to stop.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of a stream that may be on their way unacknowledged: a whole request, and ranges without stalls.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-/// The same for all streams of a connection together.
-const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+use crate::limits::{
+    CONNECTION_WINDOW_BYTES, DRAIN_TIMEOUT, HEADER_TIMEOUT, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT,
+    MAX_CONCURRENT_STREAMS, STREAM_WINDOW_BYTES,
+};
 
 /// Serves one client until it goes or the store stops.
 pub(crate) async fn serve_connection<S>(stream: S, router: Router, stopping: Latched)

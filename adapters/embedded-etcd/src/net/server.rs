@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
@@ -12,13 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::serve_connection;
 use crate::bell::{Latch, Latched};
-
-/// Connections that are served at once; more wait to be accepted. Each costs some tens of KiB.
-const MAX_CONNECTIONS: usize = 1024;
-/// How long a client may take for the TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait after the operating system refused a connection, for example for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::limits::{ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, MAX_CONNECTIONS};
 
 /// A listener that serves. Dropping it stops it as well, without waiting.
 #[derive(Debug)]

@@ -9,11 +9,9 @@ use tonic::{Request, Response, Status};
 
 use super::{Answers, Api, respond, unexpected};
 use crate::check::{check_delete, check_put, check_size, check_txn, is_read_only};
+use crate::limits::STREAMED_PART_BYTES;
 use crate::range::check_range;
 use crate::store::{Answer, Operation};
-
-/// Bytes of pairs in one part of a streamed range.
-const STREAMED_PART_BYTES: usize = 1024 * 1024;
 
 #[tonic::async_trait]
 impl PbKvService for Api {

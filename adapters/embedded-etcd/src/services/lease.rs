@@ -14,11 +14,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answers, Api, respond, unexpected};
 use crate::leases::Renewal;
+use crate::limits::MAX_WAITING_ANSWERS;
 use crate::refusal::Refusal;
 use crate::store::{Answer, Operation, Store};
-
-/// Answers that may wait for a client; keep-alives are answered one by one.
-const MAX_WAITING_ANSWERS: usize = 4;
 
 #[tonic::async_trait]
 impl PbLeaseService for Api {

@@ -14,11 +14,9 @@ use tonic::{Request, Response, Status};
 
 use super::{Answers, Api, ETCD_VERSION, respond};
 use crate::hash::hash_kv;
+use crate::limits::MAX_WAITING_PARTS;
 use crate::refusal::Refusal;
 use crate::store::Operation;
-
-/// Parts of a snapshot that may wait for a client.
-const MAX_WAITING_PARTS: usize = 4;
 
 /// `AlarmAction` and `AlarmType` of the protocol.
 const GET: i32 = 0;

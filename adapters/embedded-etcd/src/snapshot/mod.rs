@@ -18,15 +18,13 @@ use tonic::Status;
 use crate::failure::Snapshot as View;
 use crate::file::{LEASES, META, meta};
 use crate::hash::etcd_key;
+use crate::limits::SNAPSHOT_PART_BYTES;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::refusal::Refusal;
 use crate::store::{StoredRevisions, open_revisions};
 use bolt::{Bucket, Entry, LeafBuilder, Plan};
 
 pub use read::{Snapshot, SnapshotError};
-
-/// Bytes of one message: etcd's own size for it.
-const PART_BYTES: usize = 32 * 1024;
 
 /// A lease as etcd stores it (its `leasepb.Lease`).
 #[derive(Clone, PartialEq, Message)]
@@ -56,7 +54,7 @@ pub(crate) async fn send(
     let mut sender = Sender {
         parts,
         remaining: plan.bytes(),
-        buffer: Vec::with_capacity(PART_BYTES),
+        buffer: Vec::with_capacity(SNAPSHOT_PART_BYTES),
         digest: ring::digest::Context::new(&ring::digest::SHA256),
     };
     sender.push(&plan.head()).await?;
@@ -156,11 +154,11 @@ impl Sender<'_> {
     async fn push(&mut self, mut bytes: &[u8]) -> Result<(), Refusal> {
         self.digest.update(bytes);
         while !bytes.is_empty() {
-            let take = bytes.len().min(PART_BYTES - self.buffer.len());
+            let take = bytes.len().min(SNAPSHOT_PART_BYTES - self.buffer.len());
             let (part, rest) = bytes.split_at(take);
             self.buffer.extend_from_slice(part);
             bytes = rest;
-            if self.buffer.len() == PART_BYTES {
+            if self.buffer.len() == SNAPSHOT_PART_BYTES {
                 self.flush().await?;
             }
         }
@@ -168,7 +166,7 @@ impl Sender<'_> {
     }
 
     async fn flush(&mut self) -> Result<(), Refusal> {
-        let blob = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        let blob = std::mem::replace(&mut self.buffer, Vec::with_capacity(SNAPSHOT_PART_BYTES));
         self.remaining = self.remaining.saturating_sub(blob.len() as u64);
         self.send(blob).await
     }

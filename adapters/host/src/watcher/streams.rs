@@ -7,10 +7,8 @@ use madako_protocol::host::MAX_OUTPUT;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
+use crate::limits::STREAM_BUFFER;
 use crate::protocol::StartFailure;
-
-/// Bytes that are read at a time: what a pipe holds.
-const BUFFER: usize = 64 * 1024;
 
 /// A command's outputs, and what is wrong with its start.
 pub(super) struct Streams {
@@ -61,7 +59,7 @@ struct Stream {
 impl Stream {
     async fn read_to_end(&mut self) {
         let Some(from) = &mut self.from else { return };
-        let mut buffer = vec![0; BUFFER];
+        let mut buffer = vec![0; STREAM_BUFFER];
         // What cannot be read any more has ended, as far as this process can tell.
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             let room = (MAX_OUTPUT - self.kept.len()).min(length);

@@ -22,9 +22,7 @@ use super::problem::{Problem, Title};
 use super::query::Query;
 use super::rbac::{Granted, Place, Wish};
 use super::service::{Turn, json_answer};
-
-/// Assumptions in a question: each is one more thing to look at in every candidate, and people ask about one or two.
-pub(super) const MOST_ASSUMPTIONS: usize = 32;
+pub(super) use crate::limits::MOST_ASSUMPTIONS;
 
 impl Turn {
     /// Answers what the scheduler says, of the candidates that the user may see.

@@ -59,10 +59,8 @@ pub use uid::Uids;
 pub use wait::Closing;
 pub(crate) use watch::describe_metrics;
 
-/// How long an answer waits for a state that a client asked to wait for (`?blocking=`), as in Krake.
-pub const BLOCKING: Duration = Duration::from_secs(60);
-/// Watches and waiting answers at a time: twice what is promised (issue 4, section 7).
-pub const STREAMS: usize = 2_000;
+pub use crate::limits::{BLOCKING, STREAMS};
+
 const _: () =
     assert!(crate::Limits::PLACEMENT.connections >= 2 * STREAMS, "others are served beside all streams");
 

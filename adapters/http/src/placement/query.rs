@@ -8,11 +8,8 @@ use madako_json::krake::schema::Shape;
 
 use super::problem::Problem;
 use super::route::decoded;
+use crate::limits::{HEARTBEAT, MAX_HEARTBEAT, MAX_QUERY_SHOWN};
 
-/// Krake's interval between two signs of life of a watch.
-const HEARTBEAT: Duration = Duration::from_secs(10);
-/// The longest interval that makes a difference: no connection lives so long without a sign of life.
-const MAX_HEARTBEAT: Duration = Duration::from_secs(24 * 60 * 60);
 /// What `blocking` says for a resource that is gone.
 const DELETED: &str = "DELETED";
 
@@ -142,8 +139,7 @@ pub(super) fn whole(text: &str) -> Option<u64> {
 
 /// A value for a message.
 pub(super) fn shortened(text: &str) -> &str {
-    const MAX: usize = 60;
-    text.char_indices().nth(MAX).map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use madako_json::krake::entries::Labels;
 
 use super::problem::Problem;
 use super::query::{Query, shortened, whole};
+use crate::limits::MAX_TERMS;
 
-/// Requirements of a selector: more than any tool makes.
-const MAX_TERMS: usize = 100;
 const EXPECTED: &str = "requirements such as key=value, key!=value, key in (a,b), key notin (a,b), key or !key, \
     with commas between";
 

@@ -4,7 +4,6 @@
 //! a token that was revoked is worth nothing at once. Tokens are never logged.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -17,11 +16,7 @@ use tokio::time::Instant;
 
 use super::auth::Authenticator;
 use super::problem::{Problem, Title};
-
-/// Size of an answer, in bytes: Keystone's has the whole catalogue of services, about 20 KiB on a large cloud.
-const MAX_ANSWER: usize = 1024 * 1024;
-/// Time for an answer: half of what a request has.
-const DEADLINE: Duration = Duration::from_secs(5);
+use crate::limits::{MAX_TOKEN_ANSWER, TOKEN_DEADLINE};
 
 const TOKEN_REQUESTS: &str = "madako_authentication_requests_total";
 const TOKEN_SECONDS: &str = "madako_authentication_request_seconds";
@@ -84,8 +79,8 @@ impl Authenticator for Keystone {
                 .map(|name| (name.to_owned(), token.to_owned()))
                 .into(),
             body: Bytes::new(),
-            max_response_bytes: MAX_ANSWER,
-            deadline: DEADLINE,
+            max_response_bytes: MAX_TOKEN_ANSWER,
+            deadline: TOKEN_DEADLINE,
         };
         let answer = ask(&*self.transport, sent, "Keystone", Title::InvalidKeystoneToken).await?;
         named("Keystone", serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name))
@@ -102,8 +97,8 @@ impl Authenticator for Keycloak {
             url: format!("{endpoint}/auth/realms/{realm}/protocol/openid-connect/userinfo"),
             headers: vec![("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned())],
             body: format!("access_token={}", encoded(token)).into(),
-            max_response_bytes: MAX_ANSWER,
-            deadline: DEADLINE,
+            max_response_bytes: MAX_TOKEN_ANSWER,
+            deadline: TOKEN_DEADLINE,
         };
         let answer = ask(&*self.transport, sent, "Keycloak", Title::InvalidKeycloakToken).await?;
         named(
@@ -255,7 +250,7 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_name() {
-        let deadline = || HttpError::Deadline { url: String::new(), deadline: DEADLINE };
+        let deadline = || HttpError::Deadline { url: String::new(), deadline: TOKEN_DEADLINE };
         let status = |status| HttpResponse { status, headers: vec![], body: Bytes::new() };
         let answers = [Ok(status(200)), Ok(status(404)), Ok(status(302)), Ok(status(503)), Err(deadline())];
         let names = answers.each_ref().map(outcome);

@@ -27,11 +27,10 @@ use super::selector::Selector;
 use super::service::{Service, Turn};
 use super::wait::Closing;
 use super::{ANONYMOUS, Authorization};
+use crate::limits::ATTEMPTS;
 
 /// The media type of a watch, as Krake's server sends it.
 const LINES: &str = "application/x-ndjson";
-/// How often a watch is tried to begin at a revision that the store has just lost.
-const ATTEMPTS: u32 = 3;
 
 const WATCHES: &str = "madako_placement_watches";
 

@@ -9,15 +9,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::store::Epoch;
 use tokio::time::Instant;
 
-/// A lease is renewed when this part of it is over, as etcd's own client does: two more tries fit.
-const RENEW_AFTER: u32 = 3;
-/// The part of the lease that is not believed in: it covers clocks that run at different rates, and
-/// the time from "it is over" to the last effect being stopped.
-const MARGIN: u32 = 10;
-/// The longest such part: clocks that drift more than this in a lease are broken.
-const LONGEST_MARGIN: Duration = Duration::from_secs(5);
-/// The longest lease that etcd grants (its `MaxLeaseTTL`), in seconds.
-const LONGEST_TTL: i64 = 9_000_000_000;
+use crate::limits::{LONGEST_MARGIN, LONGEST_TTL, RENEW_AFTER, TTL_MARGIN};
 
 /// A lease as the store granted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +51,7 @@ impl Session {
 }
 
 fn margin(ttl: Duration) -> Duration {
-    (ttl / MARGIN).min(LONGEST_MARGIN)
+    (ttl / TTL_MARGIN).min(LONGEST_MARGIN)
 }
 
 /// Which epochs hold, and until when: read by everybody, written by the campaigns.

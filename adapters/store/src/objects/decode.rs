@@ -8,10 +8,8 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::Stored;
 use madako_domain::store::Entry;
 
+use crate::limits::LONGEST_WHY;
 use crate::sealing::{OpenError, Sealing};
-
-/// The longest description of what is wrong with a value, in bytes: a value could have any number of wrong fields.
-const LONGEST_WHY: usize = 1000;
 
 /// Why a value is no resource.
 #[derive(Debug, Clone, PartialEq, Eq)]

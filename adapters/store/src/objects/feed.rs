@@ -12,13 +12,9 @@ use super::decode::decode;
 use super::source::Source;
 use super::view::{Read, Step};
 use super::{Position, Shared, telemetry};
+use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
 use crate::sealing::Sealing;
 use crate::watch::{Dated, Interest, Seen};
-
-/// Values that are decoded before others get their turn: a few milliseconds' worth.
-const MOST_AT_ONCE: usize = 256;
-/// New faults that are logged of one change of the store; the rest are counted.
-const MOST_LOGGED: usize = 20;
 
 /// What the keys of placement's resources begin with.
 static PREFIXES: LazyLock<Vec<&'static str>> =
@@ -60,7 +56,7 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
 async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &'static str) {
     let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
-        if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
+        if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
         }
         let read = decode(&key, &entry, sealing);
@@ -86,7 +82,7 @@ async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &
 async fn changed(shared: &Shared, sealing: &Sealing, revision: i64, changes: Vec<Dated>) {
     let mut steps = Vec::with_capacity(changes.len());
     for (count, Dated { revision, change }) in changes.into_iter().enumerate() {
-        if count % MOST_AT_ONCE == MOST_AT_ONCE - 1 {
+        if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
         }
         let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry, sealing)));

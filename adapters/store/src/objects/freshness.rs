@@ -14,13 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::source::Source;
 use super::{Position, Shared, telemetry};
-
-/// Readers that wait for the next read at most; who comes then waits for a place, within its deadline.
-const MOST_WAITING: usize = 4096;
-
-/// Revisions that readers were told, of which that is remembered. At one a millisecond they last a quarter of a second,
-/// which is a hundred times what a reader takes to follow after the one that it was told.
-const MOST_TOLD: usize = 256;
+use crate::limits::{MOST_READS_WAITING, MOST_TOLD};
 
 /// A revision that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -77,11 +71,11 @@ pub(super) fn asker(
     source: Arc<dyn Source>,
     shared: Arc<Shared>,
 ) -> (Asker, impl Future<Output = ()> + Send + 'static) {
-    let (sender, mut readers) = mpsc::channel(MOST_WAITING);
+    let (sender, mut readers) = mpsc::channel(MOST_READS_WAITING);
     let asker = Asker { readers: sender, told: Mutex::default(), deadline: source.deadline() };
     let asking = async move {
         let mut waiting = Vec::new();
-        while readers.recv_many(&mut waiting, MOST_WAITING).await > 0 {
+        while readers.recv_many(&mut waiting, MOST_READS_WAITING).await > 0 {
             let before = shared.position();
             let answer = source.revision().await.map(|revision| Asked { before, revision });
             telemetry::asked();

@@ -5,14 +5,9 @@ use std::sync::Arc;
 
 use madako_domain::placement::objects::{Change, Stored};
 
-/// Changes that are kept at most. 3,500 creations a second for 18 seconds; a watcher whose client reads slower than that
-/// is told that it missed something.
-pub(super) const MOST_CHANGES: usize = 65_536;
-/// Bytes of JSON that the kept changes hold at most. What was decoded from it takes two to four times as much, so
-/// that a ring that is full of applications (1.7 KB each) stays near 100 MB, and holds 19,000 of their changes.
-pub(super) const MOST_BYTES: usize = 32 << 20;
-/// Changes that a follower takes at once, as long as a revision does not have more: as many as a client reads in one go.
-const MOST_AT_ONCE: usize = 1024;
+use crate::limits::MOST_READ_AT_ONCE;
+pub(super) use crate::limits::{MOST_CHANGES, MOST_RING_BYTES};
+
 /// What a change takes beside its JSON, in bytes, roughly: names, revisions, the fields of a resource.
 const OVERHEAD: usize = 512;
 
@@ -46,7 +41,7 @@ impl Ring {
     pub(super) fn push(&mut self, change: Arc<Change>) {
         self.bytes += weight(&change);
         self.changes.push_back(change);
-        while self.changes.len() > self.limit() || (self.bytes > MOST_BYTES && self.changes.len() > 1) {
+        while self.changes.len() > self.limit() || (self.bytes > MOST_RING_BYTES && self.changes.len() > 1) {
             let Some(gone) = self.changes.pop_front() else { return };
             self.bytes -= weight(&gone);
             self.first += 1;
@@ -79,7 +74,7 @@ impl Ring {
     pub(super) fn from(&self, number: u64) -> Option<Vec<Arc<Change>>> {
         let skipped = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let waiting = self.changes.len().checked_sub(skipped)?;
-        let mut end = skipped + waiting.min(MOST_AT_ONCE);
+        let mut end = skipped + waiting.min(MOST_READ_AT_ONCE);
         // Not half a revision.
         while self.changes.get(end).is_some_and(|next| self.changes[end - 1].revision == next.revision) {
             end += 1;
@@ -112,7 +107,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_in_bytes_as_well() {
         let mut ring = Ring::default();
-        let most = MOST_BYTES / OVERHEAD;
+        let most = MOST_RING_BYTES / OVERHEAD;
         for revision in 1..=most as i64 + 10 {
             ring.push(change(revision));
         }
@@ -124,12 +119,12 @@ mod tests {
     #[test]
     fn a_revision_is_taken_whole() {
         let mut ring = Ring::default();
-        (0..MOST_AT_ONCE).for_each(|_| ring.push(change(1)));
-        (0..MOST_AT_ONCE).for_each(|_| ring.push(change(2)));
+        (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(1)));
+        (0..MOST_READ_AT_ONCE).for_each(|_| ring.push(change(2)));
         ring.push(change(3));
         let taken = ring.from(1).unwrap();
-        assert_eq!(taken.len(), 2 * MOST_AT_ONCE - 1);
-        assert_eq!(revisions(&ring.from(2 * MOST_AT_ONCE as u64).unwrap()), [3]);
+        assert_eq!(taken.len(), 2 * MOST_READ_AT_ONCE - 1);
+        assert_eq!(revisions(&ring.from(2 * MOST_READ_AT_ONCE as u64).unwrap()), [3]);
         assert!(ring.from(ring.end()).unwrap().is_empty());
         assert!(ring.from(ring.end() + 1).is_none(), "a number of another ring");
     }

@@ -18,19 +18,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::source::Source;
-
-/// Requests under way at most: while one is on etcd's disk, the next is put together.
-pub(super) const LANES: usize = 2;
-/// Transactions in one request. etcd counts operations of all depths against `--max-txn-ops`, 128 by default.
-const MOST_TOGETHER: usize = 32;
-/// Conditions, and writes, of one that goes with others: those of a request to the API have one or two.
-const MOST_OPERATIONS: usize = 8;
-/// Bytes of keys and values in one request; etcd takes 1.5 MiB by default.
-const MOST_BYTES: usize = 512 << 10;
-/// Transactions that wait at most; who comes then waits for a place.
-const MOST_WAITING: usize = 4096;
-
-const _: () = assert!(MOST_TOGETHER + MOST_OPERATIONS <= 128, "etcd takes a full request");
+pub(super) use crate::limits::LANES;
+use crate::limits::{MOST_OPERATIONS, MOST_TOGETHER, MOST_TOGETHER_BYTES, MOST_WRITES_WAITING};
 
 type Answer = Result<Outcome, StoreError>;
 
@@ -48,7 +37,7 @@ pub(super) struct Writer {
 
 /// A writer, and what must run for it.
 pub(super) fn writer(source: &Arc<dyn Source>) -> (Writer, [impl Future<Output = ()> + Send + use<>; LANES]) {
-    let (waiting, receiver) = mpsc::channel(MOST_WAITING);
+    let (waiting, receiver) = mpsc::channel(MOST_WRITES_WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
     // One request may be under way already, and one that is sent then takes a deadline of its own.
     let patience = source.deadline() * 2;
@@ -115,10 +104,12 @@ fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
         let own: BTreeSet<String> = touched(&next.transaction).map(str::to_owned).collect();
         let size: usize = writes.iter().map(size).sum();
         let small = conditions.len().max(writes.len()) <= MOST_OPERATIONS
-            && size <= MOST_BYTES
+            && size <= MOST_TOGETHER_BYTES
             && conditions.iter().all(|condition| matches!(condition, Condition::Unchanged { .. }));
-        let joins =
-            small && taken.len() < MOST_TOGETHER && bytes + size <= MOST_BYTES && keys.is_disjoint(&own);
+        let joins = small
+            && taken.len() < MOST_TOGETHER
+            && bytes + size <= MOST_TOGETHER_BYTES
+            && keys.is_disjoint(&own);
         if !(taken.is_empty() || joins) {
             break;
         }

@@ -24,16 +24,11 @@ use crate::access::{get, unchanged};
 use crate::failure::Failure;
 use crate::host;
 use crate::input::{STDIN, documents, read_documents, shown};
+use crate::limits::{MAX_BOOTSTRAP_TRIES, MAX_RESOURCES, MAX_TEXT_SHOWN};
 use crate::output::{Format, Table, print, show, warn};
 
-/// Resources that are stored at once: etcd's own limit on the operations of a transaction (`--max-txn-ops`).
-const MAX_RESOURCES: usize = 128;
-/// How often is looked again what is to be replaced when somebody changes it in the same moment.
-const MAX_TRIES: usize = 5;
 /// The roles that a new installation begins with.
 const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
-/// Characters of what stood somewhere that a message shows.
-const MAX_SHOWN: usize = 60;
 
 /// Loads roles, role bindings, metrics and metrics providers straight into the store.
 ///
@@ -207,7 +202,7 @@ fn got(value: &Value) -> String {
         Value::Null => String::new(),
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),
-        scalar => scalar.to_string().chars().take(MAX_SHOWN).collect(),
+        scalar => scalar.to_string().chars().take(MAX_TEXT_SHOWN).collect(),
     }
 }
 
@@ -274,7 +269,7 @@ impl Kept {
 
 /// Stores all of them, or none.
 async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<Loaded>, Failure> {
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_BOOTSTRAP_TRIES {
         let mut conditions = Vec::new();
         let mut writes = Vec::new();
         let mut loaded = Vec::new();

@@ -14,10 +14,8 @@ use time::format_description::well_known::Rfc3339;
 use crate::access::decode;
 use crate::cli::whole_number;
 use crate::failure::Failure;
+use crate::limits::{FIRST_FOLLOWED, MOST_RECORDS};
 use crate::output::{Format, OutputArgs, Table, note, print, printable};
-
-/// Records that are shown before new ones when no number is given (ckecli's).
-const FIRST_FOLLOWED: usize = 20;
 
 /// Shows the records of operations, the newest first.
 #[derive(Debug, clap::Args)]
@@ -32,9 +30,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     output: OutputArgs,
 }
-
-/// Most records that can be asked for: etcd would not hold as many.
-const MOST_RECORDS: u32 = u32::MAX;
 
 fn parse_count(text: &str) -> Result<usize, String> {
     let count = whole_number(text, 0..=u64::from(MOST_RECORDS))?;

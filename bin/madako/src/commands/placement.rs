@@ -38,10 +38,8 @@ use self::config::Settings;
 use self::given::Given;
 use self::words::{Create, GROUPS, Resource, Verb};
 use crate::failure::Failure;
+use crate::limits::MAX_TRIES;
 use crate::output::{Format, printable, warn};
-
-/// How often an update is begun anew when somebody else changed the resource in the same moment.
-const MAX_TRIES: usize = 5;
 
 /// One of krakectl's commands, as it was typed.
 pub(crate) struct Command {

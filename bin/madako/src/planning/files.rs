@@ -13,6 +13,7 @@ use madako_sabakan::{leave_out_without_address, parse_machines};
 use super::{InputArgs, Inputs};
 use crate::failure::Failure;
 use crate::input::{STDIN, read, read_text};
+use crate::limits::MAX_FILES_NAMED;
 use crate::output::{note, warn};
 
 /// Reads and checks the files.
@@ -67,23 +68,20 @@ fn warn_of_strangers(inputs: &Inputs) {
     if strangers.is_empty() {
         return;
     }
-    let named = strangers.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = if strangers.len() > MAX_NAMED { ", ..." } else { "" };
+    let named = strangers.iter().take(MAX_FILES_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = if strangers.len() > MAX_FILES_NAMED { ", ..." } else { "" };
     warn(format_args!(
         "taints are given for {named}{more}, which is the address of no machine and of no node of the cluster"
     ));
 }
-
-/// Serials or addresses that are named; a line holds about as many.
-const MAX_NAMED: usize = 5;
 
 /// Tells of machines that cannot be nodes.
 pub(super) fn note_left_out(serials: &[String]) {
     if serials.is_empty() {
         return;
     }
-    let named: Vec<&str> = serials.iter().take(MAX_NAMED).map(String::as_str).collect();
-    let more = if serials.len() > MAX_NAMED { ", ..." } else { "" };
+    let named: Vec<&str> = serials.iter().take(MAX_FILES_NAMED).map(String::as_str).collect();
+    let more = if serials.len() > MAX_FILES_NAMED { ", ..." } else { "" };
     note(format_args!(
         "left out {} without an IPv4 address: {}{more}",
         if serials.len() == 1 { "1 machine".to_owned() } else { format!("{} machines", serials.len()) },

@@ -29,13 +29,10 @@ use tokio::task::JoinSet;
 
 use super::RehearseArgs;
 use crate::failure::Failure;
+use crate::limits::{ASKED_AT_ONCE, PROVIDERS_TAKE};
 use crate::output::note;
 use crate::running_settings::{Setting, setting};
 
-/// Providers that are asked at a time.
-const ASKED_AT_ONCE: usize = 16;
-/// How long all providers together may take; what did not come by then is assumed.
-const PROVIDERS_TAKE: Duration = Duration::from_secs(60);
 /// Seed of the jitter between tries to connect.
 const SEED: u64 = 0;
 

@@ -15,9 +15,7 @@ use time::OffsetDateTime;
 use super::fit::Unmet;
 use super::kind::{Kind, ObjectKey};
 use super::metadata::Reason;
-
-/// Most metrics that a decision names; the rest are counted by `explain`.
-pub const MAX_METRICS_NAMED: usize = 5;
+pub use crate::limits::MAX_METRICS_NAMED;
 
 /// What was decided about one application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,6 @@ pub mod fit;
 pub mod infrastructure;
 pub mod kind;
 pub mod kubernetes;
-pub mod limits;
 pub mod metadata;
 pub mod metrics;
 pub mod names;

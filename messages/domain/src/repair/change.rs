@@ -7,18 +7,14 @@ use bytes::Bytes;
 
 use crate::canary::{Canary, is_planted};
 use crate::keys;
+use crate::limits::MAX_DELETED;
+pub use crate::limits::MAX_RECORDS;
 use crate::record::Record;
 use crate::repair::RepairQueueEntry;
 use crate::repair::hold::Hold;
 use crate::repair::kept::Kept;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::store::{Condition, Unencodable, Write};
-
-/// Records that are kept (CKE).
-pub const MAX_RECORDS: usize = 1000;
-
-/// Records that one transaction deletes at most: etcd takes 128 operations.
-const MAX_DELETED: usize = 64;
 
 /// One thing that a change writes.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,24 +8,14 @@ mod stored;
 use std::time::Duration;
 
 use crate::kubernetes::selector::SelectorError;
+use crate::limits::LONGEST_SETTING;
+pub use crate::limits::{
+    COMMAND_TIMEOUT, EVICTION_TIMEOUT, HEALTH_CHECK_TIMEOUT, MAX_CONCURRENT_REPAIRS, SUCCESS_TIMEOUT,
+};
 use crate::repair::RepairQueueEntry;
 use madako_json::go::RawJson;
 
 use self::stored::{Stored, StoredOperation, StoredProcedure, StoredStep};
-
-/// How long one run of a command may take when its configuration says nothing, or 0. CKE gives a repair command 30 s and
-/// takes 0 for "no limit".
-pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a health check may take when its configuration says nothing (CKE).
-pub const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a success command may take when its configuration says nothing (CKE).
-pub const SUCCESS_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long pods may take to end (CKE).
-pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
-/// Repairs at one time (CKE).
-pub const MAX_CONCURRENT_REPAIRS: u32 = 1;
-/// Longest time that a setting may mean: what is longer is as good as for ever, and clocks overflow.
-const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How machines are repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,7 +220,7 @@ fn attempts(retries: Option<i64>) -> u32 {
 }
 
 fn pause(seconds: Option<i64>) -> Duration {
-    Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST)
+    Duration::from_secs(u64::try_from(seconds.unwrap_or(0)).unwrap_or(0)).min(LONGEST_SETTING)
 }
 
 fn timeout(seconds: Option<i64>, default: Duration) -> Duration {
@@ -308,7 +298,7 @@ mod tests {
         for command in [&operation.health_check, &operation.success, &operation.steps[0].command] {
             assert_eq!(command.as_ref().unwrap().timeout, COMMAND_TIMEOUT);
         }
-        assert_eq!((operation.steps[0].watch, operation.steps[0].attempts), (LONGEST, u32::MAX));
+        assert_eq!((operation.steps[0].watch, operation.steps[0].attempts), (LONGEST_SETTING, u32::MAX));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Names as Kubernetes has them (its "Labels and Selectors", "Object Names and IDs"; apimachinery 0.30).
 
+use crate::limits::{MAX_DNS_SUBDOMAIN, MAX_LABEL_NAME};
+
 /// What [`is_qualified`] wants.
 pub(crate) const QUALIFIED: &str = "at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both \
     ends, optionally after a lower-case DNS name and '/'";
@@ -8,11 +10,6 @@ pub(crate) const LABEL_VALUE: &str =
     "at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends, or nothing";
 /// What [`is_dns_subdomain`] wants.
 pub(crate) const DNS_SUBDOMAIN: &str = "a lower-case DNS name such as cluster.local";
-
-/// Bytes of a label's value, and of a name after its prefix.
-const MAX_NAME: usize = 63;
-/// Bytes of a DNS name.
-const MAX_DNS_SUBDOMAIN: usize = 253;
 
 /// Whether it is a "qualified name": the key of a label, an annotation or a taint.
 pub(crate) fn is_qualified(name: &str) -> bool {
@@ -28,7 +25,7 @@ pub(crate) fn is_label_value(value: &str) -> bool {
 }
 
 fn is_plain(name: &str) -> bool {
-    name.len() <= MAX_NAME
+    name.len() <= MAX_LABEL_NAME
         && ends(name, |c| c.is_ascii_alphanumeric())
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }

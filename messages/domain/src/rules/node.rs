@@ -4,13 +4,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::{Node, Taint};
+use crate::limits::MAX_ANNOTATIONS_BYTES;
 use crate::rules::{Form, names, net};
 use madako_json::input::Problems;
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
-
-/// Bytes of all annotations of a node, keys and values (Kubernetes).
-const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// Checks a node.
 pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Problems) {

@@ -108,7 +108,7 @@ pub fn update<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), In
 fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
     json::normalized(text).map_err(|error| {
         let mut problems = Problems::default();
-        problems.add("", error.to_string(), format!("at most {} levels", json::MAX_DEPTH));
+        problems.add("", error.to_string(), format!("at most {} levels", json::MAX_JSON_DEPTH));
         problems.into_error(subject).into()
     })
 }

@@ -12,9 +12,7 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
 
-/// Levels of nesting. The deepest of Krake's own types has 9, and Kubernetes' deepest have about 40; Python's
-/// reader gives up near 1,000, and ours of free parts at 127.
-pub const MAX_DEPTH: usize = 100;
+pub use crate::limits::MAX_JSON_DEPTH;
 
 /// What Python takes for numbers and JSON does not, and what becomes of it, so that whoever reads it can name its field
 /// and what it was. These are numbers that no type holds, and that nobody writes in this way.
@@ -84,7 +82,7 @@ fn python_float(value: f64) -> String {
 
 /// A text that is nested too deeply, or is not JSON at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("more than {MAX_DEPTH} levels of nesting")]
+#[error("more than {MAX_JSON_DEPTH} levels of nesting")]
 pub struct TooDeep;
 
 /// A stored text as JSON: what Python takes for a number and JSON does not is another one. `None`: it is no JSON even so.
@@ -123,7 +121,7 @@ pub fn normalized(text: &str) -> Result<String, TooDeep> {
                     b'}' | b']' => depth = depth.saturating_sub(1),
                     _ => {}
                 }
-                if depth > MAX_DEPTH {
+                if depth > MAX_JSON_DEPTH {
                     return Err(TooDeep);
                 }
                 keep_apart(&mut written, gap, !matches!(first, b'{' | b'['));
@@ -217,9 +215,9 @@ pub fn spaced(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether two JSON values mean the same: numbers by value, objects in any order. What is nested more deeply
-/// than [`MAX_DEPTH`] counts as different.
+/// than [`MAX_JSON_DEPTH`] counts as different.
 pub fn same(one: &RawValue, two: &RawValue) -> bool {
-    same_within(one, two, MAX_DEPTH)
+    same_within(one, two, MAX_JSON_DEPTH)
 }
 
 fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
@@ -309,8 +307,8 @@ mod tests {
         ] {
             assert_eq!(normalized(text).unwrap(), expected, "{text}");
         }
-        assert!(normalized(&"[".repeat(MAX_DEPTH)).is_ok());
-        assert_eq!(normalized(&"[".repeat(MAX_DEPTH + 1)), Err(TooDeep));
+        assert!(normalized(&"[".repeat(MAX_JSON_DEPTH)).is_ok());
+        assert_eq!(normalized(&"[".repeat(MAX_JSON_DEPTH + 1)), Err(TooDeep));
     }
 
     #[test]

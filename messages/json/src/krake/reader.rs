@@ -15,12 +15,10 @@ use super::json;
 use super::schema::{Access, Schema, Shape};
 use crate::go::{FieldName, RawJson, UnknownFields};
 use crate::input::Problems;
+use crate::limits::{MAX_NAME_SHOWN, MAX_PROBLEMS};
 use crate::strict::nearest;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::Path;
-
-/// Problems that one reading collects: more would not help whoever sent the input, and each takes memory.
-const MAX_PROBLEMS: usize = 100;
 
 /// What is read, and so how strictly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,8 +333,7 @@ fn kind(raw: &RawValue) -> String {
 
 /// A name of somebody's own, cut to a length that fits a message, and on one line.
 pub fn shortened(name: &str) -> String {
-    const MAX_NAME: usize = 60;
-    let (name, dots) = match name.char_indices().nth(MAX_NAME) {
+    let (name, dots) = match name.char_indices().nth(MAX_NAME_SHOWN) {
         None => (name, ""),
         Some((end, _)) => (&name[..end], "..."),
     };

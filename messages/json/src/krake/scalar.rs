@@ -9,10 +9,8 @@ use serde_json::value::RawValue;
 use super::reader::{Field, Reader};
 use super::schema::Shape;
 use crate::input::Problems;
+use crate::limits::MAX_NUMBER_TEXT;
 use crate::strict::walk::Path;
-
-/// Characters of a number's text. The longest exact form of a float has 1,077; people type about 20.
-const MAX_NUMBER: usize = 64;
 
 impl Field for String {
     const SHAPE: Shape = Shape::Text;
@@ -71,7 +69,7 @@ fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
     };
     // Rust takes `inf` and `nan` for floats.
     let plain = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
-    (text.len() <= MAX_NUMBER && text.bytes().all(plain)).then_some(text)
+    (text.len() <= MAX_NUMBER_TEXT && text.bytes().all(plain)).then_some(text)
 }
 
 /// A number such as `2.0` or `1e3`, which Python may write for a whole one.

@@ -12,10 +12,8 @@ use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
 
 use super::reader::{Field, Reader};
 use super::schema::Shape;
+use crate::limits::MAX_TIMESTAMP_TEXT;
 use crate::strict::walk::Path;
-
-/// Bytes of a time's text: Python's longest has 32; longer fractions are cut by readers anyway.
-const MAX_LENGTH: usize = 64;
 
 /// A point in time. Two are equal if they are the same instant, however they are written.
 #[derive(Debug, Clone)]
@@ -132,7 +130,7 @@ impl Rest<'_> {
 }
 
 fn instant(text: &str) -> Option<OffsetDateTime> {
-    if text.len() > MAX_LENGTH {
+    if text.len() > MAX_TIMESTAMP_TEXT {
         return None;
     }
     let mut rest = Rest(text);

@@ -1,12 +1,12 @@
 //! Which known name an unknown one was meant to be.
 
+use crate::limits::MAX_GUESSED_NAME;
+
 /// The known name that is nearest, if it is near enough to have been meant: at most a third of its
 /// characters differ, and case or separators (`-`, `_`) alone never count.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer names are not slips of somebody's keyboard, and the distance takes quadratic time.
-    const MAX_LENGTH: usize = 64;
-    if name.len() > MAX_LENGTH {
+    if name.len() > MAX_GUESSED_NAME {
         return None;
     }
     let name = folded(name);

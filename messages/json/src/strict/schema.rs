@@ -1,12 +1,9 @@
 //! The shapes of CKE's inputs, field by field (its `docs/cluster.md`, `docs/constraints.md`,
 //! `docs/sabakan-integration.md`; types of release line 1.30).
 
+pub use crate::limits::MAX_COUNT;
+use crate::limits::MAX_SECONDS;
 use crate::strict::walk::{Kind, Schema};
-
-/// Greatest count: CKE's `int` has 32 bits on some machines.
-pub const MAX_COUNT: i64 = i32::MAX as i64;
-/// Greatest number of seconds: CKE multiplies it to nanoseconds in 64 bits.
-const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
 const TEXTS: Kind = Kind::List(&Kind::Text);
 const COUNT: Kind = Kind::Whole(0, MAX_COUNT);

@@ -7,6 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 
+use crate::limits::{MAX_SCALAR_SHOWN, MAX_TREE_DEPTH};
+
 /// An untyped value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tree {
@@ -35,9 +37,6 @@ pub enum Number {
     Float(f64),
 }
 
-/// Characters of a text that are shown in a message.
-const MAX_SHOWN: usize = 60;
-
 impl Tree {
     /// Reads JSON.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
@@ -51,10 +50,10 @@ impl Tree {
     }
 
     fn from_raw(raw: &RawValue, depth: usize) -> Result<Self, serde_json::Error> {
-        /// Levels; what [`Tree::from_json`] reads has as many.
-        const MAX_DEPTH: usize = 128;
-        if depth > MAX_DEPTH {
-            return Err(serde_json::Error::custom(format_args!("more than {MAX_DEPTH} levels of nesting")));
+        if depth > MAX_TREE_DEPTH {
+            return Err(serde_json::Error::custom(format_args!(
+                "more than {MAX_TREE_DEPTH} levels of nesting"
+            )));
         }
         let text = raw.get();
         Ok(match text.as_bytes().first() {
@@ -144,7 +143,7 @@ impl Tree {
 /// A text in quotes, shortened, for a message.
 #[must_use]
 pub fn shown_text(text: &str) -> String {
-    match text.char_indices().nth(MAX_SHOWN) {
+    match text.char_indices().nth(MAX_SCALAR_SHOWN) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::input::Problems;
+use crate::limits::MAX_FIELD_SHOWN;
 use crate::strict::tree::{Number, Tree};
 use crate::strict::{hint, quantity};
 
@@ -332,8 +333,7 @@ fn empty(kind: &Kind) -> Tree {
 
 /// A name of somebody's own, cut to a length that fits a message.
 fn shortened(name: &str) -> String {
-    const MAX_NAME: usize = 60;
-    match name.char_indices().nth(MAX_NAME) {
+    match name.char_indices().nth(MAX_FIELD_SHOWN) {
         None => name.to_owned(),
         Some((end, _)) => format!("{}...", &name[..end]),
     }

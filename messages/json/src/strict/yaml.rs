@@ -6,22 +6,9 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location};
 
 use crate::input::{InputError, Problems};
+use crate::limits::{MAX_ANCHORS, MAX_MERGE_KEYS, MAX_REASON, MAX_REPLAYED_EVENTS, MAX_YAML_DEPTH};
+pub use crate::limits::{MAX_EVENTS, MAX_TEXT_BYTES};
 use crate::strict::tree::{Tree, shown_text};
-
-/// Bytes of a typed text. etcd takes 1.5 MiB a request; a cluster that is only looked at offline may have
-/// 100,000 nodes of about 700 bytes.
-pub const MAX_TEXT_BYTES: usize = 128 * 1024 * 1024;
-/// Levels of nesting. CKE's deepest structure has 9; free-form parts get the rest.
-const MAX_DEPTH: usize = 64;
-/// Parser events: a node of a cluster has about 60, so 100,000 nodes fit.
-pub const MAX_EVENTS: usize = 8_000_000;
-/// Anchors in one text: a template has a handful.
-const MAX_ANCHORS: usize = 1_000;
-/// Events that aliases may bring in altogether. A block of options is about 100, and a template may repeat
-/// it for each of some dozens of roles; an alias bomb needs millions.
-const MAX_REPLAYED_EVENTS: usize = 100_000;
-/// Merge keys (`<<`) in one text.
-const MAX_MERGE_KEYS: usize = 1_000;
 
 /// Reads one document. Scalars are told apart as YAML 1.1 does, because CKE's own reader does so too:
 /// `yes` and `on` are booleans, `0644` is octal.
@@ -66,7 +53,7 @@ pub fn parse_within<T: DeserializeOwned>(
 ) -> Result<T, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_depth: MAX_DEPTH,
+            max_depth: MAX_YAML_DEPTH,
             max_events: max_events,
             max_nodes: max_events,
             max_anchors: MAX_ANCHORS,
@@ -86,8 +73,6 @@ pub fn parse_within<T: DeserializeOwned>(
 /// Why a text cannot be read, in words for who typed it. What the reader says by itself is used where it
 /// does not speak of its own settings.
 fn explain(error: &Error) -> String {
-    /// Characters; the reader quotes keys and tags whole.
-    const MAX_REASON: usize = 200;
     let place = |location: &Location| format!("line {}, column {}", location.line(), location.column());
     match error {
         Error::DuplicateMappingKey { key, location } => {
@@ -97,7 +82,7 @@ fn explain(error: &Error) -> String {
         Error::Budget { breach: BudgetBreach::Documents { .. }, location }
         | Error::MultipleDocuments { location, .. } => format!("a second document at {}", place(location)),
         Error::Budget { breach: BudgetBreach::Depth { .. }, location } => {
-            format!("more than {MAX_DEPTH} levels of nesting at {}", place(location))
+            format!("more than {MAX_YAML_DEPTH} levels of nesting at {}", place(location))
         }
         Error::Budget { location, .. }
         | Error::AliasReplayLimitExceeded { location, .. }

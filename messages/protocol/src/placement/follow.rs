@@ -5,17 +5,14 @@
 //! actor.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ractor::ActorRef;
 
 use super::objects::{Gap, Objects};
 use crate::feed::{Handled, Task, bring};
+use crate::limits::RELIST_PAUSE;
 use crate::mailbox::{Addressed, Letter};
 use madako_domain::placement::objects::{Change, Stored};
-
-/// Pause before everything is listed again after changes were missed: whoever is too slow must not spin.
-const RELIST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What an actor that follows is told.
 #[derive(Debug)]

@@ -16,12 +16,7 @@ use async_trait::async_trait;
 use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::metadata::ReasonCode;
 
-/// Time that a fetch of one provider has at most: within a round of 15 s, so that each round is answered before the
-/// next. A decision that needs a value which was never fetched waits about as long.
-pub const PROVIDER_DEADLINE: Duration = Duration::from_secs(10);
-
-/// For how many rounds the last good value counts where `metric_max_age` is not set.
-pub const MAX_AGE_INTERVALS: u32 = 3;
+pub use crate::limits::{MAX_AGE_INTERVALS, PROVIDER_DEADLINE};
 
 /// A value as a provider gave it.
 #[derive(Debug, Clone, PartialEq)]

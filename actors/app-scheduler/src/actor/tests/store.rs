@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use madako_domain::limits;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::limits;
 use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use madako_domain::invariants::BindingEvidence;
+use madako_domain::limits::ADDED_BY_THE_GATE;
 use madako_domain::placement::change::{Kept, StoredObject};
 use madako_domain::placement::fit::Compared;
 use madako_domain::placement::kind::Kind;
-use madako_domain::placement::limits::ADDED_BY_THE_GATE;
 use madako_domain::placement::object_value::Object;
 use madako_domain::settings::Settings;
 use madako_domain::store::{Condition, Write};

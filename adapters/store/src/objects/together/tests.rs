@@ -224,7 +224,7 @@ proptest! {
     /// earlier.
     #[test]
     fn the_first_that_fit_go_together(
-        all in prop::collection::vec((0..40_u32, prop_oneof![9 => 1..2_000_usize, 1 => Just(MOST_BYTES)]), 0..120),
+        all in prop::collection::vec((0..40_u32, prop_oneof![9 => 1..2_000_usize, 1 => Just(MOST_TOGETHER_BYTES)]), 0..120),
     ) {
         let mut waiting: VecDeque<Waiting> = all
             .iter()
@@ -236,7 +236,7 @@ proptest! {
             let keys: Vec<String> = taken.iter().map(|waiting| key(&waiting.transaction)).collect();
             let bytes: usize = taken.iter().flat_map(|waiting| &waiting.transaction.writes).map(size).sum();
             prop_assert!(!taken.is_empty() && taken.len() <= MOST_TOGETHER);
-            prop_assert!(taken.len() == 1 || bytes <= MOST_BYTES);
+            prop_assert!(taken.len() == 1 || bytes <= MOST_TOGETHER_BYTES);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
             sent.extend(keys);
         }

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, read, read_text};
+use crate::limits::MAX_PROBLEMS;
 use crate::output::{Format, Table, show};
 
 /// Shows which machines of a file would be repaired, and why the others would not; dials and changes nothing.
@@ -150,9 +151,6 @@ fn constraints(name: Option<&str>) -> Result<Constraints, Failure> {
     }
     Constraints::from_yaml(&text).map_err(|error| in_file(name, error))
 }
-
-/// Items of one file that are told; a person mends them in a few rounds.
-const MAX_PROBLEMS: usize = 20;
 
 /// A list in JSON; without a file, and where the file holds `null`, it is empty.
 fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>, Failure> {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use madako_json::input::{InputError, Problem};
@@ -15,20 +14,8 @@ use serde_json::Value;
 
 use super::config::{Settings, Tls};
 use crate::failure::Failure;
+use crate::limits::{CONNECT_TIMEOUT, DEADLINE, MAX_ANSWER_BYTES, MAX_ANSWER_SHOWN, MAX_PEM_BYTES, WAIT};
 use crate::output::printable;
-
-/// Time to connect, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a request and its answer: a list of all applications of a large site takes a few seconds in Krake.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// What a request that waits for a state may take more: the service itself waits for up to 60 s.
-const WAIT: Duration = Duration::from_secs(60);
-/// Bytes of an answer: 100,000 applications of Krake's usual size.
-const MAX_ANSWER_BYTES: usize = 192 << 20;
-/// Bytes of a certificate or key file: a chain has a few kilobytes, a bundle of all authorities some hundred.
-const MAX_PEM_BYTES: u64 = 4 << 20;
-/// Characters of the service's words that a message shows.
-const MAX_SHOWN: usize = 2000;
 
 /// One request.
 #[derive(Debug)]
@@ -257,7 +244,7 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
 
 /// Words of the service, fit for a terminal.
 fn clean(text: &str) -> String {
-    printable(&text.chars().take(MAX_SHOWN).collect::<String>())
+    printable(&text.chars().take(MAX_ANSWER_SHOWN).collect::<String>())
 }
 
 fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {

@@ -13,10 +13,8 @@ use super::Place;
 use super::client::{Api, Request};
 use super::given::Given;
 use crate::failure::Failure;
+use crate::limits::MAX_NAMED;
 use crate::output::{Format, Table, note, printable, show, warn};
-
-/// Dependents that are named before the question: more would scroll the first ones off a terminal.
-const MAX_NAMED: usize = 20;
 
 /// The resources that are deleted along with another one, as the API tells them.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::input::{STDIN, read_documents};
-
-/// Bytes of a certificate or key: a bundle has some hundred kilobytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+use crate::limits::MAX_FILE_BYTES;
 
 /// The kubeconfig with one context (the current one, if none is named), and the name of its cluster.
 ///

@@ -5,9 +5,8 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use crate::failure::Failure;
+use crate::limits::MAX_PASSWORD_BYTES;
 
-/// Bytes of a password; anything longer is something else.
-const MAX_BYTES: usize = 4096;
 /// What a terminal sends for Ctrl-C, Ctrl-D, backspace and delete.
 const INTERRUPT: u8 = 3;
 const END: u8 = 4;
@@ -40,7 +39,7 @@ fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
             b'\n' => break,
             byte => bytes.push(byte),
         }
-        if bytes.len() > MAX_BYTES {
+        if bytes.len() > MAX_PASSWORD_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the password is too long"));
         }
     }
@@ -74,7 +73,7 @@ fn typed(of_whom: &str) -> Result<Vec<u8>, Failure> {
             BACKSPACE | DELETE => {
                 bytes.pop();
             }
-            byte if bytes.len() < MAX_BYTES => bytes.push(byte),
+            byte if bytes.len() < MAX_PASSWORD_BYTES => bytes.push(byte),
             _ => return Err(Failure::bad_input("the password is too long")),
         }
     }

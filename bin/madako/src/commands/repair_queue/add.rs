@@ -12,10 +12,8 @@ use madako_protocol::store::Store;
 
 use crate::access::{changed_meanwhile, decode, get, unchanged};
 use crate::failure::Failure;
+use crate::limits::MAX_ADD_TRIES;
 use crate::output::warn;
-
-/// How often it is tried when others add entries at the same time: each try that fails let one of them through.
-const MAX_TRIES: usize = 100;
 
 /// Adds an entry, if the configuration has what it asks for.
 pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Result<(), Failure> {
@@ -30,7 +28,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
         Failure::failed(format_args!("the cluster configuration cannot be used: {error}"))
     })?;
     config.of(&entry).map_err(Failure::failed)?;
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_ADD_TRIES {
         let counter = get(store, keys::REPAIRS_WRITE_INDEX).await?;
         entry.index = match &counter {
             None => 0,

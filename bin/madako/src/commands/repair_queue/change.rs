@@ -10,10 +10,8 @@ use serde_json::json;
 use super::entries;
 use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
 use crate::failure::Failure;
+use crate::limits::MAX_CHANGE_TRIES;
 use crate::output::{OutputArgs, Table, print, show};
-
-/// How often a change is tried when the service writes the same entry.
-const MAX_TRIES: usize = 20;
 
 /// Changes an entry. `change` says whether there is something to write. Whether it did, and the entry; `None`: it is not
 /// there any more.
@@ -23,7 +21,7 @@ async fn change(
     change: impl Fn(&mut RepairQueueEntry) -> bool,
 ) -> Result<Option<(bool, RepairQueueEntry)>, Failure> {
     let key = keys::repair(index);
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_CHANGE_TRIES {
         let Some(stored) = get(store, &key).await? else { return Ok(None) };
         let mut entry: RepairQueueEntry = decode(&key, &stored)?;
         if !change(&mut entry) {

@@ -1,20 +1,13 @@
 //! Requests to the API of placement, as any client sends them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpTransport};
 use serde_json::Value;
 
 use super::USER;
-
-/// Time for a request: the API answers within milliseconds, or its actor is being started anew.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of an answer: the demo's lists have some 30 KiB.
-const MAX_ANSWER: usize = 4 << 20;
-/// Characters of a refusal that are told.
-const MAX_TOLD: usize = 300;
+use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_TOLD};
 
 /// Why a request did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +87,8 @@ impl Api {
             url: format!("{}{path}", self.url),
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             body: body.map_or_else(Bytes::new, |body| body.to_string().into()),
-            max_response_bytes: MAX_ANSWER,
-            deadline: DEADLINE,
+            max_response_bytes: MAX_DEMO_ANSWER,
+            deadline: DEMO_DEADLINE,
         };
         let answer = match self.transport.send(request).await {
             Ok(answer) => answer,

@@ -7,13 +7,11 @@ use serde::Serialize;
 use super::cursor::Cursor;
 use super::names::{is_label_key, is_resource_name};
 use super::{Constraint, ConstraintError, sealed};
+use crate::limits::MAX_NUMBER;
 use madako_json::krake::schema::Shape;
 
 /// A constraint on the value of one metric of a cluster or a cloud.
 pub type MetricConstraint = Constraint<MetricRule>;
-
-/// Characters of a number. Krake's bound on what it compares with, and far more than a float can hold.
-const MAX_NUMBER: usize = 63;
 
 const NAME: &str = "a metric's name: at most 255 letters, digits, '_', '-', '.' or ':', with a letter, digit or \
     '_' at both ends (or a label's key with a prefix and '/')";

@@ -63,9 +63,7 @@ pub use self::label::{LabelConstraint, LabelRule, LabelTest, LabelVerdict};
 pub use self::metric::{Comparison, MetricConstraint, MetricRule, MetricVerdict};
 use madako_json::krake::schema::Shape;
 
-/// Bytes of a constraint. Our own bound (Krake has none but that on requests): a list of nearly a thousand
-/// values of the greatest length.
-pub const MAX_LENGTH: usize = 64 * 1024;
+pub use crate::limits::MAX_CONSTRAINT;
 
 /// Why a text is no constraint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -153,7 +151,7 @@ impl<R: Language> Constraint<R> {
 }
 
 fn read<R: Language>(written: &str) -> Result<R, ConstraintError> {
-    if written.len() > MAX_LENGTH {
+    if written.len() > MAX_CONSTRAINT {
         let got = format!("{} bytes", written.len());
         return Err(ConstraintError { column: 1, got, expected: "at most 65536 bytes" });
     }

@@ -3,12 +3,7 @@
 //! They are wider than those of Kubernetes: `_` counts as a letter, so it may stand at both ends, and the
 //! prefix of a key may have capitals. Letters and digits are those of ASCII.
 
-/// Characters of a label's value, and of its key after the prefix.
-const MAX_LABEL: usize = 63;
-/// Characters of the prefix of a label's key.
-const MAX_PREFIX: usize = 253;
-/// Characters of the name of a resource.
-const MAX_RESOURCE_NAME: usize = 255;
+use crate::limits::{MAX_LABEL, MAX_PREFIX, MAX_RESOURCE_NAME};
 
 /// Whether it is the key of a label: a name, perhaps after a prefix and `/`.
 #[must_use]

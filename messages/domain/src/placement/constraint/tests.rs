@@ -245,8 +245,8 @@ fn a_verdict_is_data() {
 #[test]
 fn a_constraint_is_at_most_64_kib() {
     let list = |values: usize| format!("a in ({})", vec!["b"; values].join(","));
-    let longest = list((MAX_LENGTH - "a in ()".len()) / 2) + " ";
-    assert_eq!(longest.len(), MAX_LENGTH - 1);
+    let longest = list((MAX_CONSTRAINT - "a in ()".len()) / 2) + " ";
+    assert_eq!(longest.len(), MAX_CONSTRAINT - 1);
     label(&longest);
     label(&(longest.clone() + " "));
     let error = LabelConstraint::parse(&(longest + "  ")).unwrap_err();

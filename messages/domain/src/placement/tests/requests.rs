@@ -11,7 +11,7 @@ use crate::placement::kubernetes::{ApplicationComplete, Cluster};
 use crate::placement::object_value::{Object, Resource};
 use madako_json::input::InputError;
 use madako_json::krake::document::{RequestError, Requested, from_request};
-use madako_json::krake::json::MAX_DEPTH;
+use madako_json::krake::json::MAX_JSON_DEPTH;
 
 /// A document that is right.
 fn right(kind: Kind) -> Value {
@@ -356,11 +356,11 @@ fn nesting_is_bounded_and_nothing_overflows() {
         let text = with(Kind::Application, &[("/spec/manifest/0/data", json!("here"))]).to_string();
         text.replace("\"here\"", &inner)
     };
-    Object::from_request(Kind::Application, &nested(MAX_DEPTH - 4)).unwrap();
-    for levels in [MAX_DEPTH - 3, 1_000, 200_000] {
+    Object::from_request(Kind::Application, &nested(MAX_JSON_DEPTH - 4)).unwrap();
+    for levels in [MAX_JSON_DEPTH - 3, 1_000, 200_000] {
         let error = refused(Kind::Application, &nested(levels));
         assert_eq!((&*error.problems[0].field, &*error.problems[0].expected), ("", "at most 100 levels"));
-        refused(Kind::Application, &"[".repeat(levels + MAX_DEPTH));
+        refused(Kind::Application, &"[".repeat(levels + MAX_JSON_DEPTH));
     }
 }
 

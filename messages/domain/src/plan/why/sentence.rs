@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Choice, Deselection, Leaving, Score, Shortage, Source, Unpromotable, Why};
+use crate::limits::MAX_NODES_SHOWN;
 use crate::machine::BadLabel;
 use crate::plan::Part;
 use madako_json::strict::tree::shown_text;
@@ -157,20 +158,17 @@ impl fmt::Display for Leaving {
     }
 }
 
-/// Serials or labels shown before the rest is only counted: more would not fit on a line.
-const MAX_SHOWN: usize = 4;
-
 struct Listed<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, item) in self.0.iter().take(MAX_SHOWN).enumerate() {
+        for (index, item) in self.0.iter().take(MAX_NODES_SHOWN).enumerate() {
             if index > 0 {
                 f.write_str(", ")?;
             }
             item.fmt(f)?;
         }
-        match self.0.len().checked_sub(MAX_SHOWN) {
+        match self.0.len().checked_sub(MAX_NODES_SHOWN) {
             Some(more) if more > 0 => write!(f, " and {more} more"),
             _ => Ok(()),
         }

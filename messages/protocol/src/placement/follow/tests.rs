@@ -1,6 +1,7 @@
 //! An actor that follows, on paused time.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ractor::{Actor, ActorProcessingErr};
