@@ -1,4 +1,4 @@
-"""The instances from within: actors and supervision, leadership, the store, HTTP, the process."""
+"""The internals of the instances: actors and supervision, leadership, the store, HTTP, the process."""
 
 from panels import (GREEN, RED, YELLOW, age, dashboard, lines, of_instance, of_job, rate, share, since, stat, states, times)
 
@@ -7,7 +7,7 @@ def actors():
     return dashboard(
         "madako-actors",
         "Madako: actors and supervision",
-        "How the instances do: which actors run and how busy they are, who leads, how the store answers.",
+        "State of the instances: running actors and their load, the leader, the answers of the store.",
         [
             ("Actors", each()),
             ("Leadership and commits", leadership()),
@@ -20,43 +20,43 @@ def actors():
 def each():
     return [
         states("Actors that run", {"{{instance}} {{actor}}": of_instance("madako_actor_up")},
-               "Good: each runs on the leader; leader and http run everywhere. An actor that failed is back within 10 s.",
+               "Good: all actors run on the leader; leader and http run on every instance. A failed actor runs again within 10 s.",
                {0: ("down", YELLOW), 1: ("runs", GREEN)}, height=12, runbooks=("MadakoActorDown",)),
         lines("Failures", {"{{instance}} {{actor}}": f"increase({of_instance('madako_actor_restarts_total')}[$__rate_interval])"},
               "Restarts after a failure. Good: none.", runbooks=("MadakoActorRestarts",), width=6, height=12),
         stat("Last failure", {"{{actor}}": f"max by (actor) ({of_instance('madako_actor_failure_timestamp_seconds')}) * 1000"},
-             "When each actor failed last. Good: never, or long ago.", unit="dateTimeFromNow", width=6, height=12, spark=False,
+             "Time of each actor's last failure. Good: never, or long ago.", unit="dateTimeFromNow", width=6, height=12, spark=False,
              words={0: ("never", GREEN)}, runbooks=("MadakoActorRestarts",)),
         lines("Messages", {"{{actor}}": rate("madako_actor_messages_total", by="actor", select=of_instance)},
-              "Messages that were handled. Good: some all the time; an actor without any is not asked anything.", unit="ops"),
+              "Handled messages. Good: above 0 all the time; an actor at 0 receives no messages.", unit="ops"),
         times("How long a message takes", "madako_actor_handling_seconds",
-              "Good: milliseconds. An actor that takes long lets others wait.", by="actor", select=of_instance,
+              "Good: milliseconds. A slow actor delays others.", by="actor", select=of_instance,
               runbooks=("MadakoActorStuck",)),
         lines("Mailboxes", {"{{instance}} {{actor}}": of_instance("madako_actor_mailbox_messages")},
-              "Messages that wait. Good: nearly always 0.", runbooks=("MadakoMailboxGrows",)),
+              "Waiting messages. Good: nearly always 0.", runbooks=("MadakoMailboxGrows",)),
         lines("At one message for", {"{{instance}} {{actor}}": since(of_instance("madako_actor_handling_since_timestamp_seconds"))},
-              "How long an actor has been at the message that it handles. Good: 0, or a blip. Above a minute it is stuck.", unit="s",
+              "Time that an actor has spent on its current message. Good: 0, or a short peak. Above a minute the actor is stuck.", unit="s",
               steps=((GREEN, None), (RED, 60)), width=12, runbooks=("MadakoActorStuck",)),
         lines("Meltdowns", {"{{instance}} {{supervisor}}": of_instance("madako_actor_meltdowns_total")},
-              "Supervisors that gave up since the process began. Good: 0, or nothing to show.", width=12, runbooks=("MadakoMeltdown",)),
+              "Supervisors that gave up since the start of the process. Good: 0, or no data.", width=12, runbooks=("MadakoMeltdown",)),
     ]
 
 
 def leadership():
     return [
         states("Who leads", {"{{instance}}": of_job("madako_leader")},
-               "Good: always exactly one.", {0: ("waits", "text"), 1: ("leads", GREEN)},
+               "Good: exactly one leader at all times.", {0: ("waits", "text"), 1: ("leads", GREEN)},
                runbooks=("MadakoNoLeader", "MadakoTwoLeaders", "MadakoLeaderChanges")),
         lines("Epoch", {"{{instance}}": of_job("madako_leader_epoch") + " > 0"},
-              "The number of the reign: each is greater than the one before. Good: a flat line.", width=6, least=None,
+              "The leader's epoch: each epoch is greater than the previous one. Good: a flat line.", width=6, least=None,
               runbooks=("MadakoLeaderChanges",)),
         lines("Refused by an invariant", {"{{invariant}}": f"sum by (invariant) ({of_job('madako_invariant_violations_total')})"},
-              "Decisions that would have broken what must always hold, since the process began. Good: 0, or nothing to show. "
+              "Refused decisions that would have broken an invariant, since the start of the process. Good: 0, or no data. "
               "Each is a fault of Madako.", width=6, runbooks=("MadakoInvariantViolation",)),
         lines("Commits", {"{{subject}} {{outcome}}": rate("madako_commits_total", by="subject, outcome")},
-              "Decisions at the gate, by what they are about and what became of them. Good: committed.", unit="ops", stacked=True,
+              "Decisions sent to the leader, by subject and outcome. Good: committed.", unit="ops", stacked=True,
               width=12, runbooks=("MadakoCommitConflicts", "MadakoInvariantViolation")),
-        times("How long a commit takes", "madako_commit_seconds", "Good: some milliseconds; it is the store's time.", width=12,
+        times("How long a commit takes", "madako_commit_seconds", "Good: some milliseconds. The store takes most of this time.", width=12,
               runbooks=("MadakoStoreSlow",)),
     ]
 
@@ -66,30 +66,30 @@ def store():
         lines("Requests", {"{{operation}} {{outcome}}": rate("madako_store_requests_total", by="operation, outcome", select=of_instance)},
               "Requests to the store. Good: ok.", unit="reqps", stacked=True,
               runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors", "MadakoStoreRefuses")),
-        times("How long the store takes", "madako_store_request_seconds", "Good: below 0.1 s. After the setting timeout (2 s) a request fails.",
+        times("How long the store takes", "madako_store_request_seconds", "Good: below 0.1 s. A request fails after the setting timeout (2 s).",
               by="operation", select=of_instance, runbooks=("MadakoStoreSlow",)),
         stat("Requests that fail", {"": share("madako_store_requests_total", 'outcome="ok"', select=of_instance)},
              "Good: 0.", unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05), (RED, 0.5)),
              runbooks=("MadakoStoreErrors",)),
         stat("Answered", {"{{instance}}": age(of_instance("madako_store_answer_timestamp_seconds"))},
-             "Age of the store's last good answer. Good: below a third of the session's lease (20 s) and some seconds: so often each "
-             "instance renews its own.", unit="s", steps=((GREEN, None), (YELLOW, 40), (RED, 60)), spark=False,
+             "Age of the store's last good answer. Good: below a third of the session's lease (20 s) plus some seconds: each "
+             "instance renews its lease at this interval.", unit="s", steps=((GREEN, None), (YELLOW, 40), (RED, 60)), spark=False,
              runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors")),
         stat("Stored values at fault", {"": f"max({of_job('madako_state_faults')})"},
-             "Values that cannot be used. Good: 0. The log names them.", steps=((GREEN, None), (YELLOW, 1)),
+             "Unusable stored values. Good: 0. The log names them.", steps=((GREEN, None), (YELLOW, 1)),
              runbooks=("MadakoStateFaults",)),
         lines("Watches", {"began or began anew: {{cause}}": rate("madako_store_watch_lists_total", by="cause", select=of_instance),
                           "lost their stream": rate("madako_store_watch_interruptions_total", select=of_instance),
                           "went on": rate("madako_store_watch_resumptions_total", select=of_instance)},
-              "Good: 0 after the start. A watch that loses its stream goes on where it was, or lists anew.", unit="ops",
+              "Good: 0 after the start. A watch that loses its stream resumes at its revision, or lists again.", unit="ops",
               runbooks=("MadakoStoreErrors",)),
         lines("Connections", {"{{instance}} gave up": rate("madako_store_connections_replaced_total", by="instance", select=of_instance),
                               "login {{outcome}}": rate("madako_store_authentications_total", by="outcome", select=of_instance)},
-              "Connections given up, and logins by password where there is one. Good: 0, or nothing to show, and login ok. "
-              "Else an endpoint of etcd does not answer, or the password is wrong.", unit="ops",
+              "Abandoned connections, and logins if a password is configured. Good: 0, or no data, and login ok. "
+              "Otherwise an etcd endpoint does not answer, or the password is wrong.", unit="ops",
               runbooks=("MadakoStoreErrors", "MadakoStoreRefuses")),
         lines("How far each instance has seen", {"{{instance}}": of_instance("madako_store_revision")},
-              "The store's revision. Good: the same line for all.", least=None),
+              "The store's latest revision that each instance has seen. Good: the same line for all instances.", least=None),
     ]
 
 
@@ -97,14 +97,14 @@ def process():
     return [
         lines("Requests", {"{{endpoint}} {{code}}": rate("madako_http_requests_total", by="endpoint, code", select=of_instance)},
               "HTTP requests by status. Good: no 5xx.", unit="reqps", stacked=True, runbooks=("MadakoHttpErrors",)),
-        lines("Connections", {"{{instance}}": of_instance("madako_http_connections")}, "Open HTTP connections. Good: as many as there are clients."),
+        lines("Connections", {"{{instance}}": of_instance("madako_http_connections")}, "Open HTTP connections. Good: as many as clients."),
         lines("CPU", {"{{instance}}": f"rate({of_instance('process_cpu_seconds_total')}[$__rate_interval])"},
-              "Cores that are used. Good: a few hundredths at rest.", unit="none"),
+              "CPU cores in use. Good: a few hundredths without load.", unit="none"),
         lines("Memory", {"{{instance}}": of_instance("process_resident_memory_bytes")},
-              "Good: a flat line. One that rises for days is a leak: report it.", unit="bytes"),
+              "Good: a flat line. A line that rises for days is a leak: report it.", unit="bytes"),
         lines("Open files", {"{{instance}}": f"{of_instance('process_open_fds')} / {of_instance('process_max_fds')}"},
-              "Files and connections that are open, as a share of what the process may have. Good: far below 80 %.",
+              "Open files and connections as a share of the process limit. Good: far below 80 %.",
               unit="percentunit", steps=((GREEN, None), (YELLOW, 0.8)), runbooks=("MadakoOpenFiles",)),
         stat("Runs since", {"{{instance}}": of_instance("process_start_time_seconds") + " * 1000"},
-             "When each process was started.", unit="dateTimeFromNow", width=8, height=8, spark=False),
+             "Start time of each process.", unit="dateTimeFromNow", width=8, height=8, spark=False),
     ]

@@ -1,9 +1,9 @@
-"""The overview: is it calm, and if not, why. What wants a person is red, what may want one is yellow."""
+"""The overview: is it calm, and if not, why. Red needs an operator; yellow may need an operator."""
 
 from panels import (GREEN, RED, YELLOW, age, dashboard, leading, lines, of_job, placing, rate, share, since, stat, states, table)
 
 FIRING = 'ALERTS{alertstate="firing", alertname=~"Madako.*", job="$job"'
-# 0 while nothing fires and an instance answers; nothing at all while none answers.
+# 0 while no alert fires and an instance answers; no data while no instance answers.
 CALM = f'max({FIRING}, severity="critical"}} * 2 or {FIRING}, severity="warning"}} or {of_job("madako_leader")} * 0)'
 CALM_WORDS = {0: ("Calm", GREEN), 1: ("Look today", YELLOW), 2: ("Act now", RED)}
 NONE = ((GREEN, None), (RED, 1))
@@ -14,7 +14,7 @@ def overview():
     return dashboard(
         "madako-overview",
         "Madako: overview",
-        "Is it calm, and if not, why. Green everywhere: nobody is needed.",
+        "Is it calm, and if not, why. If everything is green, no action is needed.",
         [
             ("Is it calm?", calm()),
             ("If not, why: the cluster", cluster()),
@@ -29,28 +29,28 @@ def calm():
         stat(
             "Is it calm?",
             {"": CALM},
-            "The gravest alert that fires. Good: Calm. Look today: somebody is needed within the day. Act now: something is not kept in "
-            "order at this moment. Beside it stands which alert it is, and its page says what to do.",
+            "The most severe firing alert. Good: Calm. Look today: act within the day. Act now: Madako does not do part of its work. "
+            "The table beside this panel names the alert; its page says what to do.",
             words=CALM_WORDS, empty="No instance answers", width=5, height=7, runbooks=("MadakoGone",),
         ),
         table(
             "What fires, and what to do",
             FIRING + "}",
-            "Every alert that fires. Good: an empty table. A click on the name opens the page that says what it means and what to do.",
+            "All firing alerts. Good: an empty table. A click on the name opens the alert's runbook.",
             {"alertname": "Alert", "severity": "Severity", "instance": "Instance", "actor": "Actor", "reason": "Reason",
              "outcome": "Outcome", "kind": "Kind"},
-            links={"alertname": ("What to do", "${runbooks}/${__value.text}.md")}, width=13, height=7, empty="Nothing fires",
+            links={"alertname": ("What to do", "${runbooks}/${__value.text}.md")}, width=13, height=7, empty="No alert fires",
         ),
         stat(
             "Leader",
             {"{{instance}}": of_job("madako_leader") + " == 1"},
-            "The instance that decides. Good: exactly one name. None: nothing is decided.",
-            empty="Nobody leads", names=True, width=6, height=3, runbooks=("MadakoNoLeader", "MadakoTwoLeaders"),
+            "The leading instance. Good: exactly one name. Without a leader, Madako decides nothing.",
+            empty="No leader", names=True, width=6, height=3, runbooks=("MadakoNoLeader", "MadakoTwoLeaders"),
         ),
         stat(
             "Instances that answer",
             {"answer": f"sum({of_job('up')})", "there should be": f"count({of_job('up')})"},
-            "How many instances Prometheus reaches, of those that it knows. Good: the same number twice, and at least two.",
+            "Instances that Prometheus reaches, and instances in its configuration. Good: the same number twice, and at least two.",
             width=6, runbooks=("MadakoInstanceDown",), spark=False,
         ),
     ]
@@ -60,29 +60,29 @@ def cluster():
     blocked = leading("madako_planner_blocked")
     return [
         stat("Planning", {"": blocked},
-             "Whether something keeps the leader from planning. Good: Plans. If not, the dashboard on cluster keeping shows the reason.",
+             "Whether a reason blocks planning. Good: Plans. If not, the dashboard on cluster keeping shows the reason.",
              words={0: ("Plans", GREEN), 1: ("Blocked", RED)}, width=3,
              runbooks=("MadakoRegistryUnanswered", "MadakoPlannerBlocked")),
         stat("Constraints", {"": leading("cke_sabakan_integration_successful")},
              "Whether the last plan satisfies the constraints. Good: Met. If not, machines are missing.",
              words={0: ("Not met", YELLOW), 1: ("Met", GREEN)}, width=3, runbooks=("MadakoPlanFails",)),
         stat("Registry answered", {"": age(leading("madako_observation_timestamp_seconds"))},
-             "Age of sabakan's last good answer. Good: below a minute or two. After three polls nothing is planned on it any more.",
+             "Age of sabakan's last good answer. Good: below two minutes. Madako does not plan on an answer older than three polls.",
              unit="s", steps=((GREEN, None), (YELLOW, 120), (RED, 180)), width=3, runbooks=("MadakoRegistryUnanswered",)),
         stat("Removals held back", {"": leading("madako_removal_guard_vanished")},
-             "Nodes that are missing from the registry all at once. Good: 0. If not, they are removed after three polls: look now.",
+             "Nodes that are missing from the registry at once. Good: 0. Otherwise Madako removes them after three polls: act now.",
              steps=NONE, width=3, runbooks=("MadakoRemovalGuardHolds",)),
         stat("Racks held", {"": leading("madako_repair_racks_held")},
-             "Racks whose machines failed together. Good: 0. If not, look for power or a switch.",
+             "Racks whose machines failed together. Good: 0. Otherwise check power and switches.",
              steps=NONE, width=3, runbooks=("MadakoRackHeld",)),
         stat("Broken machines", {"": leading("madako_reports")},
-             "Machines that the registry reports as broken. Good: few. Whether something is done about them, the dashboard on cluster keeping tells.",
+             "Machines that the registry reports as broken. Good: few. The dashboard on cluster keeping shows their repairs.",
              steps=((GREEN, None), (YELLOW, 5)), width=3, runbooks=("MadakoReportsRefused",)),
         stat("Failed repairs", {"": leading("cke_repair_queue_items", labels='status="failed"')},
-             "Entries of the repair queue for which every step was tried. Good: 0. If not, repair by hand.",
+             "Failed entries of the repair queue: every step was tried, or a command failed. Good: 0. Otherwise repair the machines by hand.",
              steps=SOME, width=3, runbooks=("MadakoRepairFailed",)),
         stat("Longest repair wait", {"": f"max({since(leading('madako_repair_waiting_since_timestamp_seconds', by='reason'))})"},
-             "How long the entry of the repair queue waits that waits longest. Good: 0, or less than an hour or so.",
+             "Longest wait of an entry of the repair queue. Good: 0, or below an hour.",
              unit="s", steps=((GREEN, None), (YELLOW, 3600)), width=3,
              runbooks=("MadakoRepairBlocked", "MadakoRepairWaits")),
     ]
@@ -91,29 +91,29 @@ def cluster():
 def rest():
     return [
         stat("Unplaced applications", {"": f"sum({placing('madako_placement_applications', by='outcome', labels=UNPLACED)})"},
-             "Applications that no cluster fits. Good: 0. If not, `madako kube app explain` tells what keeps each off.",
+             "Applications that no cluster fits. Good: 0. Otherwise `madako kube app explain` shows the reasons against each cluster.",
              steps=SOME, width=3, runbooks=("MadakoApplicationsUnplaced",)),
         stat("Waiting applications", {"": f"sum({placing('madako_placement_applications', by='outcome', labels=WAITING)})"},
-             "Applications that wait for a metric, a cluster or their turn to move. Good: 0, or gone soon.",
+             "Applications that wait for a metric, a cluster or a permitted move. Good: 0, or for a short time only.",
              steps=SOME, width=3, runbooks=("MadakoApplicationsWait", "MadakoMovesHeld")),
         stat("Metrics without value", {"": f"sum({placing('madako_metrics', by='kind, condition', labels=MISSING)})"},
-             "Metrics that placement needs and does not have. Good: 0. If not, clusters that refer to them get no new applications.",
+             "Metrics that placement needs but cannot get. Good: 0. Clusters that refer to them get no new applications.",
              steps=SOME, width=3, runbooks=("MadakoMetricsMissing",)),
         stat("Providers down", {"": f"sum({placing('madako_metrics_providers_down', by='kind')})"},
              "Metrics providers that failed three times in a row. Good: 0.", steps=SOME, width=3,
              runbooks=("MadakoMetricsProviderDown",)),
         stat("Store errors", {"": share("madako_store_requests_total", 'outcome="ok"')},
-             "Share of the requests to the store that fail. Good: 0. Above a half nothing works.",
+             "Share of failed requests to the store. Good: 0. Above 50 % the instances cannot work.",
              unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05), (RED, 0.5)), width=3,
              runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors")),
         stat("API errors", {"": share("madako_http_requests_total", 'code!~"5.."')},
              "Share of the HTTP answers that are 5xx. Good: 0.",
              unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05)), width=3, runbooks=("MadakoHttpErrors",)),
         stat("Unusable values", {"": f"max({of_job('madako_state_faults')}) + max({of_job('madako_objects_faults')})"},
-             "Stored values and resources that cannot be used. Good: 0. The log names them.", steps=SOME, width=3,
+             "Unusable stored values and resources. Good: 0. The log names them.", steps=SOME, width=3,
              runbooks=("MadakoStateFaults", "MadakoResourceFaults")),
         stat("Actor failures", {"": f"round(sum(increase({of_job('madako_actor_restarts_total')}[30m])))"},
-             "How often actors failed within the last half hour. Good: 0; one that fails once is back within 10 s and wants nobody.",
+             "Actor failures within the last half hour. Good: 0. A single failure needs no action: the actor runs again within 10 s.",
              steps=((GREEN, None), (YELLOW, 6)), width=3, runbooks=("MadakoActorRestarts", "MadakoMeltdown")),
     ]
 
@@ -126,17 +126,17 @@ MISSING = 'condition=~"failed|undefined"'
 def lately():
     return [
         states("Calm or not", {"": CALM},
-               "The gravest alert at each time. Good: green all along.", CALM_WORDS, height=4),
+               "The most severe alert over time. Good: always green.", CALM_WORDS, height=4),
         states("Who led", {"{{instance}}": of_job("madako_leader")},
-               "Which instance led when. Good: one bar, and seldom a change.",
+               "The leading instance over time. Good: one bar, and rare changes.",
                {0: ("waits", "text"), 1: ("leads", GREEN)}, height=4, runbooks=("MadakoLeaderChanges",)),
         lines("Plans", {"{{action}}": rate("madako_plans_total", by="action")},
-              "What was planned. Good: mostly none, as there is nothing to do. `failed`: constraints cannot be met.",
+              "Plans by action. Good: mostly none. `failed`: no plan satisfies the constraints.",
               unit="ops", stacked=True, runbooks=("MadakoPlanFails",)),
         lines("Decisions that were brought to the store", {"{{outcome}}": rate("madako_commits_total", by="outcome")},
-              "Decisions, by what became of them. Good: committed, and a conflict now and then, which is decided again.",
+              "Decisions by outcome. Good: committed, and a rare conflict, after which Madako decides again.",
               unit="ops", stacked=True, runbooks=("MadakoCommitConflicts", "MadakoInvariantViolation")),
         lines("Applications that were bound", {"{{kind}}": rate("madako_placement_bindings_total", by="kind")},
-              "First bindings, and moves. Good: as many first ones as applications are created, and few moves.",
+              "First bindings, and moves. Good: one first binding for each created application, and few moves.",
               unit="ops", stacked=True, runbooks=("MadakoMovesFlap",)),
     ]

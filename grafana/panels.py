@@ -1,12 +1,12 @@
-"""The parts that dashboards are made of: queries, panels, and how they stand on a dashboard.
+"""The parts of dashboards: queries, panels, and their layout.
 
-A dashboard is a list of sections, a section a title and a list of panels; panels flow from left to right in a grid of 24
-columns. Everything is plain data that Grafana's JSON is made of, in one order, so that the same source gives the same bytes.
+A dashboard is a list of sections. A section is a title and a list of panels, which flow from left to right in a grid of 24
+columns. Everything is plain data of Grafana's JSON, in a fixed order, so that the same source gives the same bytes.
 """
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
-# What Grafana 11.6 calls the form of its dashboards; later ones bring it up to theirs when they read it.
+# The schema version of Grafana 11.6; later versions migrate it when they read a dashboard.
 SCHEMA = 41
 
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
@@ -16,50 +16,50 @@ GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 
 
 def of_job(metric, labels=""):
-    """The series of a metric that are of the chosen deployment."""
+    """The series of a metric of the chosen deployment."""
     return f'{metric}{{job="$job"{", " + labels if labels else ""}}}'
 
 
 def of_instance(metric, labels=""):
-    """The same of the chosen instances."""
+    """The series of a metric of the chosen instances."""
     more = ", " + labels if labels else ""
     return f'{metric}{{job="$job", instance=~"$instance"{more}}}'
 
 
 def leading(metric, by="", labels=""):
-    """What only the leader knows. One that led before goes on to show what it knew then, and is left out."""
+    """A metric of the leader. A former leader still exports its last values; they are left out."""
     return f"max by ({by or 'job'}) ({of_job(metric, labels)} and on (job, instance) madako_leader == 1)"
 
 
 def placing(metric, by="", labels=""):
-    """The same of the instance that decides about placement."""
+    """A metric of the instance that owns placement."""
     return f"max by ({by or 'job'}) ({of_job(metric, labels)} and on (job, instance) madako_placement_owner == 1)"
 
 
 def rate(metric, by="", labels="", select=of_job):
-    """How often a second, by labels."""
+    """Events a second, by labels."""
     return f"sum by ({by or 'job'}) (rate({select(metric, labels)}[$__rate_interval]))"
 
 
 def share(metric, good, select=of_job, more=""):
-    """The share that is not good. Of what never failed there are no series of failures, so what is good is counted."""
+    """The share of failures. An operation that never failed has no series of failures, so the query counts successes."""
     labels = f"{good}, {more}" if more else good
     return f"1 - {rate(metric, labels=labels, select=select)} / {rate(metric, labels=more, select=select)}"
 
 
 def quantile(part, histogram, by="", labels="", select=of_job):
-    """The time (or score) that `part` of all stays below."""
+    """The `part` quantile of a histogram of times or scores."""
     group = f"{by}, le" if by else "le"
     return f"histogram_quantile({part}, sum by ({group}) (rate({select(histogram + '_bucket', labels)}[$__rate_interval])))"
 
 
 def age(timestamp):
-    """Seconds since a moment."""
+    """Seconds since a timestamp."""
     return f"time() - {timestamp}"
 
 
 def since(timestamp):
-    """The same of a moment that is 0 when there is none: then 0."""
+    """Seconds since a timestamp; 0 if the timestamp is 0 (not set)."""
     return f"(time() - {timestamp}) * ({timestamp} > bool 0)"
 
 
@@ -123,14 +123,14 @@ def _panel(kind, title, queries, says, *, width, height, runbooks, instant=False
 
 
 def _nobody(queries):
-    """What a value that one instance alone knows shows while there is no such instance."""
+    """The text of a value that only one instance exports, while there is no such instance."""
     asked = " ".join(queries.values())
-    return "Nobody leads" if "madako_leader == 1" in asked else "Nobody decides" if "madako_placement_owner == 1" in asked else None
+    return "No leader" if "madako_leader == 1" in asked else "No placement owner" if "madako_placement_owner == 1" in asked else None
 
 
 def stat(title, queries, says, *, unit="none", steps=((GREEN, None),), words=None, empty=None, names=False, width=4, height=4,
          runbooks=(), spark=True):
-    """One value, or one for each series, on a ground that is green while all is well."""
+    """One value, or one for each series, on a background that is green while the value is good."""
     panel = _panel("stat", title, queries, says, width=width, height=height, runbooks=runbooks)
     defaults = panel["fieldConfig"]["defaults"]
     defaults.update({"color": {"mode": "thresholds"}, "thresholds": _steps(steps), "unit": unit})
@@ -151,14 +151,14 @@ def stat(title, queries, says, *, unit="none", steps=((GREEN, None),), words=Non
 
 
 def lines(title, queries, says, *, unit="none", stacked=False, steps=None, width=8, height=8, runbooks=(), least=0, most=None):
-    """Curves over time, with their newest and greatest values in the legend."""
+    """Curves over time, with their latest and maximum values in the legend."""
     panel = _panel("timeseries", title, queries, says, width=width, height=height, runbooks=runbooks)
     custom = {
         "drawStyle": "line",
         "fillOpacity": 30 if stacked else 8,
         "lineWidth": 1,
         "showPoints": "never",
-        # A leader that changes leaves a gap of some seconds, which is none to speak of; three minutes are.
+        # A change of leader leaves a gap of some seconds, which the curve spans; it does not span gaps above three minutes.
         "spanNulls": 180000,
     }
     if stacked:
@@ -181,7 +181,7 @@ def lines(title, queries, says, *, unit="none", stacked=False, steps=None, width
 
 
 def times(title, histogram, says, *, by="", labels="", select=of_job, unit="s", width=8, runbooks=()):
-    """Half of all, and ninety-nine in a hundred, stay below these."""
+    """The median and the 99th percentile of a histogram."""
     name = f"{{{{{by}}}}} " if by else ""
     queries = {
         f"{name}half": quantile(0.5, histogram, by, labels, select),
@@ -191,7 +191,7 @@ def times(title, histogram, says, *, by="", labels="", select=of_job, unit="s", 
 
 
 def states(title, queries, says, words, *, width=12, height=8, runbooks=()):
-    """What was when, as bars of colour."""
+    """States over time, as coloured bars."""
     panel = _panel("state-timeline", title, queries, says, width=width, height=height, runbooks=runbooks)
     panel["fieldConfig"]["defaults"] = {
         "color": {"mode": "thresholds"},
@@ -212,7 +212,7 @@ def states(title, queries, says, words, *, width=12, height=8, runbooks=()):
 
 
 def table(title, query, says, columns, *, links=None, width=12, height=8, runbooks=(), empty=None):
-    """The series of this moment as rows, their labels as columns: {label: heading}, in this order."""
+    """The current series as rows, their labels as columns: {label: heading}, in this order."""
     panel = _panel("table", title, {"": query}, says, width=width, height=height, runbooks=runbooks, instant=True, form="table")
     defaults = {"custom": {"align": "left", "inspect": False}, "unit": "none"}
     if empty:
@@ -246,8 +246,8 @@ def _row(title, at):
 
 
 def _flow(sections):
-    """The panels with their places: from left to right, the next line below the highest of this one. One that is as wide as the one
-    before it, and fits below that within the line, stands there."""
+    """Places the panels from left to right; the next line begins below the highest panel of this line. A panel with the width of the
+    previous panel goes below it if it fits within the line."""
     placed, top = [], 0
     for title, panels in sections:
         placed.append(_row(title, top))
@@ -278,7 +278,7 @@ def _question(query):
 
 
 VARIABLES = [
-    _variable("datasource", "Prometheus", "Where the metrics are", type="datasource", query="prometheus", hide=0),
+    _variable("datasource", "Prometheus", "Data source of the metrics", type="datasource", query="prometheus", hide=0),
     _variable(
         "job",
         "Deployment",
@@ -293,7 +293,7 @@ VARIABLES = [
     _variable(
         "instance",
         "Instance",
-        "Panels of single instances show these; what only the leader knows is always shown",
+        "Filters the panels of single instances; panels of the leader ignore it",
         type="query",
         datasource=DATASOURCE,
         query=_question('label_values(madako_leader{job="$job"}, instance)'),
@@ -308,7 +308,7 @@ VARIABLES = [
     _variable(
         "runbooks",
         "Runbooks",
-        "Address under which docs/runbooks of Madako's sources can be read",
+        "Address under which you serve docs/runbooks of Madako's sources",
         type="textbox",
         query="docs/runbooks",
         hide=2,
@@ -316,7 +316,7 @@ VARIABLES = [
     ),
 ]
 
-# The other dashboards, which keep what is chosen here, and the runbooks.
+# Links to the other dashboards, which keep the chosen variables and times, and to the runbooks.
 LINKS = [
     {
         **_page("", "", ""),
@@ -332,7 +332,7 @@ LINKS = [
 
 
 def dashboard(uid, title, says, sections, *, spell="now-1h"):
-    """A dashboard as Grafana's JSON has it."""
+    """A dashboard as Grafana's JSON."""
     return {
         "annotations": {
             "list": [
