@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Asks a Prometheus every query of every panel, as Grafana would.
+"""Sends every query of every panel to a Prometheus, as Grafana does.
 
     grafana/ask.py URL [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS] [--expect FILE [--busy]] [--json]
 
 URL        of the Prometheus, such as http://127.0.0.1:9090
---job      the deployment, that is Prometheus' job; madako if it is not given
---minutes  how far back; 10 if it is not given
---until    Unix time of the end; now if it is not given
---rate     over how long rates are taken: four times the interval of scrapes; 60 if it is not given
---expect   what each query must show, such as grafana/runs/two-minutes.md
---busy     the machine was busy with other things: what a table marks as a matter of moments (~) must answer, no more
---json     an object for each query, on a line of its own
+--job      the deployment, which is the Prometheus job; default: madako
+--minutes  length of the time range; default: 10
+--until    Unix time of the range's end; default: now
+--rate     range of rates in seconds, four times the scrape interval; default: 60
+--expect   table of the expected results of each query, such as grafana/runs/two-minutes.md
+--busy     the machine had other load: a query that the table marks as a matter of moments (~) only has to answer
+--json     print an object for each query, on a line of its own
 
-Tells of each query how many series answer it, and whether any of them changes within that time. Exit codes: 0 each query is
-answered, as it is expected if --expect is given; 1 some are not; 2 a wrong command line, or a table that does not speak of each query
-once; 3 Prometheus cannot be reached, or finds a query wrong.
+Prints for each query the number of its series, and whether a series changes within the range. Exit codes: 0 each query has
+an answer, and meets the table of --expect; 1 some queries do not; 2 a wrong command line, or a table that does not have each query
+once; 3 Prometheus is unreachable, or rejects a query.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DASHBOARDS = Path(__file__).resolve().parent / "dashboards"
-# Grafana asks for about as many points as a panel has room for.
+# Grafana requests about as many points as a panel can show.
 POINTS = 120
 DEADLINE_SECONDS = 30
 
 
 @dataclass
 class Span:
-    """What is asked about: which deployment, and which time."""
+    """The deployment and the time range of the queries."""
 
     url: str
     job: str
@@ -44,7 +44,7 @@ class Span:
     rate: int
 
     def ask(self, form):
-        """The series of a query as a dashboard has it."""
+        """The series of a query of a dashboard."""
         query = form.replace("$job", self.job).replace("$instance", ".*").replace("$__rate_interval", f"{self.rate}s")
         seconds = self.minutes * 60
         asked = {"query": query, "start": self.until - seconds, "end": self.until, "step": self.step()}
@@ -57,12 +57,12 @@ class Span:
 
 
 def span_arguments(parser, minutes):
-    """What says which deployment, and which time."""
+    """The arguments for the deployment and the time range."""
     parser.add_argument("url")
     parser.add_argument("--job", default="madako")
     parser.add_argument("--minutes", type=int, default=minutes)
     parser.add_argument("--until", type=float, default=None)
-    # The least that Grafana takes a rate over is four scrapes; Prometheus asks every 15 s at most where this is used.
+    # Grafana's minimum range of a rate is four scrapes; the scrape interval is at most 15 s where this is used.
     parser.add_argument("--rate", type=int, default=60)
 
 
@@ -72,7 +72,7 @@ def span(given):
 
 
 def queries():
-    """((dashboard, panel, legend), query) of everything that the dashboards ask."""
+    """((dashboard, panel, legend), query) of each query of the dashboards."""
     for path in sorted(DASHBOARDS.glob("*.json")):
         board = json.loads(path.read_text(encoding="utf-8"))
         for panel in board["panels"]:
@@ -81,35 +81,35 @@ def queries():
 
 
 def numbers(series):
-    """{time: value} of a series. What is no number (0/0) is nothing that a panel could show."""
+    """{time: value} of a series, without values that a panel cannot show (such as NaN of 0/0)."""
     return {at: float(value) for at, value in series["values"] if value not in ("NaN", "+Inf", "-Inf")}
 
 
 def varies(values, times):
-    """Whether a series changes, or pauses, or ends before the last of these times. That it began later than another is nothing: a rate
-    takes two scrapes."""
+    """Whether a series changes, pauses, or ends before the last of these times. A late start does not count: a rate needs two
+    scrapes."""
     born = min(values, default=None)
     return len(set(values.values())) > 1 or (born is not None and any(at > born and at not in values for at in times))
 
 
-# What is expected: a table with a row for each query.
+# Expected results: a table with a row for each query.
 
 COLUMNS = ["Dashboard", "Panel", "Series", "Must", "Those with", "Because"]
 
 
 class Wrong(Exception):
-    """A table that cannot be used."""
+    """An unusable table."""
 
 
 @dataclass
 class Demand:
-    """What a query must show."""
+    """The expected result of a query."""
 
     must: str
-    # Labels that the series in question have.
+    # Labels of the series that count.
     chosen: dict
     because: str
-    # How far it moves is a matter of moments: on a busy machine it may miss that.
+    # The result depends on timing: on a busy machine the query may miss it.
     of_moments: bool = False
 
     def moves(self, busy):
@@ -117,8 +117,8 @@ class Demand:
         return self.must not in ("none", "answers") and not (busy and self.of_moments)
 
     def unmet(self, series, times, busy=False):
-        """What is missing, in words; nothing if it is met."""
-        # What is not judged for its labels need not be born on a busy machine: a counter may not be there until it counts.
+        """The unmet part of the demand as a text; None if the demand is met."""
+        # On a busy machine a series with these labels may not exist: a counter may have no series until its first count.
         chosen = {} if busy and self.of_moments else self.chosen
         asked = [values for labels, values in series if all(labels.get(key) == value for key, value in chosen.items())]
         named = ", ".join(f"{key}={value}" for key, value in chosen.items())
@@ -139,14 +139,14 @@ class Demand:
 
 
 def demands(path):
-    """{(dashboard, panel, legend): [Demand]} of a table. More than one of a query are of moments, all but the first."""
+    """{(dashboard, panel, legend): [Demand]} of a table. All demands of a query except the first depend on timing."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
         if not line.startswith("|") or cells == COLUMNS or set(line) <= set("|-"):
             continue
         if len(cells) != len(COLUMNS):
-            raise Wrong(f"{path}: a row has not {len(COLUMNS)} cells: {line}")
+            raise Wrong(f"{path}: a row does not have {len(COLUMNS)} cells: {line}")
         key, must, chosen = tuple(cells[:3]), cells[3].removeprefix("~"), cells[4]
         of_moments = cells[3] != must
         word, _, least = must.partition(" ")
@@ -156,7 +156,7 @@ def demands(path):
         if of_moments and must in ("none", "answers"):
             raise Wrong(f"{path}: no matter of moments: {must}")
         if key in found and not of_moments:
-            raise Wrong(f"{path}: twice: {key}")
+            raise Wrong(f"{path}: two rows for {key}")
         if must not in ("none", "answers") and not cells[5]:
             raise Wrong(f"{path}: no reason why it {must}: {key}")
         labels = dict(pair.split("=", 1) for pair in chosen.split(", ") if "=" in pair)
@@ -164,7 +164,7 @@ def demands(path):
     asked = [key for key, _ in queries()]
     for key in asked:
         if key not in found:
-            raise Wrong(f"{path}: nothing is said of {key}")
+            raise Wrong(f"{path}: no row for {key}")
     for key in found:
         if asked.count(key) != 1:
             raise Wrong(f"{path}: no panel, or more than one, has {key}")
@@ -172,7 +172,7 @@ def demands(path):
 
 
 def unanswered(url, error):
-    """Says what a Prometheus answered instead, or that it did not; the exit code for that."""
+    """Prints the error of Prometheus or of the connection; returns the exit code."""
     if isinstance(error, urllib.error.HTTPError):
         print(f"{error.url}: {error}: {error.read().decode(errors='replace')}", file=sys.stderr)
     else:
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.busy and not given.expect:
-        parser.error("--busy is about a table: --expect FILE")
+        parser.error("--busy needs a table: --expect FILE")
     asked = span(given)
     try:
         expected = demands(given.expect) if given.expect else {}
@@ -202,7 +202,7 @@ def main():
             found.append((key, form, [(labels, values) for labels, values in series if values]))
     except OSError as error:
         return unanswered(asked.url, error)
-    # The times at which anything was known at all.
+    # The times at which any query has a value.
     times = {at for _, _, series in found for _, values in series for at in values}
     failed = False
     for (dashboard, panel, legend), form, series in found:

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Judges what is in this directory, as far as a machine can.
+"""Checks the files of this directory.
 
-    grafana/check.py [PART ...]     all parts, or those that are named
+    grafana/check.py [PART ...]     all parts, or only the named parts
 
-dashboards  the files are what their sources say; each panel has a description, a unit, and links to pages that exist
-schema      Grafana's own schema knows each field of each dashboard, and its value has the right type
-metrics     each metric and label that a query names is in docs/METRICS.md; what only the leader knows is taken from who leads;
-            no query makes up an answer
-runbooks    each alert says what it means, and has a page, a line in the index and a test; no page is without an alert
-rules       promtool finds the rules right, and their tests pass
-runs        each query of each panel must move in one of the runs that are judged by a table in runs/, on whatever machine, but for
-            those below
-examples    what is to be found is found: in spoiled queries, and in series that do not do what a table says
+dashboards  each file equals the output of its source; each panel has a description, a unit, and links to existing pages
+schema      Grafana's own schema contains each field of each dashboard, and each value has the right type
+metrics     each metric and label of a query is in docs/METRICS.md; queries take metrics of the leader only from the leader;
+            no query invents a value where there is none
+runbooks    each alert has texts, a page, a line in the index and a test; each page has an alert
+rules       promtool accepts the rules, and their tests pass
+runs        each query of each panel must move in a run that has a table in runs/, on any machine; STILL lists the exceptions
+examples    the checks find the faults in spoiled queries, and in series that do not meet a table
 
-Exit codes: 0 all is right; 1 something is not, each on a line of its own; 2 a wrong command line; 3 something that a part
-needs is missing: promtool (Debian's package prometheus), or PyPI's grafana-foundation-sdk for Grafana 11.6, whose version and hash
+Exit codes: 0 no findings; 1 findings, one on each line; 2 a wrong command line; 3 a program or package that a part needs
+is missing: promtool (Debian's package prometheus), or PyPI's grafana-foundation-sdk for Grafana 11.6, whose version and hash
 are in grafana/requirements.txt:
 
     python3 -m venv target/grafana && target/grafana/bin/pip install --require-hashes -r grafana/requirements.txt
@@ -38,12 +37,12 @@ import queries  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RUNBOOKS = ROOT / "docs" / "runbooks"
-# How long promtool may take; it takes some seconds of a core that it has for itself.
+# Deadline of promtool; on an idle core it takes some seconds.
 PATIENCE_SECONDS = 600
-# Labels that Prometheus gives to what it scrapes.
+# Labels that Prometheus adds to scraped series.
 SCRAPED = {"job", "instance"}
-# Gauges that every instance knows for itself. All others only the leader knows, or who decides about placement: one that is being
-# deposed may still show what it knew.
+# Gauges that are valid on every instance. All other gauges are valid only on the leader or the placement owner: a deposed leader
+# may still export its last values.
 OWN = re.compile(
     r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|store_answer_timestamp_seconds|actor_\w+|objects|objects_\w+"
     r"|http_connections|placement_watches|host_commands_running)|cke_leader|process_\w+"
@@ -51,15 +50,15 @@ OWN = re.compile(
 # Metrics of Prometheus itself.
 PROMETHEUS = {"up": SCRAPED, "ALERTS": SCRAPED | {"alertname", "alertstate", "severity"}}
 
-# Queries that answer in every run and move in none, and why.
+# Queries that answer in every run and move in none, with the reason.
 STILL = {
     ("actors", "Connections", "login {{outcome}}"): "no store of a run asks for passwords",
-    ("overview", "Instances that answer", "there should be"): "every run has as many instances as it began with",
+    ("overview", "Instances that answer", "there should be"): "no run changes the number of instances",
 }
 
 
 class Missing(Exception):
-    """Something that a part needs is not there."""
+    """A program or package that a part needs is missing."""
 
 
 def texts(pattern):
@@ -101,7 +100,7 @@ def dashboards():
 
 
 def documented():
-    """{metric: labels} of docs/METRICS.md, a histogram's series with it; and the gauges that only the leader knows."""
+    """{metric: labels} of docs/METRICS.md, with the series of histograms; and the gauges that are valid only on the leader."""
     known, leaders = {}, set()
     text = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -120,16 +119,16 @@ def documented():
 
 
 def misnamed(where, text, known, leaders, legends=()):
-    """What a query names that is not there."""
+    """Metrics and labels of a query that do not exist."""
     if re.search(r"\bor\s+(on\s*\(\)\s*)?vector\b", text):
-        yield f"{where}: makes up an answer where there is none: {text}"
+        yield f"{where}: invents a value where there is none: {text}"
     try:
         read = queries.query(text)
     except ValueError as error:
         yield f"{where}: {error}: {text}"
         return
     for metric in sorted(queries.unguarded(text, leaders)):
-        yield f"{where}: {metric} is right on the leader alone: {text}"
+        yield f"{where}: {metric} is valid only on the leader: {text}"
     labels = set()
     for metric, chosen in read.metrics.items():
         if metric not in known:
@@ -209,7 +208,7 @@ def rules():
                 [tool, command, "rules", *paths], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
             )
         except subprocess.TimeoutExpired:
-            yield f"promtool {command} rules: no end within {PATIENCE_SECONDS} s"
+            yield f"promtool {command} rules: did not end within {PATIENCE_SECONDS} s"
             continue
         if ended.returncode != 0:
             yield f"promtool {command} rules: exit code {ended.returncode}\n{(ended.stdout + ended.stderr).strip()}"
@@ -241,7 +240,7 @@ def runs():
     for key, _ in ask.queries():
         moves = any(demand.moves(busy=True) for table in tables.values() for demand in table[key])
         if moves == (key in STILL):
-            yield f"{key}: {'moves in a run, and is said to be still' if moves else 'moves in no run'}"
+            yield f"{key}: {'moves in a run, but STILL lists it' if moves else 'moves in no run'}"
 
 
 PARTS = {
@@ -266,7 +265,7 @@ def main(words):
         try:
             findings = list(PARTS[name]())
         except Missing as missing:
-            print(f"{name}: not judged: {missing}", file=sys.stderr)
+            print(f"{name}: not checked: {missing}", file=sys.stderr)
             code = 3
             continue
         for finding in findings:

@@ -1,18 +1,18 @@
-"""Examples that hold `ask.py` and `check.py` to their word: what is right passes, and what is spoiled is found."""
+"""Examples for `ask.py` and `check.py`: valid input passes, and the checks find each spoiled input."""
 
 import ask
 import queries
 
-# Times at which anything was known, and series over them: {time: value}.
+# Times with values, and series over them: {time: value}.
 TIMES = {0, 1, 2, 3}
 CONSTANT = {0: 5.0, 1: 5.0, 2: 5.0, 3: 5.0}
-# As each rate is, which takes two scrapes.
+# As each rate, which needs two scrapes.
 BORN_LATE = {1: 5.0, 2: 5.0, 3: 5.0}
 ENDS = {0: 5.0, 1: 5.0}
 PAUSES = {0: 5.0, 1: 5.0, 3: 5.0}
 CHANGES = {1: 5.0, 2: 6.0, 3: 5.0}
 
-# What a query must show, a series, and what is missing; on a busy machine, where it is a matter of moments.
+# A demand, a series, and the expected finding.
 SERIES = [
     ("varies", CONSTANT, "nothing varies"),
     ("varies", BORN_LATE, "nothing varies"),
@@ -32,7 +32,7 @@ SERIES = [
 KNOWN = {"leads", "led"}
 BESIDE = "and on (job, instance) madako_leader == 1"
 
-# A query, and which metrics in it no guard reaches.
+# A query, and its metrics without a guard.
 GUARDS = [
     (f'max by (job) (leads{{a="or ) {BESIDE}"}})', {"leads"}),
     (f"max by (job) (leads {BESIDE})", set()),
@@ -59,13 +59,13 @@ def findings():
         yield "another series counts"
     of_moments = ask.Demand("changes", {}, "", of_moments=True)
     if of_moments.unmet([({}, CONSTANT)], TIMES, busy=True) or not of_moments.unmet([({}, CONSTANT)], TIMES):
-        yield "what is a matter of moments is not judged where the machine is free, or is where it is busy"
+        yield "a demand that depends on timing is not checked on an idle machine, or is checked on a busy machine"
     if ask.Demand("changes", {"a": "b"}, "", of_moments=True).unmet([({}, CONSTANT)], TIMES, busy=True):
-        yield "what is a matter of moments needs its labels on a busy machine"
+        yield "a demand that depends on timing needs its labels on a busy machine"
     if not of_moments.unmet([], TIMES, busy=True):
-        yield "what does not answer passes on a busy machine"
+        yield "a query without an answer passes on a busy machine"
     if not ask.Demand("changes", {}, "").unmet([({}, CONSTANT)], TIMES, busy=True):
-        yield "what is no matter of moments is not judged on a busy machine"
+        yield "a demand that does not depend on timing is not checked on a busy machine"
     for text, bare in GUARDS:
         found = queries.unguarded(text, KNOWN)
         if found != bare:

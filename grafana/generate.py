@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes grafana/dashboards from their sources beside this file.
+"""Writes grafana/dashboards from the sources beside this file.
 
     grafana/generate.py           writes them
-    grafana/generate.py --check   only compares; 1 if what is there is not what would be written, 2 on a wrong command line
+    grafana/generate.py --check   only compares; exit code 1 if a file differs from its source, 2 on a wrong command line
 
-Needs nothing but Python 3.9. The same sources give the same bytes.
+Needs only Python 3.9. The same sources give the same bytes.
 """
 
 import json
@@ -31,12 +31,12 @@ def written():
 
 
 def differences():
-    """What is there and should be otherwise, in words."""
+    """A line for each file that differs from its source."""
     wanted = written()
     there = {path: path.read_text(encoding="utf-8") for path in sorted(DIRECTORY.glob("*.json"))}
-    found = [f"{path.name}: is not there" for path in wanted if path not in there]
-    found += [f"{path.name}: nobody writes it" for path in there if path not in wanted]
-    found += [f"{path.name}: is not what its source says" for path in wanted if there.get(path, wanted[path]) != wanted[path]]
+    found = [f"{path.name}: does not exist" for path in wanted if path not in there]
+    found += [f"{path.name}: has no source" for path in there if path not in wanted]
+    found += [f"{path.name}: differs from its source" for path in wanted if there.get(path, wanted[path]) != wanted[path]]
     return found
 
 

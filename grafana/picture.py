@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws a dashboard from what a Prometheus answers, as SVG: for a report, and where there is no Grafana.
+"""Draws dashboards as SVG from the answers of a Prometheus: for a report, or without a Grafana.
 
     grafana/picture.py URL DIRECTORY [--job JOB] [--minutes N] [--until TIME] [--rate SECONDS]
 
-Writes DIRECTORY/NAME.svg for each dashboard, with the places, titles, units, thresholds and words that Grafana would show. It is no
-Grafana: what it does not draw (mouse, links, descriptions) is not judged by it. Arguments and exit codes are those of ask.py.
+Writes DIRECTORY/NAME.svg for each dashboard, with the layout, titles, units, thresholds and texts that Grafana would show. It does not
+draw pointers, links and descriptions, and does not check them. Arguments and exit codes are as in ask.py.
 """
 
 import argparse
@@ -30,7 +30,7 @@ STATES_MOST = 16
 
 
 def number(value, unit, now=0.0):
-    """A value as Grafana would write it at a time, nearly."""
+    """A value at a time, formatted approximately as Grafana does."""
     if unit == "dateTimeFromNow":
         return number(max(0.0, now - value / 1000), "s") + " ago"
     if unit == "percentunit":
@@ -122,7 +122,7 @@ def curves(panel, series, x, y, w, h, start, end):
     if most <= least:
         most = least + (abs(least) or 1)
     drawn = [text(x, y + 10, number(most, unit), size=10, fill=FAINT), text(x, y + tall, number(least, unit), size=10, fill=FAINT)]
-    # Those that say most have a line in the legend.
+    # Only the most informative series have a line in the legend.
     greatest = sorted(range(len(stacks)), key=lambda n: -max(value for _, value in stacks[n][1]))[:rows]
     for n, (name, points, line) in enumerate(stacks):
         stroke = PALETTE[n % len(PALETTE)]
@@ -193,7 +193,7 @@ def draw(board, asked):
         for target in panel["targets"]:
             for one in asked.ask(target["expr"]):
                 points = list(numbers(one).items())
-                # What has ended is no more in a table, nor in one value.
+                # A table or a single value does not show an ended series.
                 if points and (panel["type"] not in ("table", "stat") or points[-1][0] > end - 2 * asked.step()):
                     series.append((legend(target["legendFormat"], one["metric"]), points))
                     labels.append(one["metric"])

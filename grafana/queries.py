@@ -1,7 +1,7 @@
-"""What PromQL of ours names: metrics and labels. And a reader of rule files.
+"""Reads metrics and labels from the PromQL of this directory, and reads rule files.
 
-Reads what is written in this directory, not all of PromQL and YAML: what it does not understand is an error, so that nothing goes
-unread. Whether a query is right, promtool and Prometheus judge.
+Reads only the parts of PromQL and YAML that this directory uses; anything else is an error, so that no part stays unread. promtool and
+Prometheus check whether a query is valid.
 """
 
 import json
@@ -16,12 +16,12 @@ _MATCHER = re.compile(r"\s*([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)\s*\"[^\"]*\"\s*(?:,|$
 
 @dataclass
 class Query:
-    """What a query names."""
+    """The metrics and labels of a query."""
 
     text: str
-    # Metric: the labels that it is chosen by.
+    # {metric: labels of its selectors}.
     metrics: dict = field(default_factory=dict)
-    # Labels that it is grouped or matched by; the last ones of `by` are what is left of a series' labels.
+    # Labels of `by` and `on`; the labels of the last `by` are those of the result.
     groups: set = field(default_factory=set)
     aggregates: bool = False
 
@@ -56,17 +56,17 @@ def query(text):
     return found
 
 
-# A guard: what stands beside it within an `and` is taken from whoever leads, or decides about placement.
+# A guard: the other side of its `and` is taken only from the leader or the placement owner.
 GUARD = re.compile(r"and on \(job, instance\) madako_(leader|placement_owner) == 1")
 _AGGREGATES = re.compile(r"\b(?:avg|bottomk|count|count_values|group|max|min|quantile|stddev|stdvar|sum|topk)\s*$")
-# Stands for a guard while sides are read.
+# Replaces a guard while `_side` reads the text.
 _GUARDED = "@guarded"
 _TOKEN = re.compile(r"@?\w+|\S")
 
 
 def unguarded(text, metrics):
-    """Which of these metrics stand somewhere without a guard beside them: one beside another metric, or about what an aggregation left of
-    the labels, says nothing of who shows this one."""
+    """The metrics that the query uses without a guard. A guard of another metric, or outside an aggregation that drops its labels, does
+    not restrict the instance of this metric."""
     rest = GUARD.sub(f" {_GUARDED} ", re.sub(r"\"[^\"]*\"", "", text))
     rest = re.sub(r"\{[^{}]*\}", "", _GROUPING.sub(" ", rest))
     names = re.finditer(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rest)
@@ -74,7 +74,7 @@ def unguarded(text, metrics):
 
 
 def _is_guarded(text, at):
-    """Whether a guard reaches what is at this place, in the same parentheses or around them."""
+    """Whether a guard applies at this place, in the same parentheses or around them."""
     while True:
         begin = at
         depth = 0
@@ -83,15 +83,15 @@ def _is_guarded(text, at):
             depth += {")": 1, "(": -1}.get(text[begin], 0)
         if _GUARDED in _side(text, begin, at):
             return True
-        # That was all; or the labels that a guard further out asks for are not there any more.
+        # The text has no outer parentheses, or an aggregation drops the labels that an outer guard needs.
         if begin == 0 or _AGGREGATES.search(text[: begin - 1]):
             return False
         at = begin - 1
 
 
 def _side(text, begin, at):
-    """The words in the parentheses that begin here, on that side of each `or` and comma on which this place is; without what is in
-    parentheses of its own."""
+    """The words in the parentheses that begin here, between the nearest `or` or comma on both sides of this place; without nested
+    parentheses."""
     side, depth = [], 0
     for token in _TOKEN.finditer(text, begin):
         word = token[0]
@@ -114,7 +114,7 @@ class Rule:
     kind: str
     name: str
     expr: str = ""
-    # Of an alert: severity, and texts.
+    # For alerts only: severity and texts.
     severity: str = ""
     annotations: dict = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ _LINE = re.compile(r"^( *)(- )?([a-z_]+):(?: (.*))?$")
 
 
 def rules(file, text):
-    """The rules of a file in the layout that ours have; ValueError, with the line's number, for what it does not know."""
+    """The rules of a file in the layout of this directory; ValueError, with the line's number, for anything else."""
     found, block = [], None
     for number, line in enumerate(text.splitlines(), start=1):
         indent = len(line) - len(line.lstrip())
@@ -149,7 +149,7 @@ def rules(file, text):
         elif key == "severity" and found:
             found[-1].severity = value
         elif key in ("summary", "description", "runbook_url") and found:
-            # A quoted text of YAML as we write it is one of JSON, too.
+            # The quoted YAML texts of this directory are valid JSON.
             found[-1].annotations[key] = json.loads(value) if value.startswith('"') else value
         else:
             raise ValueError(f"{file}:{number}: an unknown key: {key}")

@@ -1,8 +1,7 @@
-"""Whether Grafana's schema knows a dashboard, by PyPI's grafana-foundation-sdk.
+"""Checks a dashboard against Grafana's schema with PyPI's grafana-foundation-sdk.
 
-The package's models are generated from Grafana's schema. They keep what they know and drop the rest without a word, and take any
-value; so a dashboard goes through them and back and must come out with every field that it went in with, and each value
-is compared with the type that the model declares.
+The package's models are generated from Grafana's schema. They silently drop unknown fields, and accept any value. So the check
+converts a dashboard to the models and back: every field must survive, and each value must have the type that the model declares.
 """
 
 import enum
@@ -18,7 +17,7 @@ plugins.register_default_plugins()
 
 
 def findings(board):
-    """What is wrong with it, each with its place."""
+    """The faults of a dashboard, each with its place."""
     try:
         model = dashboard.Dashboard.from_json(board)
     except (KeyError, TypeError, ValueError) as error:
@@ -28,7 +27,7 @@ def findings(board):
 
 
 def _dropped(ours, theirs, place):
-    """Fields that did not come back as they went in."""
+    """Fields that the conversion drops or changes."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key, value in ours.items():
             if key in theirs:
@@ -44,12 +43,12 @@ def _dropped(ours, theirs, place):
 
 
 def _mistyped(value, hint, place):
-    """Values that are not of the type that the model declares."""
+    """Values that do not have the type that the model declares."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         tries = [list(_mistyped(value, argument, place)) for argument in arguments]
         if all(tries):
-            # What fits best is what was meant.
+            # The type with the fewest findings is the intended one.
             scalar = isinstance(value, (str, int, float, type(None)))
             yield from [f"{place}: {value!r} is no {hint}"] if scalar else min(tries, key=len)
     elif origin is list and isinstance(value, list):
@@ -62,7 +61,7 @@ def _mistyped(value, hint, place):
         for name, declared in typing.get_type_hints(type(value)).items():
             yield from _mistyped(getattr(value, name), declared, f"{place}.{name}")
     elif isinstance(value, dict) and hasattr(hint, "from_json"):
-        # The models leave some parts as they are.
+        # The models leave some parts unconverted.
         model = hint.from_json(value)
         back = json.loads(json.dumps(model, cls=JSONEncoder))
         yield from _dropped(value, back, place)
@@ -72,7 +71,7 @@ def _mistyped(value, hint, place):
 
 
 def _is(value, hint, origin, arguments):
-    """Whether a value that has no parts is of a type."""
+    """Whether a value without parts has a type."""
     if hint in (object, typing.Any):
         return True
     if origin is typing.Literal:
