@@ -19,7 +19,7 @@ def overview():
             ("Is it calm?", calm()),
             ("If not, why: the cluster", cluster()),
             ("If not, why: placement and the service", rest()),
-            ("Lately", lately()),
+            ("Recent activity", lately()),
         ],
     )
 

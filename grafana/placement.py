@@ -13,8 +13,8 @@ def placement():
         "Bindings of applications, the metrics behind these decisions, and the state of the API.",
         [
             ("Decisions", decisions()),
-            ("Metrics that are decided on", metrics()),
-            ("The API and what it reads", api()),
+            ("Metrics for decisions", metrics()),
+            ("The API and its data", api()),
         ],
     )
 
