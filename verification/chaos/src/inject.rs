@@ -10,31 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_judges::player::{Done, Impossible, Undone};
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
 use crate::process::Process;
 use crate::watcher::Leaders;
 use crate::world::World;
-
-/// Why a fault could not be injected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Impossible(pub String);
-
-/// Why a fault is not injected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Undone {
-    /// It cannot be.
-    Impossible(Impossible),
-    /// Its target is not there at present: nobody leads, or a member does not take what it is asked for.
-    NotYet,
-}
-
-impl From<Impossible> for Undone {
-    fn from(impossible: Impossible) -> Self {
-        Self::Impossible(impossible)
-    }
-}
 
 fn impossible(why: impl std::fmt::Display) -> Impossible {
     Impossible(why.to_string())
@@ -79,15 +61,6 @@ pub(crate) struct Looked {
     pub(crate) times: u64,
     /// Those that had ended by themselves.
     pub(crate) ended: BTreeSet<String>,
-}
-
-/// What was injected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// Whom it happened to.
-    pub(crate) on: String,
-    /// Packets that were lost around it meanwhile, for what is over and loses packets, where they are counted.
-    pub(crate) dropped: Option<u64>,
 }
 
 impl Injector {

@@ -36,7 +36,6 @@ mod world;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-pub use inject::Impossible;
 pub use network::{Carrier, Choice, on_path};
 pub use process::ProcessError;
 pub use run::{Options, RunError, run};

@@ -10,6 +10,8 @@
 //! Assumes: revisions of the store come whole and in order.
 //!
 //! Does not: read a clock, a store or a network, and judge invariants of the state (`madako_domain::invariants` does).
+//!
+//! Beside the oracle, [`player`] plays the schedules of both worlds.
 
 mod exemptions;
 mod fact;
@@ -20,6 +22,7 @@ mod oracle;
 mod pace;
 mod picture;
 mod placement;
+pub mod player;
 mod promise;
 mod repairs;
 mod requests;

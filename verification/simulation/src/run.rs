@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
-use madako_faults::{Change, Scenario, Schedule, Span, Store, TooMany, schedule};
+use madako_faults::{Scenario, Schedule, Span, Store, TooMany, schedule};
 use madako_judges::Terms;
+use madako_judges::player::Player;
 use madako_protocol::feed::Task;
 use madako_protocol::ports::Clock;
 use rand_chacha::ChaCha8Rng;
@@ -83,6 +84,9 @@ fn paused(most_a_second: u64) -> (Runtime, Pace) {
     drop(inside);
     (runtime, pace)
 }
+
+/// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long faults that waited for their targets may go on after the end of all others.
 const LATEST: Duration = Duration::from_secs(60 * 60);
@@ -284,30 +288,30 @@ async fn play(
     idle: &mut Idle,
     injector: &mut Injector,
 ) -> bool {
-    for event in &schedule.events {
-        if only.is_some_and(|only| !only.contains(&event.injection)) {
-            continue;
-        }
-        let at = idle.began + event.at.duration();
-        if !idle.until(at, injector).await {
+    let mut schedule = schedule.clone();
+    schedule.events.retain(|event| only.is_none_or(|only| only.contains(&event.injection)));
+    let mut player = Player::new(&schedule, length, PATIENCE);
+    let mut to_the_end = true;
+    while let Some(due) = player.due() {
+        to_the_end = idle.until(idle.began + due, injector, &mut player).await;
+        if !to_the_end {
             break;
         }
-        let injection = &schedule.injections[event.injection];
-        match event.change {
-            Change::Begins | Change::Strikes => injector.begin(event.injection, injection).await,
-            Change::Ends => injector.end(event.injection).await,
+        if let Some(attempt) = player.scheduled(due) {
+            injector.make(&mut player, attempt).await;
         }
     }
-    let to_the_end = idle.until(idle.began + length.duration(), injector).await;
     if to_the_end {
-        injector.end_all().await;
-        // A panic of an actor that hears nothing has as long as what waits for its target.
+        // A panic of an actor that hears nothing has as long as a fault that waits for its target.
         let latest = Instant::now() + LATEST;
-        while injector.is_late() && Instant::now() < latest {
-            if !idle.until(idle.next_tick(), injector).await {
+        while (player.is_late() || injector.awaits_panic()) && Instant::now() < latest {
+            if !idle.until(idle.next_tick(), injector, &mut player).await {
                 break;
             }
         }
+    }
+    for (attempt, told) in player.give_up(idle.began.elapsed()) {
+        injector.note_skipped(&attempt, told);
     }
     to_the_end
 }
@@ -329,7 +333,7 @@ impl Idle {
     }
 
     /// Waits, and looks after the world meanwhile. Whether the run goes on.
-    async fn until(&mut self, until: Instant, injector: &mut Injector) -> bool {
+    async fn until(&mut self, until: Instant, injector: &mut Injector, player: &mut Player<'_>) -> bool {
         loop {
             if self.is_hopeless(injector) || self.is_wrong() {
                 return false;
@@ -344,7 +348,7 @@ impl Idle {
                 return true;
             }
             self.ticks += 1;
-            injector.look_after().await;
+            injector.look_after(player, self.began.elapsed()).await;
             if let Some(progress) = self.progress.as_mut().filter(|_| self.ticks.is_multiple_of(12)) {
                 progress(self.began.elapsed());
             }

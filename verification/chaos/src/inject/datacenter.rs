@@ -6,11 +6,12 @@ use std::time::Duration;
 use http::Method;
 use madako_domain::machine::MachineState;
 use madako_faults::{CLOCK_JUMP, Injection, Target};
+use madako_judges::player::Impossible;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{Impossible, Injector, count, impossible, told};
+use super::{Injector, count, impossible, told};
 use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
 use crate::network::Node;
 use crate::web::{self, Ask};

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
+use madako_judges::player::{Impossible, Undone};
 use tokio::time::{sleep, timeout};
 
-use super::{Impossible, Injector, Undone, count, impossible, told};
+use super::{Injector, count, impossible, told};
 use crate::network::Node;
 use crate::world::World;
 

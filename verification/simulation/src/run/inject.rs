@@ -1,9 +1,7 @@
 //! Faults of a schedule, done to the world.
 //!
-//! A fault whose target is not there when it begins (nobody leads, the actor is being started anew), or does not take it (the store is
-//! down or its disk full, a machine is being set up), begins as soon as it is and does. Where that is after its end, it lasts for its
-//! whole time from then, and what still waits at the end of a run has [`PATIENCE`] there. One that strikes once is tried for that
-//! long. What was not done is told, and does not count.
+//! A store that is down or whose disk is full takes no compaction, and a machine that is being set up does not go: such a fault waits as one
+//! whose target is absent does ([`madako_judges::player`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +9,7 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
+use madako_judges::player::{Attempt, Done, Player, Told, Undone};
 use madako_judges::{Fact, Place as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -18,7 +17,6 @@ use madako_supervisor::tree::SupervisorRef;
 use ractor::{ActorCell, ActorRef};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use tokio::time::Instant;
 
 use super::machines::Machines;
 use super::report::Skipped;
@@ -26,12 +24,6 @@ use crate::disk::ForgetfulDisk;
 use crate::network::Place;
 use crate::serving::Fail;
 use crate::world::{NAMES, Running, World};
-
-/// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Why such a fault was not injected.
-const NOT_DONE: &str = "its target was not there in time, or did not take it";
 
 /// The provider that each world has.
 const PROVIDER: &str = "prometheus";
@@ -44,14 +36,6 @@ enum Victim {
     Machine(String),
 }
 
-/// A fault that could not begin yet.
-struct Waiting {
-    injection: Injection,
-    until: Instant,
-    /// Its end has passed.
-    is_late: bool,
-}
-
 /// The world, and what is done to it.
 pub(super) struct Injector {
     pub(super) world: World,
@@ -60,9 +44,6 @@ pub(super) struct Injector {
     chance: ChaCha8Rng,
     machines: Machines,
     began: BTreeMap<usize, (Act, Victim)>,
-    waiting: BTreeMap<usize, Waiting>,
-    /// When those end that began after their own end.
-    late: BTreeMap<usize, Instant>,
     /// How many faults say that a clock is ahead, that a disk is full, that answers are wrong.
     jumped: BTreeMap<Place, u32>,
     full: u32,
@@ -92,8 +73,6 @@ impl Injector {
             chance,
             machines,
             began: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            late: BTreeMap::new(),
             jumped: BTreeMap::new(),
             full: 0,
             corrupt: BTreeMap::new(),
@@ -122,17 +101,28 @@ impl Injector {
         self.running.iter().filter_map(leads).max().map(|(_, name)| name)
     }
 
-    /// A fault begins, or strikes.
-    pub(super) async fn begin(&mut self, number: usize, injection: &Injection) {
-        if !self.try_to_begin(number, injection).await {
-            let now = Instant::now();
-            let until = match injection.ends {
-                // Its end takes it away.
-                Some(_) => now + Duration::from_secs(365 * 24 * 60 * 60),
-                None => now + PATIENCE,
-            };
-            self.waiting.insert(number, Waiting { injection: injection.clone(), until, is_late: false });
+    /// Makes an attempt, and tells its player what came of it.
+    pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
+        let Attempt { number, injection, begins, .. } = attempt;
+        let outcome = if !begins || self.try_to_begin(number, injection).await {
+            Ok(Done { on: injection.target.to_string(), dropped: None })
+        } else {
+            Err(Undone::NotYet)
+        };
+        if !begins {
+            self.end(number).await;
         }
+        if let Some(told) = player.came(&attempt, outcome) {
+            self.note_skipped(&attempt, told);
+        }
+    }
+
+    /// Keeps a fault that was skipped; what else became of it is in the history already.
+    pub(super) fn note_skipped(&mut self, Attempt { number, injection, .. }: &Attempt<'_>, told: Told) {
+        let Some(why) = told.why else { return };
+        self.note(*number, format_args!("{} {}: {why}", injection.act, injection.target));
+        let fault = format!("{} {} at {}", injection.act, injection.target, injection.begins);
+        self.skipped.push(Skipped { injection: *number, fault, why });
     }
 
     async fn try_to_begin(&mut self, number: usize, injection: &Injection) -> bool {
@@ -247,12 +237,7 @@ impl Injector {
         }
     }
 
-    /// A fault ends.
-    pub(super) async fn end(&mut self, number: usize) {
-        if let Some(waiting) = self.waiting.get_mut(&number) {
-            (waiting.is_late, waiting.until) = (true, Instant::now() + PATIENCE);
-            return;
-        }
+    async fn end(&mut self, number: usize) {
         let Some((act, victim)) = self.began.remove(&number) else { return };
         self.note(number, format_args!("{act} ends: {victim:?}"));
         match victim {
@@ -396,28 +381,11 @@ impl Injector {
         parent.child(actor).await.ok()?
     }
 
-    /// What waits is tried, who ended by itself is started again, and metrics wander.
-    pub(super) async fn look_after(&mut self) {
+    /// Faults that are late are attempted, instances that ended by themselves are started again, and metrics wander.
+    pub(super) async fn look_after(&mut self, player: &mut Player<'_>, now: Duration) {
         self.judge_leaders();
-        let now = Instant::now();
-        for (number, waiting) in std::mem::take(&mut self.waiting) {
-            if self.try_to_begin(number, &waiting.injection).await {
-                if let Some(ends) = waiting.injection.ends.filter(|_| waiting.is_late) {
-                    let lasts = ends.duration().saturating_sub(waiting.injection.begins.duration());
-                    self.late.insert(number, now + lasts);
-                }
-                continue;
-            }
-            if waiting.until <= now {
-                self.skip(number, &waiting.injection, NOT_DONE);
-            } else {
-                self.waiting.insert(number, waiting);
-            }
-        }
-        for number in
-            self.late.extract_if(.., |_, ends| *ends <= now).map(|(number, _)| number).collect::<Vec<_>>()
-        {
-            self.end(number).await;
+        for attempt in player.late(now) {
+            self.make(player, attempt).await;
         }
         self.move_panic().await;
         self.restart_those_that_ended().await;
@@ -489,29 +457,13 @@ impl Injector {
         hosts.judge.say_that_they_lead(&leaders.collect::<Vec<_>>());
     }
 
-    /// Whether some fault still waits for its target, or for its own end because it had to.
-    pub(super) fn is_late(&self) -> bool {
-        let panics = |(_, instance, _)| self.world.handling.is_planted(instance);
-        !self.waiting.is_empty() || !self.late.is_empty() || self.planted.is_some_and(panics)
+    /// Whether a planted panic waits for a message of its actor.
+    pub(super) fn awaits_panic(&self) -> bool {
+        self.planted.is_some_and(|(_, instance, _)| self.world.handling.is_planted(instance))
     }
 
-    /// What holds ends, but for what began late.
-    pub(super) async fn end_all(&mut self) {
-        for number in self.began.keys().copied().collect::<Vec<_>>() {
-            if !self.late.contains_key(&number) {
-                self.end(number).await;
-            }
-        }
-        for number in self.waiting.keys().copied().collect::<Vec<_>>() {
-            self.end(number).await;
-        }
-    }
-
-    /// Nothing more begins.
+    /// Everything that holds ends.
     pub(super) async fn finish(&mut self) {
-        for (number, waiting) in std::mem::take(&mut self.waiting) {
-            self.skip(number, &waiting.injection, NOT_DONE);
-        }
         for number in self.began.keys().copied().collect::<Vec<_>>() {
             self.end(number).await;
         }
@@ -522,15 +474,6 @@ impl Injector {
             let why = "the actor handled no message until the faults stopped".to_owned();
             self.skipped.push(Skipped { injection: number, fault: format!("panic actor={actor}"), why });
         }
-    }
-
-    fn skip(&mut self, number: usize, injection: &Injection, why: &str) {
-        self.note(number, format_args!("{} {}: {why}", injection.act, injection.target));
-        self.skipped.push(Skipped {
-            injection: number,
-            fault: format!("{} {} at {}", injection.act, injection.target, injection.begins),
-            why: why.to_owned(),
-        });
     }
 }
 

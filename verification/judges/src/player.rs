@@ -1,0 +1,318 @@
+//! Plays a schedule of faults: which fault is attempted when, and which is skipped.
+//!
+//! A fault whose target is absent, or refuses it, begins as soon as an attempt succeeds. If that is after its end, it lasts for its whole
+//! time from then. A fault that strikes once is attempted for as long as the world has patience. When the schedule is over, each fault
+//! that still waits has that time once more, with nothing else broken.
+//!
+//! Assumes: the world makes each attempt that it is given, and reports its outcome before it asks for the next one.
+//!
+//! Does not: read a clock or inject anything. Times are passed in, counted from the beginning of the run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use madako_faults::{Change, Injection, Schedule, Span};
+
+/// Why a fault is skipped whose target never was there.
+const NOT_THERE: &str = "its target was not there in time, or did not take it";
+
+/// A change of the world that is to be attempted now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt<'a> {
+    /// Number of the injection in the schedule.
+    pub number: usize,
+    /// The injection.
+    pub injection: &'a Injection,
+    /// Whether the fault begins or strikes; otherwise it ends.
+    pub begins: bool,
+    /// When: as the schedule says, or later for a fault that had to wait.
+    at: Duration,
+}
+
+/// A change that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// The target, as far as it is known only now.
+    pub on: String,
+    /// Packets that a fault of the network lost until it ended, where they are counted.
+    pub dropped: Option<u64>,
+}
+
+/// Why a fault can never be injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impossible(pub String);
+
+/// Why a change was not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// It never can be.
+    Impossible(Impossible),
+    /// Its target is absent at present, or refuses it.
+    NotYet,
+}
+
+impl From<Impossible> for Undone {
+    fn from(impossible: Impossible) -> Self {
+        Self::Impossible(impossible)
+    }
+}
+
+/// What became of an attempt, for the history of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// When, from the beginning of the run.
+    pub at: Span,
+    /// `begins`, `ends`, `strikes` or `skipped`.
+    pub change: &'static str,
+    /// See [`Done::on`].
+    pub on: Option<String>,
+    /// See [`Done::dropped`].
+    pub dropped: Option<u64>,
+    /// Why the fault is skipped.
+    pub why: Option<String>,
+}
+
+/// The state of a schedule that is played.
+pub struct Player<'a> {
+    schedule: &'a Schedule,
+    patience: Duration,
+    /// Events of the schedule that are over.
+    next: usize,
+    /// Length of the run, until it is over.
+    length: Option<Duration>,
+    /// Faults that could not begin yet, and until when each is attempted; `None`: its own end is still to come.
+    waiting: BTreeMap<usize, Option<Duration>>,
+    /// Ends of the faults that began after their own ends.
+    lasting: BTreeMap<usize, Duration>,
+    skipped: BTreeMap<usize, String>,
+}
+
+impl<'a> Player<'a> {
+    /// For a run of that length, in a world with that patience.
+    #[must_use]
+    pub fn new(schedule: &'a Schedule, length: Span, patience: Duration) -> Self {
+        let length = Some(length.duration());
+        let (waiting, lasting, skipped) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { schedule, patience, next: 0, length, waiting, lasting, skipped }
+    }
+
+    /// When the schedule goes on, its end included; `None`: it is over.
+    #[must_use]
+    pub fn due(&self) -> Option<Duration> {
+        self.schedule.events.get(self.next).map(|event| event.at.duration()).or(self.length)
+    }
+
+    /// Whether some fault waits for its target, or lasts longer than the schedule says because it had to wait.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        !self.waiting.is_empty() || !self.lasting.is_empty()
+    }
+
+    /// The next attempt of the schedule that is due.
+    pub fn scheduled(&mut self, now: Duration) -> Option<Attempt<'a>> {
+        while let Some(event) = self.schedule.events.get(self.next) {
+            let (number, at) = (event.injection, event.at.duration());
+            if at > now {
+                return None;
+            }
+            self.next += 1;
+            let begins = event.change != Change::Ends;
+            if begins || !(self.skipped.contains_key(&number) || self.waiting.contains_key(&number)) {
+                return Some(self.attempt(number, begins, at));
+            }
+            if let Some(until) = self.waiting.get_mut(&number) {
+                *until = Some(at + self.patience);
+            }
+        }
+        if let Some(length) = self.length.take_if(|length| *length <= now) {
+            self.waiting.values_mut().for_each(|until| *until = Some(length + self.patience));
+        }
+        None
+    }
+
+    /// Attempts of faults that are late: those that wait are to begin, and those whose time is over are to end.
+    #[must_use]
+    pub fn late(&self, now: Duration) -> Vec<Attempt<'a>> {
+        let begin = self.waiting.keys().map(|number| self.attempt(*number, true, now));
+        let over = self.lasting.iter().filter(|(_, ends)| **ends <= now);
+        begin.chain(over.map(|(number, _)| self.attempt(*number, false, now))).collect()
+    }
+
+    /// Takes the outcome of an attempt. Returns the news, unless the fault goes on waiting.
+    pub fn came(&mut self, attempt: &Attempt<'_>, outcome: Result<Done, Undone>) -> Option<Told> {
+        let Attempt { number, injection, begins, at } = *attempt;
+        let waited = if begins { self.waiting.remove(&number) } else { None };
+        if !begins {
+            self.lasting.remove(&number);
+        }
+        let done = match outcome {
+            Ok(done) => done,
+            Err(Undone::Impossible(Impossible(why))) => return Some(self.skip(number, at, why)),
+            Err(Undone::NotYet) if begins => {
+                let strikes = injection.ends.is_none();
+                let until = waited.unwrap_or_else(|| strikes.then(|| at + self.patience));
+                if until.is_none_or(|until| at < until) {
+                    self.waiting.insert(number, until);
+                    return None;
+                }
+                return Some(self.skip(number, at, NOT_THERE.to_owned()));
+            }
+            // The target was known when the fault began.
+            Err(Undone::NotYet) => return Some(self.skip(number, at, NOT_THERE.to_owned())),
+        };
+        if let (Some(Some(_)), Some(ends)) = (waited, injection.ends) {
+            let lasts = ends.duration().saturating_sub(injection.begins.duration());
+            self.lasting.insert(number, at + lasts);
+        }
+        let change = match (begins, injection.ends) {
+            (true, Some(_)) => "begins",
+            (true, None) => "strikes",
+            (false, _) => "ends",
+        };
+        Some(Told { at: span(at), change, on: Some(done.on), dropped: done.dropped, why: None })
+    }
+
+    /// Skips each fault that still waits.
+    pub fn give_up(&mut self, now: Duration) -> Vec<(Attempt<'a>, Told)> {
+        let waiting = std::mem::take(&mut self.waiting).into_keys();
+        waiting
+            .map(|number| (self.attempt(number, true, now), self.skip(number, now, NOT_THERE.to_owned())))
+            .collect()
+    }
+
+    /// Numbers of the injections that were skipped, each with the reason.
+    #[must_use]
+    pub fn skipped(self) -> BTreeMap<usize, String> {
+        self.skipped
+    }
+
+    fn attempt(&self, number: usize, begins: bool, at: Duration) -> Attempt<'a> {
+        Attempt { number, injection: &self.schedule.injections[number], begins, at }
+    }
+
+    fn skip(&mut self, number: usize, at: Duration, why: String) -> Told {
+        self.skipped.insert(number, why.clone());
+        Told { at: span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
+    }
+}
+
+fn span(at: Duration) -> Span {
+    Span::millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_faults::{Act, Event, InstanceTarget, Target};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const LENGTH: Span = Span::seconds(60);
+
+    /// A fault of the leader: when it begins, and when it ends.
+    fn fault(act: Act, begins: u64, ends: Option<u64>) -> Injection {
+        let target = Target::Instance(InstanceTarget::Leader);
+        Injection { fault: 0, act, target, begins: Span::seconds(begins), ends: ends.map(Span::seconds) }
+    }
+
+    fn schedule(injections: Vec<Injection>) -> Schedule {
+        let events = injections.iter().enumerate().flat_map(|(injection, one)| {
+            let change = if one.ends.is_some() { Change::Begins } else { Change::Strikes };
+            let begins = Event { at: one.begins, change, injection };
+            let ends = one.ends.map(|at| Event { at, change: Change::Ends, injection });
+            [begins].into_iter().chain(ends)
+        });
+        let mut events: Vec<Event> = events.collect();
+        events.sort_unstable();
+        Schedule { injections, events, draws: Vec::new() }
+    }
+
+    /// What becomes of faults in a world that is looked at every second, and in which nobody leads for some spans of seconds. How many
+    /// are skipped.
+    fn played(faults: &[Injection], leaderless: &[[u64; 2]]) -> (Vec<String>, usize) {
+        let schedule = schedule(faults.to_vec());
+        let mut player = Player::new(&schedule, LENGTH, PATIENCE);
+        let mut told = Vec::new();
+        let mut make = |player: &mut Player<'_>, attempt: Attempt<'_>, second: u64| {
+            let absent = leaderless.iter().any(|[from, until]| (*from..*until).contains(&second));
+            let outcome = if attempt.begins && absent {
+                Err(Undone::NotYet)
+            } else {
+                Ok(Done { on: "instance=1".to_owned(), dropped: None })
+            };
+            if let Some(Told { at, change, why, .. }) = player.came(&attempt, outcome) {
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                told.push(format!("{at} {} {change}{why}", attempt.injection.act));
+            }
+        };
+        for second in 0.. {
+            let now = Duration::from_secs(second);
+            while let Some(attempt) = player.scheduled(now) {
+                make(&mut player, attempt, second);
+            }
+            for attempt in player.late(now) {
+                make(&mut player, attempt, second);
+            }
+            if player.due().is_none() && !player.is_late() {
+                break;
+            }
+        }
+        (told, player.skipped().len())
+    }
+
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_fault_waits_for_its_target_and_then_lasts() {
+        let pause = [fault(Act::Pause, 10, Some(30))];
+        assert_eq!(played(&pause, &[]), (lines(&["10s pause begins", "30s pause ends"]), 0));
+        // Before its end it is not longer for that.
+        assert_eq!(played(&pause, &[[5, 25]]), (lines(&["25s pause begins", "30s pause ends"]), 0));
+        // After it, it has its whole time, at the end of the run as well.
+        assert_eq!(played(&pause, &[[5, 35]]), (lines(&["35s pause begins", "55s pause ends"]), 0));
+        assert_eq!(played(&pause, &[[5, 70]]), (lines(&["1m10s pause begins", "1m30s pause ends"]), 0));
+        let never = format!("2m pause skipped: {NOT_THERE}");
+        assert_eq!(played(&pause, &[[5, 500]]), (vec![never], 1));
+    }
+
+    #[test]
+    fn a_fault_that_strikes_once_is_attempted_for_a_while_and_others_go_on() {
+        let faults = [fault(Act::Reset, 50, None), fault(Act::Cut, 52, Some(56))];
+        let late = lines(&["1m20s reset strikes", "1m20s cut begins", "1m24s cut ends"]);
+        assert_eq!(played(&faults, &[[45, 80]]), (late, 0));
+        let never = ["reset", "cut"].map(|act| format!("2m {act} skipped: {NOT_THERE}"));
+        assert_eq!(played(&faults, &[[45, 500]]), (never.to_vec(), 2));
+    }
+
+    #[test]
+    fn an_early_strike_is_skipped_before_the_schedule_is_over() {
+        let strike = Span::seconds(100);
+        let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
+        let mut player = Player::new(&schedule, strike, PATIENCE);
+        let attempt = player.scheduled(Duration::from_secs(1)).unwrap();
+        assert_eq!(player.came(&attempt, Err(Undone::NotYet)), None);
+        let again = player.late(Duration::from_secs(60)).remove(0);
+        assert_eq!(player.came(&again, Err(Undone::NotYet)), None);
+        let again = player.late(Duration::from_secs(61)).remove(0);
+        assert_eq!(player.came(&again, Err(Undone::NotYet)).unwrap().change, "skipped");
+        assert!(!player.is_late());
+    }
+
+    #[test]
+    fn a_fault_that_is_impossible_or_given_up_is_skipped_and_does_not_end() {
+        let schedule = schedule(vec![fault(Act::Pause, 1, Some(3)), fault(Act::Cut, 2, Some(4))]);
+        let mut player = Player::new(&schedule, LENGTH, PATIENCE);
+        let pause = player.scheduled(Duration::from_secs(1)).unwrap();
+        let told = player.came(&pause, Err(Impossible("no".to_owned()).into())).unwrap();
+        assert_eq!((told.change, told.why.as_deref()), ("skipped", Some("no")));
+        let cut = player.scheduled(Duration::from_secs(2)).unwrap();
+        assert_eq!(player.came(&cut, Err(Undone::NotYet)), None);
+        let given_up = player.give_up(Duration::from_secs(3));
+        assert_eq!(given_up.iter().map(|(attempt, _)| attempt.number).collect::<Vec<_>>(), [1]);
+        assert_eq!(player.scheduled(Duration::from_secs(60)), None);
+        assert_eq!((player.due(), player.is_late()), (None, false));
+        assert_eq!(player.skipped().into_keys().collect::<Vec<_>>(), [0, 1]);
+    }
+}
