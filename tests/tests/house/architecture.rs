@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::repository::{Kind, Member, members, text};
+use crate::repository::{Kind, Member, members, text, texts};
 use crate::{nothing, one};
 
 /// The layer of a crate. Dependencies point from a later layer to an earlier one, never sideways. Faults and the console
@@ -217,6 +217,8 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("supervisor", "bin/console", Normal),
         ("actors/leader", "verification/faults", Normal),
         ("verification/judges", "adapters/store", Dev),
+        ("verification/judges", "actors/leader", Normal),
+        ("verification/judges", "supervisor", Dev),
         ("verification/judges", "verification/simulation", Normal),
         ("supervisor", "verification/judges", Normal),
         ("messages/json", "verification/faults", Dev),
@@ -238,6 +240,29 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         spoilt_member.uses.insert((to.to_owned(), kind));
         one(&wrong_directions(&spoilt), &[from, to]);
     }
+}
+
+/// Files of the service's program that use the simulation, other than those of the command `rehearse`.
+fn simulating(files: &BTreeMap<String, String>) -> Vec<String> {
+    let of_rehearse =
+        |path: &str| path == "bin/madako/src/rehearse.rs" || path.starts_with("bin/madako/src/rehearse/");
+    let others = files.iter().filter(|(path, text)| !of_rehearse(path) && text.contains("madako_simulation"));
+    others.map(|(path, _)| format!("{path} uses the simulation, which is for rehearse alone")).collect()
+}
+
+#[test]
+fn of_the_service_only_rehearse_uses_the_simulation() {
+    let files = texts("bin/madako", ".rs");
+    assert!(files["bin/madako/src/rehearse.rs"].contains("madako_simulation"), "the name is the right one");
+    nothing(&simulating(&files));
+}
+
+#[test]
+fn a_use_of_the_simulation_beside_rehearse_is_found() {
+    let uses = "use madako_simulation::run::rehearsal::rehearse;".to_owned();
+    let files = ["rehearse.rs", "rehearse/show.rs", "serve.rs"];
+    let files = files.map(|file| (format!("bin/madako/src/{file}"), uses.clone()));
+    one(&simulating(&files.into()), &["bin/madako/src/serve.rs"]);
 }
 
 #[test]

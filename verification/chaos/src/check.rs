@@ -8,6 +8,7 @@ pub mod drains;
 pub mod effects;
 pub mod linear;
 pub mod placement;
+pub(crate) mod promises;
 pub mod registry;
 pub mod store;
 pub mod told;

@@ -195,13 +195,13 @@ impl Clients {
         op: Op,
         ask: Ask<'_>,
     ) -> (End, Option<Answer>) {
-        let (instance, called) = (*instance, self.history.now());
+        let (instance, expected, called) = (*instance, ask.expected, self.history.now());
         let answer = web::ask(*door, ask).await;
         let returned = self.history.now();
         let (end, answer) = told(op, answer);
         self.note(name, &end);
         let object = format!("/kubernetes/applications/{NAMESPACE}/{name}");
-        let call = Call { client, instance, object, op, called, returned, end: end.clone() };
+        let call = Call { client, instance, object, op, expected, called, returned, end: end.clone() };
         self.history.note(Event::Call(call));
         (end, answer)
     }

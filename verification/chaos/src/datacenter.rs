@@ -32,8 +32,8 @@ pub(crate) use self::caller::monotonic;
 pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
 pub use self::journal::{Asked, Journal, JournalError, Line, What, read};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
+pub use self::tap::Spoilt;
 use self::tap::Tap;
-pub use self::tap::{Spoilt, TOLD_AGAIN};
 use crate::network::{RANGE_SHOWN, is_apart};
 
 /// A machine that has power again starts.

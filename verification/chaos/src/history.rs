@@ -52,6 +52,9 @@ pub struct Call {
     /// What was asked for.
     #[serde(flatten)]
     pub op: Op,
+    /// The revision that was to be changed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expected: Option<i64>,
     /// When it was sent.
     pub called: Micros,
     /// When it was over.

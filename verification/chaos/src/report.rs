@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_judges::{Fact, Use};
 use serde::Serialize;
 
 use crate::check::drains::{self, Counted, Effect, Evidence};
@@ -20,11 +22,12 @@ use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
 use crate::check::registry::{self, Asked};
 use crate::check::store::Answered;
-use crate::check::{Verdict, Verdicts, api, placement, store, told, watches};
+use crate::check::{Verdict, Verdicts, api, placement, promises, store, told, watches};
 use crate::history::{Call, Event, Micros};
 use crate::inject::Looked;
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
+use crate::world::terms;
 
 pub use self::recovery::Struck;
 
@@ -47,6 +50,7 @@ pub(crate) struct Seen {
     pub(crate) schedule: Schedule,
     pub(crate) events: Vec<(Micros, Event)>,
     pub(crate) revisions: Vec<Revision>,
+    pub(crate) facts: Vec<(Micros, Fact)>,
     pub(crate) wrong: Vec<String>,
     pub(crate) leading: Vec<(Micros, Option<i64>)>,
     pub(crate) epochs: BTreeMap<i64, u32>,
@@ -92,6 +96,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What was judged, and what was found.
     pub verdicts: Verdicts,
+    /// What judges of promises excused.
+    pub exemptions: BTreeMap<&'static str, Use>,
     /// What clients' calls came to.
     pub linearizability: Judged,
     /// What was counted.
@@ -148,6 +154,8 @@ pub(crate) fn judge(seen: Seen) -> Report {
         verdicts.broken(PROCESSES, ended.clone());
     }
     registry::judge(&seen.asked, &mut verdicts);
+    let lasted = Duration::from_micros(seen.ended - seen.began);
+    let exemptions = promises::judge(&seen.facts, (terms(), lasted), &mut verdicts);
     verdicts.of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
@@ -179,6 +187,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
         network: seen.network,
         outcome,
         verdicts,
+        exemptions: exemptions.table().into_iter().map(|(it, used)| (it.name(), used)).collect(),
         linearizability,
         counts,
         kubernetes: drains::counted(&seen.kubernetes),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_faults::{ClientKind, Scenario, Schedule, Span, TooMany, schedule};
+use madako_judges::{Fact, Question};
 use madako_protocol::ports::Clock;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -21,10 +22,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
+use crate::check::promises::Outside;
 use crate::check::registry::asked;
 use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
-use crate::datacenter::{JournalError, TOLD_AGAIN, What, read};
+use crate::datacenter::{JournalError, Line, read};
 use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
 use crate::inject::{Injector, Looked};
@@ -34,7 +36,7 @@ use crate::operators;
 use crate::registrar::{self, Ways};
 use crate::report::{self, Report, Seen};
 use crate::watcher::Leaders;
-use crate::world::{Instance, Plan, Programs, World, WorldError, settings_allow};
+use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
 
 /// Time until somebody leads and a cluster is committed, before anything fails.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
@@ -303,7 +305,7 @@ impl Course<'_> {
         let lengths = self.schedule.injections.iter().map(|it| {
             it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))
         });
-        micros(settings_allow().duration() + TOLD_AGAIN + lengths.max().unwrap_or_default())
+        micros(settings_allow().duration() + lengths.max().unwrap_or_default())
     }
 
     fn seen(
@@ -318,12 +320,26 @@ impl Course<'_> {
         let lines = read(&world.registry.journal)?;
         let asked = asked(&lines);
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
-        let answered = lines.into_iter().filter_map(|line| {
-            let at = (line.time() - self.unix).whole_microseconds();
-            match line.what {
-                What::Machines { addresses, .. } => Some((Micros::try_from(at).unwrap_or(0), addresses)),
-                _ => None,
+        let values = world.provider.as_ref().map(|provider| read(&provider.journal)).transpose()?;
+        let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
+        let (events, revisions) = (self.history.events(), observer.revisions());
+        let (leading, epochs) = (observer.leading(), leaders.epochs());
+        let outside = Outside {
+            lines: &lines,
+            unix: self.unix,
+            revisions: &revisions,
+            events: &events,
+            schedule: &self.schedule,
+            leading: &leading,
+            epochs: &epochs,
+            clusters: clusters(&self.options.scenario.world),
+        };
+        let facts = outside.facts();
+        let answered = facts.iter().filter_map(|(at, fact)| match fact {
+            Fact::Answered { question: Question::Machines, machines, .. } => {
+                Some((*at, machines.iter().map(|machine| machine.address.clone()).collect()))
             }
+            _ => None,
         });
         let answered = Answered { lists: answered.collect(), oldest: self.oldest_answer() };
         Ok(Seen {
@@ -332,11 +348,12 @@ impl Course<'_> {
             length: self.options.length,
             network: world.network.carrier(),
             schedule: self.schedule.clone(),
-            events: self.history.events(),
-            revisions: observer.revisions(),
+            events,
+            revisions,
+            facts,
             wrong: observer.wrong().into_iter().chain(missed).collect(),
-            leading: observer.leading(),
-            epochs: leaders.epochs(),
+            leading,
+            epochs,
             refused: leaders.refused(),
             gate: leaders.violations(),
             answered,

@@ -26,7 +26,9 @@ use crate::process::{Ports, Process, ProcessError, Spec};
 use crate::web::{self, Ask, Unanswered};
 
 pub(crate) use self::clock::OwnClock;
-pub(crate) use self::config::{NAMESPACE, POLL, VALUE, ZONES, application, settings_allow};
+pub(crate) use self::config::{
+    COMMAND_TIMEOUT, NAMESPACE, POLL, VALUE, ZONES, application, settings_allow, terms,
+};
 pub(crate) use self::disk::Disk;
 
 /// The provider that every world has.

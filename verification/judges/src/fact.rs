@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::machine::MachineState;
+use serde::{Deserialize, Serialize};
 
 /// Time since the beginning of a run, by the judge's clock.
 pub type At = Duration;
@@ -19,10 +20,13 @@ pub enum Place {
     Registry,
     /// The providers of metrics.
     Providers,
+    /// The hosts that commands run on.
+    Hosts,
 }
 
 /// What an instance asks the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Question {
     /// Which machines there are.
     Machines,
@@ -40,7 +44,7 @@ pub struct Change {
 }
 
 /// A machine in an answer of the registry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSeen {
     /// Its first address.
     pub address: String,

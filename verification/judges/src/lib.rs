@@ -24,6 +24,7 @@ mod picture;
 mod placement;
 pub mod player;
 mod promise;
+pub mod registry;
 mod repairs;
 mod requests;
 mod terms;

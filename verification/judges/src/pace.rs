@@ -8,7 +8,7 @@ use madako_domain::keys;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, Written};
-use crate::terms::MOST_SKIPPED;
+use crate::terms::{MOST_SKIPPED, Terms};
 
 /// Intervals that are looked at: what is asked for at once now and then comes out of step, and is no more often.
 const WINDOW: u32 = 5;
@@ -81,6 +81,12 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 }
 
+/// Whether so many requests count: none that a fault held back is among them.
+fn none_held_back(now: &Picture, terms: &Terms, at: At, interval: Duration) -> bool {
+    // What was held back arrives for about as long as that lasted.
+    !terms.holds_back || now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance))
+}
+
 fn writes(written: &[Written], keys: &[&str]) -> usize {
     written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
 }
@@ -143,7 +149,8 @@ impl Predicate for Polls {
             if self.rhythm.due.contains_key(instance) {
                 ruling.judged();
             }
-            if let Some(often) = self.rhythm.comes(instance, *at, terms.interval) {
+            let often = self.rhythm.comes(instance, *at, terms.interval);
+            if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.interval)) {
                 ruling.broken(format_args!("{instance} asks {often}"));
             }
         }
@@ -181,7 +188,8 @@ impl Predicate for MetricRounds {
         }
         let Fact::Fetched { instance, what } = fact else { return };
         let key = (instance.clone(), what.clone());
-        if let Some(often) = self.rhythm.comes(&key, *at, terms.metrics_interval) {
+        let often = self.rhythm.comes(&key, *at, terms.metrics_interval);
+        if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.metrics_interval)) {
             ruling.broken(format_args!("{instance} fetches {what} {often}"));
         }
         let used = self.used.iter().find(|(metric, _)| what.contains(&**metric)).map(|(_, since)| *since);
@@ -203,7 +211,7 @@ pub(crate) struct HealthChecks {
 impl HealthChecks {
     /// Machines whose health is to be asked for while nothing hinders that.
     fn asked(now: &Picture) -> BTreeSet<String> {
-        if !now.is_quiet(&[]) {
+        if !now.is_quiet(&[Place::Hosts]) {
             return BTreeSet::new();
         }
         let runs = |address: &String| {
@@ -240,7 +248,8 @@ impl Predicate for HealthChecks {
             if self.rhythm.due.contains_key(address) {
                 ruling.judged();
             }
-            if let Some(often) = self.rhythm.comes(address, *at, terms.interval) {
+            let often = self.rhythm.comes(address, *at, terms.interval);
+            if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.interval)) {
                 ruling.broken(format_args!("{instance} asks for the health of {address} {often}"));
             }
         }

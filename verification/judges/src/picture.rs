@@ -355,6 +355,11 @@ impl Picture {
         leader.is_some_and(|leader| !holds(&leader)) && !holds(&Place::Store) && !places.iter().any(holds)
     }
 
+    /// Whether no place has a fault, nor had one since a time.
+    pub(crate) fn is_undisturbed(&self, since: At) -> bool {
+        self.troubles.keys().all(|place| !self.is_troubled(place, since))
+    }
+
     /// Whether an entry is worked on at a time: drained, or in the watch after its command.
     pub(crate) fn is_under_way(&self, item: &Item, at: At, slack: Duration) -> bool {
         use madako_domain::repair::RepairStatus::Processing;

@@ -9,7 +9,7 @@ use madako_domain::repair::kept::Kept;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
-use crate::fact::{At, Command, Fact, Question};
+use crate::fact::{At, Command, Fact, Place, Question};
 use crate::liveness::Waiting;
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Begun, Item, Picture, Written};
@@ -75,7 +75,7 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
     };
     let hindered = now.is_on(keys::REPAIRS_DISABLED).is_some()
         || now.holds_a_rack()
-        || !now.is_quiet(&[])
+        || !now.is_quiet(&[Place::Hosts])
         || under_way >= now.rules.max_concurrent
         // A command runs, and others wait for its end.
         || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
@@ -203,6 +203,7 @@ pub(crate) struct WatchLasts {
 fn fails_after_command<'a>(
     written: &'a [Written],
     commands: &'a BTreeMap<String, (At, bool)>,
+    now: &'a Picture,
 ) -> impl Iterator<Item = RepairQueueEntry> + 'a {
     let entries = written.iter().filter(|written| written.key.starts_with(keys::REPAIRS));
     // What had failed before, and was overwritten, only fails again; and so may a success command.
@@ -215,7 +216,10 @@ fn fails_after_command<'a>(
         let fails = before.status == RepairStatus::Processing
             && before.step_status == RepairStepStatus::Watching
             && after.status == RepairStatus::Failed;
-        let ended_well = commands.get(&before.address).is_some_and(|(_, good)| *good);
+        // A command that could not begin is not seen: the one that ended is that of another entry.
+        let announced = now.entries.get(&before.index).and_then(|item| item.commanded);
+        let of_this = |at: At| announced.is_some_and(|(_, since)| at >= since);
+        let ended_well = commands.get(&before.address).is_some_and(|(at, good)| *good && of_this(*at));
         (fails && ended_well && !again).then_some(before)
     })
 }
@@ -242,7 +246,7 @@ impl Predicate for WatchLasts {
             (begun.entry.step > step && before.step_status == RepairStepStatus::Watching)
                 .then(|| (before.clone(), step, since))
         });
-        let failed = fails_after_command(written, &self.commands).filter_map(|before| {
+        let failed = fails_after_command(written, &self.commands, now).filter_map(|before| {
             let (step, since) = now.entries.get(&before.index)?.commanded?;
             Some((before, step, since))
         });
@@ -279,7 +283,7 @@ impl NextStep {
         let under_way =
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
-        if !now.is_quiet(&[])
+        if !now.is_quiet(&[Place::Hosts])
             || now.is_on(keys::REPAIRS_DISABLED).is_some()
             || now.holds_a_rack()
             || under_way >= now.rules.max_concurrent
@@ -307,7 +311,7 @@ impl Predicate for NextStep {
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
             ruling.judged();
         }
-        for before in fails_after_command(written, &self.commands) {
+        for before in fails_after_command(written, &self.commands, now) {
             let left = now.rules.steps(&before).map_or(0, <[_]>::len);
             if before.step as usize + 1 < left {
                 ruling.broken(format_args!(
@@ -376,6 +380,8 @@ impl Predicate for FreshHealth {
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
                     ruling.exemptions.used(Exemption::UnderWay, *at - asked);
                 }
+                // Checks are not seen then.
+                _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {}
                 _ => ruling.broken(format_args!(
                     "entry {} becomes {}, and its machine's health was asked at {asked:?}",
                     entry.index, entry.step_status

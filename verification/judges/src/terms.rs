@@ -19,6 +19,8 @@ pub struct Terms {
     pub reschedule_after: Duration,
     /// By how much what is seen may be earlier or later than it happened, and requests be under way.
     pub tolerance: Duration,
+    /// Whether a fault holds back requests that arrive all at once when it is over.
+    pub holds_back: bool,
 }
 
 /// Polls that an answer of the registry may be planned on for (guide: `stale-observation`).

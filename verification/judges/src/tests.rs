@@ -24,6 +24,7 @@ const TERMS: Terms = Terms {
     metric_max_age: Duration::from_secs(45),
     reschedule_after: Duration::from_secs(60),
     tolerance: Duration::from_secs(5),
+    holds_back: false,
 };
 
 /// Who leads.
@@ -161,8 +162,8 @@ impl Tape {
         self.put(&[(&key, entry)])
     }
 
-    /// The command of a step begins, is run for 5 s, and ends.
-    fn execute(&mut self, index: i64, step: u32, good: bool) {
+    /// The command of a step is announced. Gives the address of its machine.
+    fn announce(&mut self, index: i64, step: u32) -> String {
         let (key, entry) = self.entry(index, "processing", step, "watching");
         let address = entry["address"].as_str().unwrap().to_owned();
         let id = self.revision;
@@ -172,6 +173,12 @@ impl Tape {
             "start-at": "2026-01-01T00:00:00Z", "end-at": "0001-01-01T00:00:00Z",
         });
         self.put(&[(&key, entry), (&keys::record(id), record)]);
+        address
+    }
+
+    /// The command of a step begins, is run for 5 s, and ends.
+    fn execute(&mut self, index: i64, step: u32, good: bool) {
+        let address = self.announce(index, step);
         self.command(Command::Repair, &address, true, good);
         self.later(5);
         self.command(Command::Repair, &address, false, good);

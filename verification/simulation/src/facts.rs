@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use etcd_client::{Event, EventType};
 use madako_domain::keys;
-use madako_domain::machine::MachineState;
+use madako_judges::registry::{machines, question};
 use madako_judges::{
     At, Change, Exemptions, Fact, MachineSeen, Oracle, Place, Promise, Question, Terms, Verdict,
 };
@@ -135,42 +135,20 @@ pub struct ToRegistry<T> {
     pub answers: LastAnswers,
 }
 
-/// Which question a request asks: that for reports chooses states.
-fn question(request: &HttpRequest) -> Question {
-    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    if body["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
-}
-
-/// The machines with an address in an answer; `None`: it is no whole answer.
-fn machines(body: &[u8], now: At) -> Option<Vec<MachineSeen>> {
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let machines = body["data"]["searchMachines"].as_array()?;
-    let state = |name: &str| {
-        use MachineState::{Healthy, Retired, Retiring, Unhealthy, Uninitialized, Unreachable, Updating};
-        let all = [Uninitialized, Healthy, Unhealthy, Unreachable, Updating, Retiring, Retired];
-        all.into_iter().find(|state| state.name() == name)
-    };
-    let seen = |machine: &Value| {
-        let status = &machine["status"];
-        Some(MachineSeen {
-            address: machine["spec"]["ipv4"][0].as_str()?.to_owned(),
-            state: state(status["state"].as_str()?)?,
-            since: At::try_from_secs_f64(now.as_secs_f64() - status["duration"].as_f64()?)
-                .unwrap_or_default(),
-        })
-    };
-    Some(machines.iter().filter_map(seen).collect())
+/// JSON, or nothing.
+fn read(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_default()
 }
 
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let question = question(&request);
+        let question = question(&read(&request.body));
         self.facts.tell(&Fact::Polled { instance: self.instance.to_owned(), question });
         let answer = self.inner.send(request).await;
-        if let Some(machines) =
-            answer.as_ref().ok().and_then(|answer| machines(&answer.body, self.facts.now()))
-        {
+        let machines =
+            answer.as_ref().ok().and_then(|answer| machines(&read(&answer.body), self.facts.now()));
+        if let Some(machines) = machines {
             self.answers.0.lock().unwrap().insert(question, Arc::new(machines));
         }
         answer

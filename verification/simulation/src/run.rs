@@ -387,6 +387,7 @@ fn terms(working: &Working) -> Terms {
         metric_max_age: METRICS_INTERVAL * 3,
         reschedule_after: RESCHEDULE_AFTER,
         tolerance: TOLERANCE,
+        holds_back: false,
     }
 }
 

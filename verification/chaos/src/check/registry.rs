@@ -12,7 +12,7 @@ pub const REGISTRY: &str = "registry";
 /// What it was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Answers that it gave, as far as they were told anew.
+    /// Polls of the service that it answered.
     pub answers: u64,
     /// Requests that would change something.
     pub changes: Vec<String>,
@@ -24,7 +24,7 @@ pub fn asked(lines: &[Line]) -> Asked {
     let mut asked = Asked::default();
     for line in lines {
         match &line.what {
-            What::Machines { .. } => asked.answers += 1,
+            What::Polled { .. } => asked.answers += 1,
             What::Changes { request } => asked.changes.push(format!("{request} at {}", line.time())),
             _ => {}
         }

@@ -74,7 +74,16 @@ mod tests {
         let said = Ret::Done { value: None, deleting: false };
         let end = End::Answered { status: 200, said, revision: Some(revision) };
         let op = Op::Create { value: 1 };
-        Call { client: 1, instance: 1, object: key.to_owned(), op, called: 0, returned: 1, end }
+        Call {
+            client: 1,
+            instance: 1,
+            object: key.to_owned(),
+            op,
+            expected: None,
+            called: 0,
+            returned: 1,
+            end,
+        }
     }
 
     fn broken(calls: &[Call], written: &[(i64, Vec<String>)], revisions: &[Revision]) -> u64 {

@@ -56,6 +56,13 @@ pub struct Repaired {
     pub began: u64,
 }
 
+impl Repaired {
+    /// Microseconds that its process has run by now.
+    fn waited(&self) -> u64 {
+        if self.began == 0 { 0 } else { monotonic().saturating_sub(self.began) }
+    }
+}
+
 /// Whether answers are wrong.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Corrupted {
@@ -207,17 +214,17 @@ struct Acting {
 impl Acting {
     /// Writes down that a command begins, and what is known of it and of others at this moment.
     fn begin(door: Door, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
-        let Repaired { address, instance, began } = repaired;
         let number = {
             let mut held = door.held();
             let number = held.acts;
             held.acts += 1;
             // First: who is there after this was there at this time, however long this process stands still in between.
             let now = door.tap.journal.now();
-            let waited = if began == 0 { 0 } else { monotonic().saturating_sub(began) };
+            let waited = repaired.waited();
             let gone = !caller.is_there();
             let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
             let beside = held.acting.iter().filter_map(there).collect();
+            let Repaired { address, instance, .. } = repaired;
             let acts = What::Acts { number, instance, address, waited, gone, beside };
             door.tap.journal.write_as_of(now, acts)?;
             held.acting.insert(number, caller.clone());
@@ -268,9 +275,12 @@ async fn repair(
 }
 
 /// What a health check prints.
-async fn healthy(State(door): State<Door>, Json(repaired): Json<Repaired>) -> String {
-    let healthy = door.find(&repaired.address).is_some_and(|it| it.status.state == MachineState::Healthy);
-    healthy.to_string()
+async fn healthy(State(door): State<Door>, Json(repaired): Json<Repaired>) -> Result<String, Undone> {
+    let waited = repaired.waited();
+    let Repaired { address, instance, .. } = repaired;
+    let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
+    door.tap.journal.write(What::Checked { instance, address, waited, healthy })?;
+    Ok(healthy.to_string())
 }
 
 async fn corrupt(State(door): State<Door>, Json(corrupted): Json<Corrupted>) -> Result<StatusCode, Undone> {

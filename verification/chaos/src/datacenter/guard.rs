@@ -11,11 +11,14 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use madako_datacenter_sim::GRAPHQL_PATH;
+use madako_judges::{Question, registry};
 use serde_json::Value;
 
 use super::journal::What;
 use super::tap::Tap;
 
+/// The name of the query that the service asks.
+const SEARCH_OF_THE_SERVICE: &str = "ckeSearch";
 /// Bytes of a request: a search has less than two kilobytes.
 const MAX_REQUEST: usize = 1 << 20;
 
@@ -42,7 +45,18 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
             return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
         }
     }
-    next.run(Request::from_parts(head, Body::from(body))).await
+    let question = (head.uri.path() == GRAPHQL_PATH).then(|| question_of(&body)).flatten();
+    let mut response = next.run(Request::from_parts(head, Body::from(body))).await;
+    if let Some(question) = question {
+        response.extensions_mut().insert(question);
+    }
+    response
+}
+
+/// What the service asks; `None`: it is another client's search.
+fn question_of(body: &[u8]) -> Option<Question> {
+    let call: Value = serde_json::from_slice(body).ok()?;
+    call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question(&call))
 }
 
 /// Whether a request changes nothing: sabakan takes no mutation by GET.

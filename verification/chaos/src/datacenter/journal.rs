@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_domain::machine::MachineState;
+use madako_judges::{MachineSeen, Question};
 use madako_protocol::ports::Clock;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -96,10 +97,24 @@ pub enum What {
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         refused: bool,
     },
-    /// The registry answered with these addresses, for the first time in a while.
-    Machines {
-        /// Addresses of the machines.
-        addresses: BTreeSet<String>,
+    /// The health of a machine was asked for.
+    Checked {
+        /// The instance that asked, as far as it says so.
+        instance: u32,
+        /// The machine's address.
+        address: String,
+        /// Microseconds that the process that asked had run by then.
+        waited: u64,
+        /// What was answered.
+        healthy: bool,
+    },
+    /// The service asked the registry, and was answered.
+    Polled {
+        /// What it asked.
+        question: Question,
+        /// The machines of the answer, with times since 1970; without them, they are as they were told last.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        machines: Option<Vec<MachineSeen>>,
         /// What was wrong with the answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         spoilt: Option<Spoilt>,
@@ -109,9 +124,11 @@ pub enum What {
         /// The method and the path, and the text of a query.
         request: String,
     },
-    /// The provider answered with these values.
-    Values {
-        /// By the names of metrics.
+    /// The provider was asked, and answered with these values.
+    Fetched {
+        /// The path and the query.
+        asked: String,
+        /// By the names of metrics; none, where the answer cannot be read.
         values: BTreeMap<String, f64>,
     },
     /// Answers are wrong, or right again.

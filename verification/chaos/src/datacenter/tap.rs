@@ -1,6 +1,6 @@
 //! What stands before the simulated servers: it writes down what they answer, and spoils it where that is asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use madako_judges::{MachineSeen, Question, registry};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -40,11 +41,16 @@ pub enum Spoilt {
 const ALL: [Spoilt; 5] =
     [Spoilt::CutShort, Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing, Spoilt::Error];
 
-/// Different answers that are remembered; after so many they are told once more.
-const MOST_TOLD: usize = 1_000;
+impl Spoilt {
+    /// Whether such an answer reads as a list.
+    #[must_use]
+    pub fn is_list(self) -> bool {
+        matches!(self, Self::Empty | Self::PartsMissing)
+    }
+}
 
-/// An answer that is given all the time is told so often.
-pub const TOLD_AGAIN: Duration = Duration::from_secs(5);
+/// Two answers that tell a state's beginning so differently tell the same.
+const SAME_BEGINNING: Duration = Duration::from_secs(1);
 
 /// Where the lists of answers are: that of the registry, and that of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
@@ -58,8 +64,8 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Inside {
     chance: Option<ChaCha8Rng>,
-    /// What was told already and when, so that the same polls are not told again and again.
-    told: BTreeMap<(BTreeSet<String>, Option<Spoilt>), OffsetDateTime>,
+    /// The machines that were told last, so that the same ones are not told again and again.
+    told: BTreeMap<Question, Vec<MachineSeen>>,
 }
 
 impl Tap {
@@ -80,28 +86,28 @@ impl Tap {
         Some(ALL[chance.random_range(0..ALL.len())])
     }
 
-    /// Writes down what is about to be answered.
-    fn tell(&self, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
-        if let Some(machines) = answer.pointer(LISTS[0]).and_then(Value::as_array) {
-            let addresses: BTreeSet<String> = machines.iter().filter_map(address).collect();
-            let mut inside = self.inside();
-            let now = self.journal.now();
-            let what = (addresses.clone(), spoilt);
-            if inside.told.get(&what).is_none_or(|at| now - *at >= TOLD_AGAIN) {
-                if inside.told.len() > MOST_TOLD {
-                    inside.told.clear();
-                }
-                inside.told.insert(what, now);
-                self.journal.write(What::Machines { addresses, spoilt })?;
-            }
+    /// Writes down what the service is about to be answered by the registry.
+    fn polled(&self, question: Question, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
+        let now = (self.journal.now() - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default();
+        let mut machines = match spoilt {
+            Some(spoilt) if !spoilt.is_list() => None,
+            _ => registry::machines(answer, now),
+        };
+        let mut inside = self.inside();
+        if machines.as_ref().zip(inside.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
+            machines = None;
+        } else if let Some(machines) = &machines {
+            inside.told.insert(question, machines.clone());
         }
-        if let Some(result) = answer.pointer(LISTS[1]).and_then(Value::as_array) {
-            let values: BTreeMap<String, f64> = result.iter().filter_map(value).collect();
-            if !values.is_empty() {
-                self.journal.write(What::Values { values })?;
-            }
-        }
-        Ok(())
+        self.journal.write(What::Polled { question, machines, spoilt }).map(drop)
+    }
+
+    /// Writes down what the provider is about to answer.
+    fn fetched(&self, asked: String, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
+        let readable = spoilt.is_none_or(Spoilt::is_list);
+        let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
+        let values = series.into_iter().flatten().filter_map(value).collect();
+        self.journal.write(What::Fetched { asked, values }).map(drop)
     }
 
     // Nothing panics while it holds the lock.
@@ -110,9 +116,12 @@ impl Tap {
     }
 }
 
-/// The address that the service knows a machine by.
-fn address(machine: &Value) -> Option<String> {
-    machine.pointer("/spec/ipv4/0")?.as_str().map(str::to_owned)
+fn are_same(one: &[MachineSeen], other: &[MachineSeen]) -> bool {
+    let same = |(one, other): (&MachineSeen, &MachineSeen)| {
+        (&one.address, one.state) == (&other.address, other.state)
+            && one.since.abs_diff(other.since) < SAME_BEGINNING
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
 fn value(series: &Value) -> Option<(String, f64)> {
@@ -126,6 +135,7 @@ pub(super) fn tapped(server: Router, tap: &Arc<Tap>) -> Router {
 }
 
 async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Response {
+    let asked = request.uri().to_string();
     let (mut head, body) = next.run(request).await.into_parts();
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     let body = match to_bytes(body, MAX_ANSWER).await {
@@ -133,25 +143,28 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
         Err(error) => return failed(error.to_string()),
     };
     let spoilt = tap.draw();
-    if spoilt == Some(Spoilt::Error) {
-        return failed("out of order".to_owned());
-    }
     let mut answer = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let has_values = answer.pointer(LISTS[1]).is_some();
     let text = match spoilt {
-        None => body,
+        None | Some(Spoilt::Error) => body,
         Some(Spoilt::CutShort) => body.slice(..body.len() / 2),
         Some(way) => {
             spoil(&mut answer, way);
             answer.to_string().into()
         }
     };
-    // What was cut short says nothing.
-    if spoilt != Some(Spoilt::CutShort)
-        && let Err(error) = tap.tell(&answer, spoilt)
-    {
+    let told = match head.extensions.get::<Question>() {
+        Some(question) => tap.polled(*question, &answer, spoilt),
+        None if has_values => tap.fetched(asked, &answer, spoilt),
+        None => Ok(()),
+    };
+    if let Err(error) = told {
         // An answer that is not written down must not be acted on.
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         return failed("the journal cannot be written".to_owned());
+    }
+    if spoilt == Some(Spoilt::Error) {
+        return failed("out of order".to_owned());
     }
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
     Response::from_parts(head, Body::from(text))
@@ -192,7 +205,8 @@ mod tests {
         let spoilt = |way| {
             let mut answer = answer.clone();
             spoil(&mut answer, way);
-            answer.pointer(LISTS[0]).unwrap().as_array().unwrap().iter().filter_map(address).count()
+            let left = answer.pointer(LISTS[0]).unwrap().as_array().unwrap().iter();
+            left.filter(|machine| machine.pointer("/spec/ipv4/0").is_some_and(Value::is_string)).count()
         };
         let left = [Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing].map(spoilt);
         assert_eq!(left, [0, 0, 4]);

@@ -5,6 +5,7 @@
 
 use madako_domain::invariants::Id;
 use madako_faults::{ClientKind, Scenario, Span};
+use madako_judges::Promise;
 
 use super::{GATE, HISTORY, LINEARIZABLE, PROCESSES};
 use crate::check::Verdicts;
@@ -21,6 +22,16 @@ const ENOUGH: f64 = 120.0;
 /// depends on which machines fail.)
 const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I8, Id::I12];
 
+/// From this length of a run on, requests that come every few seconds have come while no fault hindered them.
+const STEADY: Span = Span::seconds(60);
+
+/// Promises on such requests, in each world and in one that places applications.
+const AT_AN_INTERVAL: [Promise; 2] = [Promise::MachinePolls, Promise::ReportPolls];
+const AT_AN_INTERVAL_WHERE_PLACED: [Promise; 1] = [Promise::MetricRounds];
+
+/// Promises that each repair puts to the test: its machine's health is asked for, and a command begins or it succeeds.
+const OF_REPAIRS: [Promise; 3] = [Promise::HealthChecks, Promise::FreshHealth, Promise::HealthySucceeds];
+
 /// What must have been judged in a run of a scenario.
 fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     let world = scenario.world;
@@ -31,7 +42,13 @@ fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     };
     let mut expected: Vec<&str> =
         ALWAYS.iter().map(|id| id.name()).chain([GATE, HISTORY, PROCESSES, REGISTRY]).collect();
+    let steady = |promises: &[Promise]| {
+        let promises: Vec<&str> = promises.iter().map(|promise| promise.name()).collect();
+        if length >= STEADY { promises } else { Vec::new() }
+    };
+    expected.extend(steady(&AT_AN_INTERVAL));
     if world.places() {
+        expected.extend(steady(&AT_AN_INTERVAL_WHERE_PLACED));
         // Every application is created before the faults begin.
         expected.extend([Id::I9.name(), LINEARIZABLE]);
         // Whatever zone one asks for, there is a cluster.
@@ -45,6 +62,7 @@ fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     if many(ClientKind::EtcdWatch) {
         // Every sixth of their writes adds an entry to the repair queue.
         expected.extend([Id::I7.name(), Id::I9.name(), Id::I10.name(), WATCHES]);
+        expected.extend(OF_REPAIRS.iter().map(|promise| promise.name()));
     }
     expected
 }
@@ -73,13 +91,22 @@ mod tests {
 
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
 
+    /// What is missing beside that.
+    fn more(scenario: &Scenario, seconds: u64) -> Vec<String> {
+        let mut all = all(scenario, seconds);
+        all.retain(|name| !ANY.contains(&name.as_str()));
+        all
+    }
+
     #[test]
     fn what_a_world_without_clients_must_exercise_depends_on_what_is_placed_in_it() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
-        assert_eq!(all(&small, 3_600), ANY);
+        assert_eq!(all(&small, 59), ANY);
+        assert_eq!(more(&small, 60), ["machine-polls", "report-polls"]);
         let unfit = scenario("name: a\nworld: {clusters: 1, applications: 1}\n");
-        let more = |name: &&String| !ANY.contains(&name.as_str());
-        assert_eq!(all(&unfit, 3_600).iter().filter(more).collect::<Vec<_>>(), ["I9", "linearizable"]);
+        assert_eq!(more(&unfit, 59), ["I9", "linearizable"]);
+        let steady = ["I9", "linearizable", "machine-polls", "metric-rounds", "report-polls"];
+        assert_eq!(more(&unfit, 60), steady);
         let fit = scenario("name: a\nworld: {clusters: 3, applications: 1}\n");
         assert!(all(&fit, 1).contains(&"I11".to_owned()));
     }
@@ -87,11 +114,14 @@ mod tests {
     #[test]
     fn what_clients_must_exercise_depends_on_how_often_they_call() {
         let busy = scenario(
-            "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 2}, {kind: placement, rate: 2}]\n",
+            "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 4}, {kind: placement, rate: 4}]\n",
         );
-        assert_eq!(all(&busy, 59), ANY);
-        let more = |name: &&String| !ANY.contains(&name.as_str());
-        assert_eq!(all(&busy, 60).iter().filter(more).collect::<Vec<_>>(), ["I10", "I7", "I9", "watches"]);
+        assert_eq!(all(&busy, 29), ANY);
+        let repairs = ["fresh-health", "health-checks", "healthy-succeeds"];
+        assert_eq!(
+            more(&busy, 30),
+            ["I10", "I7", "I9"].into_iter().chain(repairs).chain(["watches"]).collect::<Vec<_>>()
+        );
         let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");
         let of_clients = |seconds| all(&placed, seconds).contains(&"api-watches".to_owned());
         assert_eq!([of_clients(59), of_clients(60)], [false, true]);

@@ -3,12 +3,27 @@
 use std::fmt;
 
 use madako_faults::Count;
+use madako_judges::{Exemption, Promise};
 
 use super::{Outcome, Report};
+use crate::check::Verdict;
 use crate::network::Carrier;
 
 /// Lines that a table has at most; the whole is in `report.json`.
 const MOST_LINES: usize = 200;
+
+/// A table of verdicts.
+fn table<'a>(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    verdicts: impl Iterator<Item = (&'a String, &'a Verdict)>,
+) -> fmt::Result {
+    writeln!(f, "| {what} | Verdict | Judged |\n|---|---|---|")?;
+    for (name, verdict) in verdicts {
+        writeln!(f, "| {name} | {} | {} |", Report::word(verdict), verdict.judged)?;
+    }
+    Ok(())
+}
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,14 +54,31 @@ impl fmt::Display for Report {
             writeln!(f, "- {idle}")?;
         }
         writeln!(f, "\n![what happened when](timeline.svg)\n\n## Verdicts\n")?;
-        writeln!(f, "| What | Verdict | Judged |\n|---|---|---|")?;
-        for (name, verdict) in &self.verdicts.0 {
-            writeln!(f, "| {name} | {} | {} |", Self::word(verdict), verdict.judged)?;
-        }
+        let promises: Vec<&str> = Promise::ALL.iter().map(|promise| promise.name()).collect();
+        let is_promise = |name: &str| promises.contains(&name);
+        let verdicts = self.verdicts.0.iter();
+        table(f, "What", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
+        writeln!(f)?;
+        table(f, "Promise", verdicts.filter(|(name, _)| is_promise(name)))?;
         for (name, verdict) in &self.verdicts.0 {
             for violation in &verdict.violations {
                 writeln!(f, "\n- **{name}**: {violation}")?;
             }
+        }
+        writeln!(f, "\n## Excused\n\n| What | Uses | At most an hour | Longest | At most | Why |")?;
+        writeln!(f, "|---|---|---|---|---|---|")?;
+        for exemption in Exemption::ALL {
+            let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
+            writeln!(
+                f,
+                "| {} | {} | {} | {} s | {} s | {} |",
+                exemption.name(),
+                used.uses,
+                exemption.most_an_hour(),
+                used.longest_seconds,
+                exemption.longest().as_secs(),
+                exemption.why()
+            )?;
         }
         writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
         for count in Count::ALL {

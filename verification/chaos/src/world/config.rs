@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use madako_faults::{Span, World};
+use madako_judges::Terms;
 use serde_json::{Value, json};
 
 use crate::datacenter::{PROTECTED, metric_of};
@@ -22,6 +23,14 @@ const RESCHEDULE_AFTER: Duration = Duration::from_secs(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
 /// Time of a request of the service to the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a worker is retired before it leaves (the service's default).
+const RETIRE_WAIT: Duration = Duration::from_secs(300);
+/// Rounds for which a metric's last value counts (the service's default).
+const METRIC_ROUNDS: u32 = 3;
+/// Time of a command of a repair, or of a health check.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// By how much what is seen may be late: a request to the store is given up and sent again, on a machine that does ten other things.
+const TOLERANCE: Duration = Duration::from_secs(10);
 /// Control plane nodes of a cluster.
 const CONTROL_PLANE: u32 = 3;
 
@@ -33,6 +42,20 @@ pub(crate) const NAMESPACE: &str = "chaos";
 pub(crate) fn settings_allow() -> Span {
     let all = SESSION_TTL + POLL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF;
     Span::millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What these settings promise to operators.
+pub(crate) fn terms() -> Terms {
+    Terms {
+        interval: POLL,
+        session_ttl: SESSION_TTL,
+        retire_wait: RETIRE_WAIT,
+        metrics_interval: METRICS,
+        metric_max_age: METRICS * METRIC_ROUNDS,
+        reschedule_after: RESCHEDULE_AFTER,
+        tolerance: TOLERANCE,
+        holds_back: true,
+    }
 }
 
 /// The configuration file of an instance, with a kubeconfig, or of an operator's commands.
@@ -84,14 +107,15 @@ pub(super) fn template(own: &str, door: &str) -> String {
     let command = |what: &str| json!([own, helper::WORD, what, door]);
     let step = |drains: bool| {
         json!({
-            "repair_command": command(helper::RESET), "need_drain": drains, "command_timeout_seconds": 10, "watch_seconds": 4,
+            "repair_command": command(helper::RESET), "need_drain": drains,
+            "command_timeout_seconds": COMMAND_TIMEOUT.as_secs(), "watch_seconds": 4,
         })
     };
     let operation = |name: &str, steps: [Value; 2]| {
         json!({
             "operation": name,
             "health_check_command": command(helper::HEALTHY),
-            "command_timeout_seconds": 10,
+            "command_timeout_seconds": COMMAND_TIMEOUT.as_secs(),
             "repair_steps": steps,
         })
     };

@@ -70,3 +70,21 @@ fn the_health_of_a_machine_is_asked_once_a_round() {
     asked(&[60, 60, 100, 60]).breaks(Promise::HealthChecks);
     assert!(asked(&[10; 40]).of(Promise::HealthChecks).1 > 0, "too often");
 }
+
+#[test]
+fn polls_that_a_fault_held_back_are_not_too_many_where_requests_are_held_back() {
+    let often = |holds_back: bool, calm: u64| {
+        let mut tape = Tape::new();
+        tape.oracle = Oracle::new(Terms { holds_back, ..TERMS });
+        tape.tell(Fact::Troubled { place: Place::Registry, clock: false, begins: true });
+        tape.later(300).tell(Fact::Troubled { place: Place::Registry, clock: false, begins: false });
+        tape.later(calm);
+        for _ in 0..20 {
+            tape.later(1).poll(Question::Machines);
+        }
+        tape.of(Promise::MachinePolls).1 > 0
+    };
+    assert!(often(false, 1), "in the simulation requests are not held back");
+    assert!(!often(true, 1), "they arrive at once when the fault is over");
+    assert!(often(true, 700), "no fault held for long");
+}

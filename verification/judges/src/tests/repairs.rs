@@ -4,6 +4,7 @@ use madako_domain::keys;
 use serde_json::json;
 
 use super::*;
+use crate::Place;
 
 /// Health is asked each minute for so long.
 fn minutes(tape: &mut Tape, count: u32, indices: &[i64]) {
@@ -148,4 +149,30 @@ fn what_was_deleted_is_not_brought_back() {
         entry["deleted"] = json!(false);
         tape.put(&[(&key, if spoiled { entry } else { json!(null) })]);
     });
+}
+
+#[test]
+fn a_command_that_is_not_seen_is_not_taken_for_the_one_before() {
+    let mut tape = Tape::new();
+    tape.write_entry(0, "queued", 0, "waiting");
+    tape.execute(0, 0, true);
+    minutes(&mut tape, 3, &[0]);
+    tape.write_entry(0, "queued", 0, "waiting");
+    tape.announce(0, 0);
+    tape.write_entry(0, "failed", 0, "watching");
+    assert_eq!([Promise::WatchLasts, Promise::NextStep].map(|promise| tape.of(promise).1), [0, 0]);
+}
+
+#[test]
+fn checks_on_hosts_that_are_not_seen_are_not_missed() {
+    let begun = |troubled: bool| {
+        let mut tape = Tape::new();
+        tape.write_entry(0, "queued", 0, "waiting");
+        if troubled {
+            tape.later(10).tell(Fact::Troubled { place: Place::Hosts, clock: false, begins: true });
+        }
+        tape.later(10).execute(0, 0, true);
+        tape.of(Promise::FreshHealth).1
+    };
+    assert_eq!([begun(false), begun(true)], [1, 0]);
 }

@@ -9,7 +9,7 @@ fn call(called: u64, returned: u64, op: Op, said: Option<Ret>) -> Call {
         said,
         revision: None,
     });
-    Call { client: 1, instance: 1, object: "a".to_owned(), op, called, returned, end }
+    Call { client: 1, instance: 1, object: "a".to_owned(), op, expected: None, called, returned, end }
 }
 
 const DONE: Option<Ret> = Some(Ret::Done { value: None, deleting: false });

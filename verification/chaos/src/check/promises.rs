@@ -1,0 +1,254 @@
+//! What operators are promised, judged by the oracle on what is seen from outside of the processes.
+//!
+//! Assumes: the instance that leads is the one that polls and fetches. A request does not name its sender, so it counts as the leader's.
+//!
+//! Does not: see permits, which stay inside of an instance; nor whether an answer arrived. Faults of the way there are facts of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_domain::keys;
+use madako_faults::{Act, Schedule};
+use madako_judges::{
+    Change, Command, Exemption, Exemptions, Fact, MachineSeen, Oracle, Place, Question, Terms,
+};
+use time::OffsetDateTime;
+
+use super::Verdicts;
+use super::effects::HEARD_LATER;
+use crate::datacenter::{Asked, Line, PROTECTED, Spoilt, What, metric_of};
+use crate::history::{Call, End, Event, Micros, Wrote, micros};
+use crate::network::Node;
+use crate::observer::{PREFIX, Revision};
+use crate::world::COMMAND_TIMEOUT;
+
+/// The name of the verdict on what is excused beyond its bounds.
+pub(crate) const EXCUSED: &str = "excused";
+
+/// What is seen of a run from outside.
+pub(crate) struct Outside<'a> {
+    /// Journals of the data center.
+    pub(crate) lines: &'a [Line],
+    /// When the history began.
+    pub(crate) unix: OffsetDateTime,
+    pub(crate) revisions: &'a [Revision],
+    pub(crate) events: &'a [(Micros, Event)],
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) leading: &'a [(Micros, Option<i64>)],
+    pub(crate) epochs: &'a BTreeMap<i64, u32>,
+    /// Clusters that have a metric each.
+    pub(crate) clusters: Vec<String>,
+}
+
+/// Judges each promise by the facts of a run of that length, and tells what was excused.
+pub(crate) fn judge(
+    facts: &[(Micros, Fact)],
+    (terms, length): (Terms, Duration),
+    verdicts: &mut Verdicts,
+) -> Exemptions {
+    let mut oracle = Oracle::new(terms);
+    for (at, fact) in facts {
+        oracle.see(Duration::from_micros(*at), fact);
+    }
+    for (promise, verdict) in oracle.verdicts() {
+        verdicts.of(promise.name()).judged += verdict.judged;
+        for what in verdict.violations {
+            verdicts.broken(promise.name(), what);
+        }
+    }
+    let exemptions = oracle.exemptions().clone();
+    verdicts.of(EXCUSED).judged = Exemption::ALL.len() as u64;
+    for beyond in exemptions.beyond(length) {
+        verdicts.broken(EXCUSED, beyond);
+    }
+    exemptions
+}
+
+impl Outside<'_> {
+    /// The facts of a run, in the order of time.
+    pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
+        let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
+        let mut facts: Vec<(Micros, Fact)> = stored.collect();
+        for (at, event) in self.events {
+            facts.extend(self.seen(event).into_iter().map(|fact| (*at, fact)));
+        }
+        let mut commands = BTreeMap::new();
+        let mut answers = BTreeMap::new();
+        for line in self.lines {
+            let at = Micros::try_from((line.time() - self.unix).whole_microseconds()).unwrap_or(0);
+            match &line.what {
+                What::Polled { question, machines, spoilt } => {
+                    if let Some(machines) = machines {
+                        let machines = machines.iter().map(|machine| self.since_the_beginning(machine));
+                        answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
+                    }
+                    let told = answers.get(question).filter(|_| spoilt.is_none_or(Spoilt::is_list));
+                    facts.extend(self.polled(at, *question, told).map(|fact| (at, fact)));
+                }
+                What::Fetched { asked, values } => {
+                    facts.extend(self.fetched(at, asked, values).into_iter().map(|fact| (at, fact)));
+                }
+                what => facts.extend(of_commands(at, what, &mut commands)),
+            }
+        }
+        // The door that was to tell of their ends ended first.
+        let lost = commands.into_values().map(|(at, instance, address)| {
+            (at + micros(COMMAND_TIMEOUT), ended((instance, address), Command::Repair, false))
+        });
+        facts.extend(lost);
+        facts.sort_by_key(|(at, _)| *at);
+        facts
+    }
+
+    fn stored(&self, revision: &Revision) -> Fact {
+        let changes = revision.changes.iter().map(|change| {
+            let key = change.key.strip_prefix(PREFIX).unwrap_or(&change.key).to_owned();
+            // All instances have one host name here.
+            let value = match &change.value {
+                Some(_) if key.starts_with(keys::LEADER) => Some(self.of_epoch(change.created).into_bytes()),
+                value => value.clone(),
+            };
+            Change { key, value: value.map(Arc::from) }
+        });
+        Fact::Stored { revision: revision.revision, changes: changes.collect() }
+    }
+
+    fn of_epoch(&self, epoch: i64) -> String {
+        self.epochs.get(&epoch).map_or_else(|| format!("epoch={epoch}"), |number| instance(*number))
+    }
+
+    /// The instance that leads. An election is heard of a little later.
+    fn leader(&self, at: Micros) -> String {
+        let led = self.leading.iter().rev().find(|(from, _)| *from <= at + HEARD_LATER);
+        let epoch = led.and_then(|(_, epoch)| *epoch);
+        epoch.map_or_else(|| Node::Client.to_string(), |epoch| self.of_epoch(epoch))
+    }
+
+    fn since_the_beginning(&self, machine: &MachineSeen) -> MachineSeen {
+        let began = Duration::try_from(self.unix - OffsetDateTime::UNIX_EPOCH).unwrap_or_default();
+        MachineSeen { since: machine.since.saturating_sub(began), ..machine.clone() }
+    }
+
+    fn polled(
+        &self,
+        at: Micros,
+        question: Question,
+        machines: Option<&Arc<Vec<MachineSeen>>>,
+    ) -> impl Iterator<Item = Fact> {
+        let instance = self.leader(at);
+        let answered = machines.map(|machines| {
+            let (instance, machines) = (instance.clone(), Arc::clone(machines));
+            Fact::Answered { instance, question, machines }
+        });
+        [Fact::Polled { instance, question }].into_iter().chain(answered)
+    }
+
+    fn fetched(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
+        let mut facts = vec![Fact::Fetched { instance: self.leader(at), what: asked.to_owned() }];
+        let metrics = self.clusters.iter().map(|cluster| metric_of(cluster));
+        facts.extend(metrics.filter(|metric| asked.contains(metric.as_str())).map(|metric| {
+            let good = values.contains_key(&metric);
+            Fact::Provided { metric, good }
+        }));
+        facts
+    }
+
+    fn seen(&self, event: &Event) -> Vec<Fact> {
+        match event {
+            Event::Fault { injection, change, on: Some(on), .. } => {
+                let act = self.schedule.injections.get(*injection).map(|injection| injection.act);
+                act.map_or_else(Vec::new, |act| troubled(act, on, change))
+            }
+            Event::Wrote(Wrote { written: Some((revision, _)) }) => {
+                vec![Fact::ByUser { revision: *revision }]
+            }
+            Event::Call(call) => called(call),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn instance(number: u32) -> String {
+    Node::Instance(number).to_string()
+}
+
+/// What a fault means for the places that it is on.
+fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
+    let is_registry = on == Node::Registry.to_string();
+    let place = match on.split_once('=') {
+        Some(("instance", _)) => Place::Instance(on.to_owned()),
+        Some(("store", _)) => Place::Store,
+        Some(("provider", _)) => Place::Providers,
+        None if is_registry => Place::Registry,
+        _ => return Vec::new(),
+    };
+    // Commands on hosts are done by the process that the registry is in.
+    let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(Place::Hosts);
+    let changes: &[bool] = match change {
+        "begins" => &[true],
+        "ends" => &[false],
+        "strikes" => &[true, false],
+        _ => &[],
+    };
+    let clock = act == Act::ClockJump;
+    let fact = |place: Place| {
+        changes.iter().map(move |begins| Fact::Troubled { place: place.clone(), clock, begins: *begins })
+    };
+    [place].into_iter().chain(hosts).flat_map(fact).collect()
+}
+
+/// A client's call: what it wrote, and whether it named a version.
+fn called(call: &Call) -> Vec<Fact> {
+    let End::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
+    let named =
+        call.expected.map(|version| Fact::Conditional { key: call.object.clone(), version, status, after });
+    let wrote = call.wrote().map(|revision| Fact::ByUser { revision });
+    named.into_iter().chain(wrote).collect()
+}
+
+fn began((instance, address): (String, String), command: Command) -> Fact {
+    Fact::Began { instance, command, address }
+}
+
+fn ended((instance, address): (String, String), command: Command, good: bool) -> Fact {
+    Fact::Ended { instance, command, address, good }
+}
+
+/// Commands on hosts, and pods that end. Keeps the repair commands that run.
+fn of_commands(
+    at: Micros,
+    what: &What,
+    running: &mut BTreeMap<u64, (Micros, String, String)>,
+) -> Vec<(Micros, Fact)> {
+    match what {
+        What::Acts { number, instance: of, address, waited, .. } => {
+            running.insert(*number, (at, instance(*of), address.clone()));
+            vec![(at.saturating_sub(*waited), began((instance(*of), address.clone()), Command::Repair))]
+        }
+        What::Acted { number, whole, .. } => {
+            let ends = running.remove(number);
+            let fact = |(_, instance, address)| (at, ended((instance, address), Command::Repair, *whole));
+            ends.map(fact).into_iter().collect()
+        }
+        What::Checked { instance: of, address, waited, healthy } => {
+            let whose = (instance(*of), address.clone());
+            let check = Command::HealthCheck;
+            vec![
+                (at.saturating_sub(*waited), began(whose.clone(), check)),
+                (at, ended(whose, check, *healthy)),
+            ]
+        }
+        What::Kubernetes {
+            asked: asked @ (Asked::Evict | Asked::Delete), pod: Some(pod), refused, ..
+        } => {
+            let protected = pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
+            let (deleted, refused) = (*asked == Asked::Delete, *refused);
+            vec![(at, Fact::PodEnds { protected, deleted, refused, pod: pod.clone() })]
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

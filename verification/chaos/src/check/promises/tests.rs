@@ -1,0 +1,191 @@
+//! Facts of a small run, and a run that breaks what it promises.
+
+use madako_domain::machine::MachineState;
+use madako_faults::{Injection, InstanceTarget, Span, Target};
+use madako_judges::Promise;
+
+use super::*;
+use crate::check::linear::{Op, Ret};
+use crate::observer::Change as Stored;
+use crate::world::terms;
+
+const SECOND: Micros = 1_000_000;
+
+fn line(second: i64, what: What) -> Line {
+    Line { at: second * 1_000_000, what }
+}
+
+fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<Spoilt>) -> Line {
+    line(second, What::Polled { question: Question::Machines, machines, spoilt })
+}
+
+fn healthy(address: &str) -> MachineSeen {
+    MachineSeen { address: address.to_owned(), state: MachineState::Healthy, since: Duration::from_secs(104) }
+}
+
+/// A run that begins at 100 s, in which instance 2 leads from its second 3 on.
+fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, Fact)> {
+    let leader = Stored {
+        key: "/cke/leader//a".to_owned(),
+        value: Some(b"host".to_vec()),
+        created: 5,
+        modified: 5,
+        lease: 1,
+    };
+    let injection = Injection {
+        fault: 0,
+        act,
+        target: Target::Instance(InstanceTarget::Leader),
+        begins: Span::seconds(1),
+        ends: None,
+    };
+    let outside = Outside {
+        lines,
+        unix: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(100),
+        revisions: &[Revision { revision: 5, at: 3 * SECOND, changes: vec![leader] }],
+        events,
+        schedule: &Schedule { injections: vec![injection], events: Vec::new(), draws: Vec::new() },
+        leading: &[(0, None), (3 * SECOND, Some(5))],
+        epochs: &BTreeMap::from([(5, 2)]),
+        clusters: vec!["a-b".to_owned(), "c".to_owned()],
+    };
+    outside.facts()
+}
+
+fn fault(change: &'static str, on: &str) -> Event {
+    let on = Some(on.to_owned());
+    Event::Fault { injection: 0, what: String::new(), change, on, dropped: None, why: None }
+}
+
+#[test]
+fn polls_and_values_are_of_the_leader_and_answers_that_read_as_none_are_no_answers() {
+    let lines = [
+        polled(101, Some(vec![healthy("10.0.0.4")]), None),
+        polled(104, None, None),
+        polled(105, None, Some(Spoilt::WrongTypes)),
+        line(
+            106,
+            What::Fetched {
+                asked: "/query=free_a_b|free_c".to_owned(),
+                values: BTreeMap::from([("free_c".to_owned(), 1.0)]),
+            },
+        ),
+    ];
+    let facts = facts(&lines, &[], Act::Kill);
+    let told: Vec<String> = facts
+        .iter()
+        .map(|(at, fact)| match fact {
+            Fact::Stored { changes, .. } => {
+                format!("{at} led by {}", String::from_utf8_lossy(changes[0].value.as_deref().unwrap()))
+            }
+            Fact::Polled { instance, .. } => format!("{at} {instance} polls"),
+            Fact::Answered { instance, machines, .. } => {
+                format!("{at} {instance} hears of {} since {:?}", machines[0].address, machines[0].since)
+            }
+            Fact::Fetched { instance, .. } => format!("{at} {instance} fetches"),
+            Fact::Provided { metric, good } => format!("{at} {metric} {good}"),
+            fact => format!("{fact:?}"),
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "1000000 client polls",
+            "1000000 client hears of 10.0.0.4 since 4s",
+            "3000000 led by instance=2",
+            "4000000 instance=2 polls",
+            "4000000 instance=2 hears of 10.0.0.4 since 4s",
+            "5000000 instance=2 polls",
+            "6000000 instance=2 fetches",
+            "6000000 free_a_b false",
+            "6000000 free_c true",
+        ]
+    );
+}
+
+#[test]
+fn a_command_whose_end_is_not_told_ends_with_its_time() {
+    let acts = What::Acts {
+        number: 7,
+        instance: 2,
+        address: "10.0.0.4".to_owned(),
+        waited: SECOND,
+        gone: false,
+        beside: std::collections::BTreeSet::new(),
+    };
+    let (began, ends) =
+        (|facts: &[(Micros, Fact)]| facts[1].clone(), |facts: &[(Micros, Fact)]| facts[2].clone());
+    let lost = facts(&[line(105, acts.clone())], &[], Act::Kill);
+    assert!(matches!(began(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND));
+    assert!(matches!(ends(&lost), (at, Fact::Ended { good: false, .. }) if at == 15 * SECOND));
+    let acted = What::Acted { number: 7, whole: true, ran: true };
+    let whole = facts(&[line(105, acts), line(107, acted)], &[], Act::Kill);
+    assert!(matches!(ends(&whole), (at, Fact::Ended { good: true, .. }) if at == 7 * SECOND));
+}
+
+#[test]
+fn faults_are_of_the_places_that_they_are_on() {
+    let places = |act, change, on: &str| -> Vec<(Place, bool, bool)> {
+        let facts = facts(&[], &[(4 * SECOND, fault(change, on))], act);
+        let place = |(_, fact): (Micros, Fact)| match fact {
+            Fact::Troubled { place, clock, begins } => Some((place, clock, begins)),
+            _ => None,
+        };
+        facts.into_iter().filter_map(place).collect()
+    };
+    let leader = || Place::Instance("instance=2".to_owned());
+    assert_eq!(places(Act::Pause, "begins", "instance=2"), [(leader(), false, true)]);
+    assert_eq!(places(Act::ClockJump, "ends", "instance=2"), [(leader(), true, false)]);
+    assert_eq!(
+        places(Act::Compact, "strikes", "store=1"),
+        [(Place::Store, false, true), (Place::Store, false, false)]
+    );
+    assert_eq!(places(Act::Cut, "begins", "registry"), [(Place::Registry, false, true)]);
+    let both = [(Place::Registry, false, true), (Place::Hosts, false, true)];
+    assert_eq!(places(Act::Kill, "begins", "registry"), both);
+    assert_eq!(places(Act::Corrupt, "begins", "provider=prometheus"), [(Place::Providers, false, true)]);
+    assert_eq!(places(Act::Kill, "begins", "rack=1"), []);
+}
+
+#[test]
+fn a_client_that_names_a_version_is_heard() {
+    let end =
+        End::Answered { status: 200, said: Ret::Done { value: None, deleting: false }, revision: Some(9) };
+    let op = Op::Write { value: 2, over: Some(1) };
+    let object = "/kubernetes/applications/chaos/a".to_owned();
+    let call = Call {
+        client: 1,
+        instance: 1,
+        object: object.clone(),
+        op,
+        expected: Some(8),
+        called: 0,
+        returned: 1,
+        end,
+    };
+    let named = Fact::Conditional { key: object, version: 8, status: 200, after: Some(9) };
+    let facts = facts(&[], &[(4 * SECOND, Event::Call(call))], Act::Kill);
+    assert_eq!(facts[1..], [(4 * SECOND, named), (4 * SECOND, Fact::ByUser { revision: 9 })]);
+}
+
+#[test]
+fn a_promise_that_is_broken_is_told() {
+    let protected = |second: i64| {
+        line(
+            100 + second,
+            What::Kubernetes {
+                instance: 2,
+                asked: Asked::Delete,
+                node: "10.0.0.4".to_owned(),
+                pod: Some(format!("{PROTECTED}/a")),
+                refused: false,
+            },
+        )
+    };
+    let mut verdicts = Verdicts::default();
+    let length = Duration::from_secs(60);
+    let exemptions = judge(&facts(&[protected(4)], &[], Act::Kill), (terms(), length), &mut verdicts);
+    assert_eq!(verdicts.of(Promise::ProtectedPods.name()).broken, 1);
+    assert_eq!(verdicts.0.values().map(|verdict| verdict.broken).sum::<u64>(), 1, "{verdicts:?}");
+    assert_eq!(exemptions, Exemptions::default());
+}

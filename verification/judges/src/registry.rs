@@ -1,0 +1,29 @@
+//! Requests to the registry and its answers as they are on the wire, read without the service's own client.
+
+use madako_domain::machine::MachineState;
+use serde_json::Value;
+
+use crate::fact::{At, MachineSeen, Question};
+
+/// The question that a search of the service asks: the one for reports chooses states.
+#[must_use]
+pub fn question(request: &Value) -> Question {
+    if request["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
+}
+
+/// The machines with an address in an answer that was given at that time; `None`: it has no list of machines.
+#[must_use]
+pub fn machines(answer: &Value, now: At) -> Option<Vec<MachineSeen>> {
+    let machines = answer["data"]["searchMachines"].as_array()?;
+    let state = |name: &str| MachineState::ALL.into_iter().find(|state| state.name() == name);
+    let seen = |machine: &Value| {
+        let status = &machine["status"];
+        let since = now.as_secs_f64() - status["duration"].as_f64()?;
+        Some(MachineSeen {
+            address: machine["spec"]["ipv4"][0].as_str()?.to_owned(),
+            state: state(status["state"].as_str()?)?,
+            since: At::try_from_secs_f64(since).unwrap_or_default(),
+        })
+    };
+    Some(machines.iter().filter_map(seen).collect())
+}
