@@ -537,7 +537,10 @@ impl<'a> Taken<'a> {
         if let Some(other) = self.api_server.filter(|other| *other != address) {
             return Some(Obstacle::ApiServerRepaired { address: other.to_owned() });
         }
-        let other = rebooting.iter().find(|other| **other != address)?;
+        let other = rebooting
+            .iter()
+            .filter(|_| !is_planted(Canary::RebootIgnored))
+            .find(|other| **other != address)?;
         Some(Obstacle::ApiServerRebooted { address: (*other).to_owned() })
     }
 }

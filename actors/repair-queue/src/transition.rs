@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
 use madako_domain::record::{Command, Record};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
@@ -191,7 +192,10 @@ impl<'a> Transition<'a> {
     /// What every transition compares.
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
-        let mut conditions = vec![queue.entry_unchanged(self.index), queue.kept_unchanged(self.index)];
+        let mut conditions = vec![queue.kept_unchanged(self.index)];
+        conditions.extend(
+            Some(queue.entry_unchanged(self.index)).filter(|_| !is_planted(Canary::EntryNotCompared)),
+        );
         conditions.extend(queue.records_unchanged());
         conditions
     }

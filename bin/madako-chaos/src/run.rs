@@ -76,6 +76,14 @@ fn parse_length(text: &str) -> Result<Span, String> {
 /// Runs the command.
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let scenario = with_faults(&args.scenario, &args.faults)?;
+    if let Some(client) = scenario.clients.iter().find(|client| client.kind.is_simulated_only()) {
+        let why = anyhow!(
+            "clients: got {}, expected clients that real processes have: placement, etcd-watch, registry; \
+             `madako-chaos simulate` has the others",
+            client.kind
+        );
+        return Err(Failure::BadInput(why));
+    }
     let programs = programs(args.madako, &scenario).map_err(Failure::NotInjected)?;
     let network = match args.network {
         Network::Auto => Choice::Auto,

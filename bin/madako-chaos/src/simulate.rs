@@ -264,11 +264,12 @@ impl Seen<'_> {
         let Report { seed, counts, calm, history, .. } = self.report;
         let calm = calm.after.map_or_else(|| "never calm".to_owned(), |after| format!("calm after {after}"));
         let mut line = format!(
-            "seed {seed}: {}, {} faults, {} leader changes, {} commits, {calm}, history {:016x}, {:.0} simulated seconds a second",
+            "seed {seed}: {}, {} faults, {} leader changes, {} commits, {} refused, {calm}, history {:016x}, {:.0} simulated seconds a second",
             self.outcome(),
             counts.faults,
             counts.leader_changes,
             counts.commits,
+            counts.refused_writes,
             history.0,
             self.rate()
         );
@@ -319,6 +320,7 @@ impl Seen<'_> {
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
             "calls": report.calls,
+            "refused": report.refused,
             "traffic": report.traffic,
             "draws": report.schedule.draws,
             "history": {"hash": format!("{:016x}", report.history.0), "lines": report.history.1},
@@ -371,6 +373,9 @@ impl Seen<'_> {
         }
         for (kind, (made, failed)) in &report.calls {
             table.row([format!("calls of {kind}"), format!("{made}, {failed} in vain")]);
+        }
+        for (family, count) in &report.refused {
+            table.row([format!("refused transactions of {family}"), count.to_string()]);
         }
         for (what, count) in &report.traffic {
             table.row([what.clone(), count.to_string()]);

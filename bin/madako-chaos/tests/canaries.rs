@@ -1,4 +1,4 @@
-//! Planted bugs: `docs/canaries.md` lists them, with the seed of the default scenario that finds each first, and the judge that finds
+//! Planted bugs: `docs/canaries.md` lists them, with the scenario and the seed that find each first, and the judge that finds
 //! it. A build with debug assertions shows that this is so, and that the same seeds pass without a bug. A release build shows that
 //! it has none.
 
@@ -16,6 +16,8 @@ struct Canary {
     name: String,
     part: String,
     what: String,
+    /// The scenario that finds it.
+    scenario: String,
     /// `None`: no seed is known yet.
     seed: Option<u64>,
     /// In minutes, how long faults go on until it shows.
@@ -30,11 +32,14 @@ fn table() -> Vec<Canary> {
     let rows = page.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| !line.is_empty());
     let canary = |row: &str| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, part, what, seed, minutes, found_by] = cells[..] else { panic!("not six columns: {row}") };
+        let [name, part, what, scenario, seed, minutes, found_by] = cells[..] else {
+            panic!("not seven columns: {row}")
+        };
         Canary {
             name: name.trim_matches('`').to_owned(),
             part: part.to_owned(),
             what: what.to_owned(),
+            scenario: scenario.trim_matches('`').to_owned(),
             seed: (seed != "none yet").then(|| seed.parse().unwrap_or_else(|error| panic!("{row}: {error}"))),
             minutes: minutes
                 .strip_suffix('m')
@@ -107,7 +112,18 @@ mod planted {
         for canary in table().into_iter().filter(|canary| canary.part == part) {
             let Some(seed) = canary.seed else { continue };
             let (seed, length) = (seed.to_string(), format!("{}m", canary.minutes));
-            let words = ["--seed", &seed, "--for", &length, "--canary", &canary.name, "--until-wrong"];
+            let scenario = &canary.scenario;
+            let words = [
+                "--scenario",
+                scenario,
+                "--seed",
+                &seed,
+                "--for",
+                &length,
+                "--canary",
+                &canary.name,
+                "--until-wrong",
+            ];
             let (code, report) = simulated(&words);
             let wrong: Vec<&str> =
                 report["wrong"].as_array().unwrap().iter().map(|wrong| wrong.as_str().unwrap()).collect();
@@ -142,15 +158,16 @@ mod planted {
     #[test]
     fn the_same_seeds_pass_without() {
         // Each as long as any bug needs to show: what happens until then is the same.
-        let mut seeds: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut seeds: BTreeMap<(String, u64), u64> = BTreeMap::new();
         for canary in table() {
             let Some(seed) = canary.seed else { continue };
-            let minutes = seeds.entry(seed).or_default();
+            let minutes = seeds.entry((canary.scenario, seed)).or_default();
             *minutes = canary.minutes.max(*minutes);
         }
-        for (seed, minutes) in seeds {
-            let (code, report) = simulated(&["--seed", &seed.to_string(), "--for", &format!("{minutes}m")]);
-            assert_eq!(code, Some(0), "seed {seed} for {minutes} minutes: {}", report["why_not"]);
+        for ((scenario, seed), minutes) in seeds {
+            let (seed, length) = (seed.to_string(), format!("{minutes}m"));
+            let (code, report) = simulated(&["--scenario", &scenario, "--seed", &seed, "--for", &length]);
+            assert_eq!(code, Some(0), "{scenario}, seed {seed} for {length}: {}", report["why_not"]);
         }
     }
 

@@ -18,9 +18,10 @@ use serde_json::Value;
 use started::{Ended, program, start};
 
 /// What is simulated, and for how many minutes: until its last fault was there, and as much as it expects has happened.
-const SIMULATED: [(&str, u64); 18] = [
+const SIMULATED: [(&str, u64); 20] = [
     ("calm-day", 30),
     ("compaction-under-watchers", 30),
+    ("contention", 60),
     ("default", 60),
     ("flapping-machines", 45),
     ("full-disk", 30),
@@ -33,6 +34,7 @@ const SIMULATED: [(&str, u64); 18] = [
     ("panics-of-each-actor", 30),
     ("rack-power-loss", 60),
     ("rack-unreachable", 150),
+    ("reboots", 60),
     ("registry-clock-an-hour-off", 100),
     ("registry-out-for-an-hour", 80),
     ("short-storm", 5),

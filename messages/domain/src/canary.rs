@@ -75,12 +75,16 @@ canaries! {
     WatchSkipped = "watch-skipped", Repair, "The watch after a repair command is skipped.";
     SecondStepSkipped = "second-step-skipped", Repair, "The second step of a repair is never tried.";
     ProtectedPodsDeleted = "protected-pods-deleted", Repair, "Pods of protected namespaces are deleted when a disruption budget forbids their eviction.";
+    EntryNotCompared = "entry-not-compared", Repair, "An entry is written over whatever it has become since it was read.";
+    RebootIgnored = "reboot-ignored", Repair, "An API server is repaired beside another one that reboots.";
+    RecordsKept = "records-kept", Repair, "Old records are never deleted.";
     OfflineClusterTaken = "offline-cluster-taken", Placement, "Applications are bound to clusters that are not online.";
     LabelsIgnored = "labels-ignored", Placement, "Constraints on labels count for nothing.";
     RestlessMoves = "restless-moves", Placement, "An application moves to the best other cluster, whether it is better or not.";
     LastApplicationForgotten = "last-application-forgotten", Placement, "A pass leaves out the last application.";
     UnconditionalWrite = "unconditional-write", Placement, "A binding is written over whatever the application has become meanwhile.";
     NothingCollected = "nothing-collected", Placement, "What was deleted is never taken away.";
+    RequestNotCompared = "request-not-compared", Placement, "A request of the API writes over whatever a resource has become since it was read.";
     IfMatchIgnored = "if-match-ignored", Placement, "A request with If-Match changes whatever version is there.";
 }
 

@@ -34,6 +34,8 @@ pub const REPAIRS_DISABLED: &str = "repairs/disabled";
 pub const REPAIRS_WRITE_INDEX: &str = "repairs/write-index";
 /// Entries of the reboot queue, `reboots/data/<16 hex digits>`.
 pub const REBOOTS: &str = "reboots/data/";
+/// Number of the next entry of the reboot queue, as a decimal string.
+pub const REBOOTS_WRITE_INDEX: &str = "reboots/write-index";
 /// `true` switches the reboot queue off.
 pub const REBOOTS_DISABLED: &str = "reboots/disabled";
 /// `true` while CKE works at the reboot queue: what its leader wrote last.
@@ -79,6 +81,12 @@ pub fn repair_hold(rack: &str) -> String {
 #[must_use]
 pub fn repair(index: i64) -> String {
     format!("{REPAIRS}{index:016x}")
+}
+
+/// The key of an entry of the reboot queue.
+#[must_use]
+pub fn reboot(index: i64) -> String {
+    format!("{REBOOTS}{index:016x}")
 }
 
 /// The key of what is kept of an entry of the repair queue.

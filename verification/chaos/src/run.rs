@@ -270,6 +270,8 @@ impl Course<'_> {
                     let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
                     working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
                 }
+                // The command refuses them.
+                ClientKind::Rivals | ClientKind::Reboots => {}
             }
         }
         working

@@ -54,8 +54,12 @@ static WORLD: Schema = Schema {
     ],
 };
 
-static CLIENT: Schema =
-    Schema { fields: &[("kind", Kind::Word("placement, etcd-watch or registry")), ("rate", Kind::Number)] };
+static CLIENT: Schema = Schema {
+    fields: &[
+        ("kind", Kind::Word("placement, etcd-watch, registry, rivals or reboots")),
+        ("rate", Kind::Number),
+    ],
+};
 
 static FAULT: Schema = Schema {
     fields: &[

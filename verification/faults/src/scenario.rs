@@ -89,9 +89,22 @@ pub enum ClientKind {
     EtcdWatch,
     /// Searches and changes of machines in the registry.
     Registry,
+    /// Writes to what an instance has just read and is about to write over.
+    Rivals,
+    /// Reboots, which operators ask for and CKE carries out, beside the records that CKE has left.
+    Reboots,
 }
 
-named!(ClientKind: Placement = "placement", EtcdWatch = "etcd-watch", Registry = "registry");
+named!(ClientKind: Placement = "placement", EtcdWatch = "etcd-watch", Registry = "registry", Rivals = "rivals",
+    Reboots = "reboots");
+
+impl ClientKind {
+    /// Whether only a simulation has such clients.
+    #[must_use]
+    pub fn is_simulated_only(self) -> bool {
+        matches!(self, Self::Rivals | Self::Reboots)
+    }
+}
 
 /// Clients of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All scenarios that ship, from calm to storm.
-pub const SHIPPED: [Shipped; 24] = files![
+pub const SHIPPED: [Shipped; 26] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -43,6 +43,8 @@ pub const SHIPPED: [Shipped; 24] = files![
     "panics-of-each-actor",
     "everything-fails-at-times",
     "default",
+    "contention",
+    "reboots",
     "long-day",
     "processes-fail-at-times",
 ];

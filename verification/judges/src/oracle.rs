@@ -1,8 +1,9 @@
 //! All predicates over one stream of facts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use crate::exemptions::Exemptions;
+use crate::exemptions::{Exemption, Exemptions};
 use crate::fact::{At, Fact};
 use crate::picture::{Picture, Written};
 use crate::promise::{Promise, Verdict};
@@ -119,8 +120,14 @@ impl Oracle {
 
     /// What was excused.
     #[must_use]
-    pub fn exemptions(&self) -> &Exemptions {
-        &self.exemptions
+    pub fn exemptions(&self) -> Exemptions {
+        let mut exemptions = self.exemptions.clone();
+        let by_user = |revision: &i64| self.users.contains(revision);
+        let found = self.predicates.iter().flat_map(|(.., kept)| &kept.found);
+        for _ in found.filter(|(revision, _)| revision.as_ref().is_some_and(by_user)) {
+            exemptions.used(Exemption::ByUser, Duration::ZERO);
+        }
+        exemptions
     }
 }
 

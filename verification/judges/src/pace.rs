@@ -8,7 +8,7 @@ use madako_domain::keys;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, Written};
-use crate::terms::{MOST_SKIPPED, Terms};
+use crate::terms::Terms;
 
 /// Intervals that are looked at: what is asked for at once now and then comes out of step, and is no more often.
 const WINDOW: u32 = 5;
@@ -196,8 +196,8 @@ impl Predicate for MetricRounds {
         let quiet = now.is_quiet(&[Place::Providers]);
         let last = self.last.insert(key, *at).filter(|_| quiet);
         let Some(last) = last.filter(|last| used.is_some_and(|used| used <= *last)) else { return };
-        // As many rounds as are skipped for a provider that fails: how it fails is not all seen from outside.
-        let limit = terms.metrics_interval * (1 + MOST_SKIPPED) + terms.tolerance;
+        // One round is skipped after a failure; not each failure is seen from outside, such as an answer that cannot be used.
+        let limit = terms.metrics_interval * 2 + terms.tolerance;
         ruling.holds(*at <= last + limit, || format!("{instance} fetches {what} after {:?}", *at - last));
     }
 }

@@ -10,11 +10,17 @@ use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, Value};
 use crate::terms::MOST_SKIPPED;
 
+/// Where applications are.
+const APPLICATIONS: &str = "/kubernetes/applications/";
+
 const ONLINE: &str = "ONLINE";
 const FAILING: &str = "FAILING_METRICS";
 
-/// For how many times `reschedule_after` a move may be held back: few move within each, and those of all other applications may be first.
-const MOST_HELD: u32 = 15;
+/// Applications that may move within each `reschedule_after`, at least.
+const MOVE_TOGETHER: u32 = 2;
+
+/// Rounds of metrics until a changed cluster's score counts: the one under way, and the next.
+const ROUNDS: u32 = 2;
 
 /// See [`crate::Promise::FailingMetrics`].
 #[derive(Default)]
@@ -90,6 +96,14 @@ impl Predicate for FailingMetrics {
 pub(crate) struct BetterCluster {
     wanted: BTreeMap<String, String>,
     waiting: Waiting<String>,
+    /// Applications that moved while one was to: each holds others back.
+    moved: u32,
+}
+
+/// Where an application is bound.
+fn bound(value: Option<&Value>) -> Option<String> {
+    let application = value?.read::<Json>()?;
+    application["status"]["scheduled_to"]["name"].as_str().map(str::to_owned)
 }
 
 impl Predicate for BetterCluster {
@@ -98,8 +112,15 @@ impl Predicate for BetterCluster {
             self.wanted.insert(application.clone(), cluster.clone());
         }
         if self.wanted.is_empty() {
+            self.moved = 0;
             return;
         }
+        let applications = written.iter().filter(|written| written.key.starts_with(APPLICATIONS));
+        let moves = applications.filter(|written| {
+            let before = bound(written.before.as_ref());
+            before.is_some() && before != bound(written.after.as_ref())
+        });
+        self.moved += u32::try_from(moves.count()).unwrap_or(u32::MAX);
         for written in *written {
             let Some(wanted) = self.wanted.get(&written.key) else { continue };
             let to = written.after.as_ref().and_then(Value::read::<Json>);
@@ -124,8 +145,9 @@ impl Predicate for BetterCluster {
         };
         let possible = self.wanted.iter().filter(|(application, cluster)| is_online(application, cluster));
         self.waiting.update(possible.map(|(application, _)| application.clone()).collect(), *at);
-        // Few move at a time, and others may be first.
-        let limit = terms.reschedule_after * MOST_HELD + terms.tolerance;
+        // It stays for its time, and then for as long as moves of others hold it back.
+        let held = 1 + self.moved.div_ceil(MOVE_TOGETHER);
+        let limit = terms.reschedule_after * (1 + held) + terms.metrics_interval * ROUNDS + terms.tolerance;
         for key in self.waiting.overdue(*at, limit) {
             let cluster = self.wanted.remove(&key).unwrap_or_default();
             ruling.broken(format_args!("{key} has not moved to {cluster} for {limit:?}, which is better"));

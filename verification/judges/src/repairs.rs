@@ -373,8 +373,9 @@ impl Predicate for FreshHealth {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let asked = self.0.last(&entry.address);
             ruling.judged();
+            let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
             match asked {
-                _ if self.0.said(&entry.address, false, at.saturating_sub(fresh)) => {}
+                _ if !is_healthy && self.0.said(&entry.address, false, at.saturating_sub(fresh)) => {}
                 // What was decided before the answer came.
                 Some((asked, true)) if *at <= asked + terms.tolerance => {}
                 Some((asked, _)) if now.is_leading_troubled(asked) => {

@@ -55,7 +55,10 @@ struct Judged {
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<Written>,
     terms: Vec<Term>,
-    observed: VecDeque<(Duration, BTreeSet<String>)>,
+    /// Instances that candidates' keys name, by their epochs.
+    writers: BTreeMap<i64, String>,
+    /// When which instance observed which addresses.
+    observed: VecDeque<(Duration, &'static str, BTreeSet<String>)>,
     /// Revision of the template that the newest cluster was made from: a commit compares it.
     made_from: i64,
     /// Revisions that an instance was told of as changes of the repair queue.
@@ -126,6 +129,9 @@ impl Checker {
             if key.starts_with(keys::LEADER) {
                 let created = judged.values.get(key).map(|(_, created)| *created);
                 judged.leader(revision, value.is_some(), created);
+                if let (Some(host), None) = (value, created) {
+                    judged.writers.insert(revision, String::from_utf8_lossy(host).into_owned());
+                }
             }
             if keys::NOTED.contains(&key.as_str())
                 && judged.values.get(key).map(|(value, _)| value) == value.as_ref()
@@ -193,12 +199,12 @@ impl Checker {
         self.judged.lock().unwrap().violations.extend(told);
     }
 
-    fn observed(&self, addresses: BTreeSet<String>) {
+    fn observed(&self, instance: &'static str, addresses: BTreeSet<String>) {
         let now = self.history.now();
         let mut judged = self.judged.lock().unwrap();
-        judged.observed.push_back((now, addresses));
+        judged.observed.push_back((now, instance, addresses));
         let remembered = self.planned_on + REMEMBERED;
-        while judged.observed.front().is_some_and(|(at, _)| *at + remembered < now) {
+        while judged.observed.front().is_some_and(|(at, ..)| *at + remembered < now) {
             judged.observed.pop_front();
         }
     }
@@ -255,6 +261,14 @@ impl Checker {
         judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
     }
 
+    /// Whether the newest cluster was made from the template that is stored, by what was committed when.
+    #[must_use]
+    pub fn is_template_applied(&self) -> bool {
+        let judged = self.judged.lock().unwrap();
+        let template = judged.values.get(keys::SABAKAN_TEMPLATE).map_or(0, |(_, revision)| *revision);
+        judged.made_from == template
+    }
+
     /// The newest cluster.
     pub fn cluster(&self) -> Option<Cluster> {
         let judged = self.judged.lock().unwrap();
@@ -302,26 +316,28 @@ impl Judged {
                 repairs: &repairs,
             })
         };
+        let last: serde_json::Value = serde_json::from_slice(json(keys::LAST_PLAN).unwrap()).unwrap();
+        let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
+        let writer = self.writers.get(&written.epoch);
+        // A plan is made from what its own instance was answered.
+        let own = || self.observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == by));
         let best_since = |oldest: Duration| {
-            let recent = self.observed.iter().filter(|(at, _)| *at + oldest >= now);
-            recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
+            let recent = own().filter(|(at, ..)| *at + oldest >= now);
+            recent.map(|(_, _, observed)| judged_by(observed)).min_by_key(Vec::len)
         };
         let mut best = best_since(planned_on + ON_ITS_WAY);
         if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
             && let Some(late) = best_since(planned_on + REMEMBERED).filter(Vec::is_empty)
         {
-            let age = |(at, observed): &(Duration, BTreeSet<String>)| {
+            let age = |(at, _, observed): &(Duration, &'static str, BTreeSet<String>)| {
                 judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
             };
-            let lasted = self.observed.iter().filter_map(age).min().unwrap_or_default();
+            let lasted = own().filter_map(age).min().unwrap_or_default();
             self.exemptions.used(Exemption::LateCommit, lasted);
             best = Some(late);
         }
         let observed = best.is_some();
         self.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
-
-        let last: serde_json::Value = serde_json::from_slice(json(keys::LAST_PLAN).unwrap()).unwrap();
-        let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
         self.violations.extend(one_writer(&[written], &self.terms));
         observed
     }
@@ -370,7 +386,8 @@ impl<R: Registry> Registry for Overheard<R> {
             let (instance, answers, facts) = &self.heard;
             let machines = answers.to(question);
             if !is_reports {
-                self.checker.observed(machines.iter().map(|machine| machine.address.clone()).collect());
+                let addresses = machines.iter().map(|machine| machine.address.clone()).collect();
+                self.checker.observed(instance, addresses);
             }
             facts.tell(&Fact::Answered { instance: (*instance).to_owned(), question, machines });
             if let Some((name, judge, faults)) = &self.repairs
@@ -413,11 +430,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_cluster_is_written_again_for_another_template_alone() {
         let checker = Checker::new(History::new());
-        checker.judge(1, vec![put(&format!("{}1", keys::LEADER), &json!("alpha"))]);
+        checker.judge(1, vec![(format!("{}1", keys::LEADER), Some(b"alpha".to_vec()))]);
         checker
             .judge(2, vec![put(keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))]);
         checker.judge(3, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
-        checker.observed(["10.0.0.1".to_owned()].into());
+        checker.observed("alpha", ["10.0.0.1".to_owned()].into());
         checker.judge(4, makes(3));
         checker.judge(5, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
         // Whatever is noted, the first cluster after a template is made from it.

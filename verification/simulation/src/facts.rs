@@ -103,7 +103,7 @@ impl Facts {
     /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
-        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().exemptions().clone()).unwrap_or_default()
+        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().exemptions()).unwrap_or_default()
     }
 
     fn now(&self) -> At {
@@ -191,12 +191,31 @@ fn asked(request: &HttpRequest) -> String {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToProviders<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let asked = asked(&request);
+        let mut provided = Provided {
+            providers: &self.providers,
+            facts: &self.facts,
+            asked: asked(&request),
+            answered: false,
+        };
         let answer = self.inner.send(request).await;
-        for (metric, given) in self.providers.given(&asked) {
-            let good = given && answer.is_ok();
+        provided.answered = answer.is_ok();
+        answer
+    }
+}
+
+/// Tells what came of a request, also where nobody waited for its answer to the end.
+struct Provided<'a> {
+    providers: &'a Prometheus,
+    facts: &'a Facts,
+    asked: String,
+    answered: bool,
+}
+
+impl Drop for Provided<'_> {
+    fn drop(&mut self) {
+        for (metric, given) in self.providers.given(&self.asked) {
+            let good = given && self.answered;
             self.facts.tell(&Fact::Provided { metric: metric.to_owned(), good });
         }
-        answer
     }
 }

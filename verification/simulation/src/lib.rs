@@ -41,6 +41,7 @@ pub mod repair;
 pub mod requests;
 mod retries;
 pub mod revisions;
+pub mod rivals;
 pub mod routed;
 pub mod run;
 pub mod serving;

@@ -114,8 +114,13 @@ impl Operator {
     /// # Errors
     /// The store does not take it.
     pub async fn install_for(&mut self, machines: u32) -> Result<(), Error> {
-        self.wanted = Wanted::of(machines);
+        self.keeps(machines);
         self.install().await
+    }
+
+    /// From now on it works with a cluster of so many machines.
+    pub fn keeps(&mut self, machines: u32) {
+        self.wanted = Wanted::of(machines);
     }
 
     /// What a new installation needs.

@@ -197,8 +197,11 @@ impl QueueUser {
         self.add(&address, &machine_type, &operation).await
     }
 
-    /// Several nodes of the control plane at once, broken or not.
-    async fn add_control_plane(&mut self) -> Result<String, Error> {
+    /// Asks for repairs of two control plane nodes at once, which are broken then.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn add_control_plane(&mut self) -> Result<String, Error> {
         let answer = self.store.people().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
         let cluster: Cluster = serde_json::from_slice(kv.value()).unwrap();

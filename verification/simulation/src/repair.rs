@@ -6,6 +6,7 @@ mod judged;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Event, EventType, GetOptions, KeyValue};
@@ -17,7 +18,7 @@ use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
-use madako_judges::{Command, Fact};
+use madako_judges::{Command, Exemption, Exemptions, Fact};
 use madako_protocol::event::Event as Told;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
@@ -58,6 +59,10 @@ pub struct Seen {
     pub false_answers: u64,
     /// Answers by a clock that was set.
     pub shifted_answers: u64,
+    /// Records that were deleted.
+    pub collected: u64,
+    /// Revisions after which a control plane node reboots and the repair of another one waits.
+    pub beside_reboots: u64,
     /// Racks that answers asked to be held.
     pub to_be_held: u64,
     /// What became of drains.
@@ -210,6 +215,17 @@ impl RepairJudge {
         judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
+    /// Something acts that is no poll and no health check of an unfinished repair.
+    fn acts(&self, what: String) {
+        self.judged.lock().unwrap().acted = Some((self.history.now(), what));
+    }
+
+    /// What acted last, and when: a command, a write to Kubernetes, or a health check while no repair was unfinished.
+    #[must_use]
+    pub fn acted(&self) -> Option<(Duration, String)> {
+        self.judged.lock().unwrap().acted.clone()
+    }
+
     /// Whether a command runs.
     pub fn is_running(&self) -> bool {
         !self.judged.lock().unwrap().running.is_empty()
@@ -242,6 +258,17 @@ impl RepairJudge {
         let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
         found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
         found
+    }
+
+    /// What was excused.
+    #[must_use]
+    pub fn exemptions(&self) -> Exemptions {
+        let judged = self.judged.lock().unwrap();
+        let mut exemptions = judged.exemptions.clone();
+        for _ in judged.found.iter().filter(|(revision, _)| judged.users.contains(revision)) {
+            exemptions.used(Exemption::ByUser, Duration::ZERO);
+        }
+        exemptions
     }
 
     /// Every violation, when the run is over and every repair must have ended.
@@ -280,6 +307,7 @@ impl RepairJudge {
 
     /// Something is about to be written to Kubernetes.
     pub async fn writes_to_kubernetes(&self, store: &StoreProcess, permit: &Permit, what: &str) {
+        self.acts(what.to_owned());
         let (entries, revision) = self.shown(store).await;
         self.history.judged(Id::I1);
         let mut judged = self.judged.lock().unwrap();
@@ -300,6 +328,7 @@ impl RepairJudge {
         program: &str,
         address: &str,
     ) -> Acting {
+        self.acts(format!("{program} {address}"));
         let (entries, revision) = self.shown(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
         let mut judged = self.judged.lock().unwrap();
@@ -398,6 +427,9 @@ impl Host for JudgedHost {
             result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
         };
         if program == HEALTH_CHECK {
+            if self.judge.unfinished() == 0 {
+                self.judge.acts(format!("{program} {address}"));
+            }
             let mut told = Announced::begins(&self.told, Command::HealthCheck, &address);
             let result = self.host.run(permit, command).await;
             let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";

@@ -4,10 +4,12 @@
 //!
 //! Does not: break time within one handler, nor anything on nodes, which nobody works on yet.
 
+mod contenders;
 mod drill;
 mod inject;
 mod machines;
 mod people;
+mod reboots;
 mod registry_clients;
 pub mod rehearsal;
 mod report;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::{Habits, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
-use madako_faults::{Scenario, Schedule, Span, Store, TooMany, schedule};
+use madako_faults::{ClientKind, Scenario, Schedule, Span, Store, TooMany, schedule};
 use madako_judges::Terms;
 use madako_judges::player::Player;
 use madako_protocol::feed::Task;
@@ -43,6 +45,7 @@ use crate::placement::PlacementChecker;
 use crate::planted::Handling;
 use crate::queue_user::QueueUser;
 use crate::repair::RepairJudge;
+use crate::rivals::Rivals;
 use crate::store_process::StoreProcess;
 use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, Working, World};
 
@@ -221,6 +224,9 @@ async fn run(
     let mut operator = Operator::new(store.clone(), generator(seed, 1));
     operator.repairs(repairs.clone());
     operator.install_for(scenario.world.machines).await.expect("a store that was just started takes writes");
+    if has(scenario, ClientKind::Reboots) {
+        reboots::leave_records(&store, &repairs).await.expect("a store that was just started takes writes");
+    }
     let queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
     let hosts = Hosts {
         host: SimulatedHost::new(registry.clone(), Habits::demo()),
@@ -236,6 +242,10 @@ async fn run(
         Some(hosts),
     );
     (world.handling, world.facts) = (handling, facts.clone());
+    if has(scenario, ClientKind::Rivals) {
+        world.rivals =
+            Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), generator(seed, 11)));
+    }
     let people = People::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, generator(seed, 8));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
@@ -272,6 +282,11 @@ async fn run(
     drop(judges);
     history.finish().map_err(SimulateError::Trace)?;
     Ok(Report { schedule, simulated: began.elapsed(), ..report })
+}
+
+/// Whether a scenario has clients of a kind.
+fn has(scenario: &Scenario, kind: ClientKind) -> bool {
+    scenario.clients.iter().any(|client| client.kind == kind)
 }
 
 /// What is wrong where a judge did not see everything.

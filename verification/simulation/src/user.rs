@@ -1,13 +1,13 @@
 //! People who use placement: through the API of any instance they make, change and delete applications and clusters,
 //! and sometimes through the store they delete everything and begin anew.
 
+mod acts;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::{DeleteOptions, Txn, TxnOp};
 use madako_domain::invariants::Id;
 use madako_domain::placement::kind::{Kind, ObjectKey};
-use madako_domain::placement::ownership;
 use madako_judges::Fact;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -17,10 +17,12 @@ use tokio::sync::watch;
 use crate::api::{Answer, Request, ask};
 use crate::facts::Facts;
 use crate::history::History;
-use crate::placement::{PlacementChecker, WIPED};
-use crate::prometheus::{Prometheus, RANGE, SERIES};
+use crate::placement::PlacementChecker;
+use crate::prometheus::Prometheus;
 use crate::serving::Doors;
 use crate::store_process::StoreProcess;
+
+use self::acts::metric_of;
 
 /// Mean time between two acts.
 const BETWEEN_ACTS: Duration = Duration::from_secs(25);
@@ -427,221 +429,6 @@ impl User {
         }
         Some(all[self.chance.random_range(0..all.len())].clone())
     }
-
-    async fn create(&mut self, kind: Kind, name: &str, spec: Value, labels: Value) -> String {
-        let key = ObjectKey::new(kind, Some(NAMESPACE), name);
-        let body = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
-        self.checker.creates(&key);
-        let answer = self.write("POST", &key, &collection(kind), None, Some(&body)).await;
-        format!("makes {key}: {:?}", answer.map(|answer| answer.status))
-    }
-
-    /// Metrics and where they come from, as far as they are not there.
-    async fn define(&mut self) {
-        let there = self.standing().await;
-        let global = |kind: Kind, name: &str| ObjectKey::new(kind, None, name);
-        let mut wanted = vec![(
-            global(Kind::GlobalMetricsProvider, "table"),
-            json!({"type": "static", "static": {"metrics": {TABLED: 40.0}}}),
-        )];
-        for server in ["prometheus-one.invalid", "prometheus-two.invalid"] {
-            let spec = json!({"type": "prometheus", "prometheus": {"url": format!("http://{server}:9090")}});
-            wanted.push((global(Kind::GlobalMetricsProvider, server), spec));
-        }
-        for (provider, name) in SERIES.into_iter().chain([("table", TABLED)]) {
-            wanted.push((global(Kind::GlobalMetric, name), metric_of(provider, name)));
-        }
-        for (key, spec) in wanted.into_iter().filter(|(key, _)| !there.contains_key(key)) {
-            self.create(key.kind, &key.name, spec, json!({})).await;
-        }
-    }
-
-    /// Deletes a definition, or makes what is missing again.
-    async fn define_anew(&mut self) -> String {
-        let there = self.standing().await;
-        if there.keys().filter(|key| key.kind == Kind::GlobalMetric).count() <= SERIES.len() {
-            self.define().await;
-            return "defines what is missing".to_owned();
-        }
-        let (server, name) = SERIES[self.chance.random_range(0..SERIES.len())];
-        let key = match self.chance.random_range(0..4_u32) {
-            0 => ObjectKey::new(Kind::GlobalMetricsProvider, None, server),
-            _ => ObjectKey::new(Kind::GlobalMetric, None, name),
-        };
-        self.remove(&key).await
-    }
-
-    async fn table(&mut self) -> String {
-        let key = ObjectKey::new(Kind::GlobalMetricsProvider, None, "table");
-        let value = f64::from(self.chance.random_range(0..100_u8));
-        self.change(&key, "", |table| table["spec"]["static"]["metrics"][TABLED] = json!(value)).await
-    }
-
-    async fn make_cluster(&mut self) -> String {
-        if self.count(Kind::Cluster).await >= self.size.clusters.1 {
-            return "has enough clusters".to_owned();
-        }
-        self.named += 1;
-        let name = format!("cluster-{}", self.named);
-        let (metrics, labels) = (self.metrics(), self.labels());
-        self.make_cluster_of(&name, metrics, labels).await
-    }
-
-    async fn make_cluster_of(&mut self, name: &str, metrics: Value, labels: Value) -> String {
-        let resources = &["databases.example.org"][..self.chance.random_range(0..2_usize)];
-        let spec = json!({
-            "kubeconfig": {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": "https://cluster.invalid:6443"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-            },
-            "custom_resources": resources,
-            "constraints": {"cloud": {"labels": [], "metrics": []}},
-            "metrics": metrics,
-        });
-        let made = self.create(Kind::Cluster, name, spec, labels).await;
-        let key = ObjectKey::new(Kind::Cluster, Some(NAMESPACE), name);
-        let online =
-            self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!("ONLINE")).await;
-        format!("{made}, {online}")
-    }
-
-    async fn make_application(&mut self) -> String {
-        if self.count(Kind::Application).await >= self.size.applications.1 {
-            return "has enough applications".to_owned();
-        }
-        self.named += 1;
-        let spec = json!({
-            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
-            "constraints": self.constraints(),
-            "backoff_delay": 20,
-        });
-        let name = format!("app-{}", self.named);
-        self.create(Kind::Application, &name, spec, json!({})).await
-    }
-
-    fn labels(&mut self) -> Value {
-        let zone = ["a", "b", "c"][self.chance.random_range(0..3_usize)];
-        json!({"zone": zone})
-    }
-
-    /// Some metrics with weights.
-    fn metrics(&mut self) -> Value {
-        let mut all = Vec::new();
-        for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
-            if self.chance.random_range(0..3_u32) == 0 {
-                all.push(
-                    json!({"name": name, "weight": f64::from(self.chance.random_range(0..20_u8)) / 4.0}),
-                );
-            }
-        }
-        Value::Array(all)
-    }
-
-    fn constraints(&mut self) -> Value {
-        let one = |chance: &mut ChaCha8Rng, of: u32| chance.random_range(0..of) == 0;
-        let mut labels = Vec::new();
-        if one(&mut self.chance, 3) {
-            let all = ["zone is a", "zone is not b", "zone in (a, c)", "zone not in (a)"];
-            labels.push(all[self.chance.random_range(0..all.len())]);
-        }
-        let mut metrics = Vec::new();
-        if one(&mut self.chance, 4) {
-            let name = SERIES[self.chance.random_range(0..SERIES.len())].1;
-            let bound = self.chance.random_range(10..90_u8);
-            let sign = [">=", "less than", "!=", "gt"][self.chance.random_range(0..4_usize)];
-            metrics.push(format!("{name} {sign} {bound}"));
-        }
-        let resources = if one(&mut self.chance, 6) { vec!["databases.example.org"] } else { Vec::new() };
-        json!({
-            "cluster": {"labels": labels, "metrics": metrics, "custom_resources": resources},
-            "migration": !one(&mut self.chance, 6),
-        })
-    }
-
-    /// Changes what is there, over the version that was read.
-    async fn change(&mut self, key: &ObjectKey, part: &str, change: impl FnOnce(&mut Value)) -> String {
-        let Some((tag, mut value)) = self.read(key).await else { return format!("finds no {key}") };
-        change(&mut value);
-        let path = format!("{}{part}", of(key));
-        let answer = self.write("PUT", key, &path, Some(tag), Some(&value)).await;
-        format!("changes {key}: {:?}", answer.map(|answer| answer.status))
-    }
-
-    async fn change_application(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Application).await else {
-            return "finds no application".to_owned();
-        };
-        let constraints = self.constraints();
-        let label = self.chance.random_range(0..100_u32).to_string();
-        self.change(&key, "", |application| {
-            application["metadata"]["labels"]["version"] = json!(label);
-            application["spec"]["constraints"] = constraints;
-        })
-        .await
-    }
-
-    async fn change_cluster(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
-        let (labels, metrics) = (self.labels(), self.metrics());
-        self.change(&key, "", |cluster| {
-            cluster["metadata"]["labels"] = labels;
-            cluster["spec"]["metrics"] = metrics;
-        })
-        .await
-    }
-
-    /// As the observer of a cluster does.
-    async fn set_state(&mut self) -> String {
-        let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
-        let states = ["ONLINE", "ONLINE", "ONLINE", "OFFLINE", "NOTREADY", "UNHEALTHY"];
-        let state = states[self.chance.random_range(0..states.len())];
-        let done = self.change(&key, "/status", |cluster| cluster["status"]["state"] = json!(state)).await;
-        format!("{done}, {state}")
-    }
-
-    async fn delete(&mut self, kind: Kind) -> String {
-        let Some(key) = self.one_of(kind).await else { return format!("finds no {kind}") };
-        self.remove(&key).await
-    }
-
-    async fn remove(&mut self, key: &ObjectKey) -> String {
-        self.checker.deletes(key);
-        let answer = self.write("DELETE", key, &of(key), None, None).await;
-        format!("deletes {key}: {:?}", answer.map(|answer| answer.status))
-    }
-
-    /// Deletes everything at once, past the API, and begins anew.
-    async fn wipe(&mut self) -> String {
-        let prefix = || Some(DeleteOptions::new().with_prefix());
-        let mut writes: Vec<TxnOp> = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"]
-            .into_iter()
-            .map(|below| TxnOp::delete(below, prefix()))
-            .collect();
-        if self.chance.random_range(0..3_u32) == 0 {
-            writes.push(TxnOp::delete(ownership::KEY, None));
-        }
-        writes.push(TxnOp::put(WIPED, "", None));
-        let wiped = self.store.next_client().await.txn(Txn::new().and_then(writes)).await.unwrap();
-        self.told.clear();
-        self.history
-            .note("user", format_args!("deletes everything at {}", wiped.header().unwrap().revision()));
-        self.fill().await;
-        "has filled the store again".to_owned()
-    }
-}
-
-/// A metric whose values a provider gives.
-fn metric_of(provider: &str, name: &str) -> Value {
-    json!({
-        "allowed_values": [],
-        "min": RANGE.0,
-        "max": RANGE.1,
-        "provider": {"name": provider, "metric": name},
-    })
 }
 
 fn collection(kind: Kind) -> String {
@@ -653,6 +440,7 @@ fn collection(kind: Kind) -> String {
     }
 }
 
-fn of(key: &ObjectKey) -> String {
+/// The path of a resource.
+pub(crate) fn of(key: &ObjectKey) -> String {
     format!("{}/{}", collection(key.kind), key.name)
 }

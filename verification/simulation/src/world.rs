@@ -37,6 +37,7 @@ use crate::placement::PlacementChecker;
 use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
+use crate::rivals::Rivals;
 use crate::routed::Routed;
 use crate::serving::{Doors, Served, child};
 use crate::store_process::StoreProcess;
@@ -137,6 +138,8 @@ pub struct World {
     pub listener: Option<Arc<dyn EventSink>>,
     /// Where the oracle is told what happens.
     pub facts: Facts,
+    /// Others that write just before the service does, if there are any.
+    pub rivals: Option<Rivals>,
     /// What ended though nobody planted that.
     pub unplanted: Arc<Mutex<Vec<String>>>,
     /// How instances work.
@@ -362,6 +365,7 @@ impl World {
             effects: None,
             listener: None,
             facts: Facts::default(),
+            rivals: None,
             unplanted: Arc::default(),
             working: Working::default(),
             walk: None,
@@ -398,7 +402,7 @@ impl World {
             }
         };
         PlacementPorts {
-            root: Arc::new(store.at_root()),
+            root: self.contended(Arc::new(store.at_root()), ""),
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
             providers,
@@ -407,8 +411,20 @@ impl World {
         }
     }
 
+    /// A store of an instance, or one whose transactions meet rivals.
+    fn contended(&self, store: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
+        match &self.rivals {
+            Some(rivals) => rivals.before(store, base),
+            None => store,
+        }
+    }
+
     /// Serves placement's API at a door of the instance's name.
     fn api(&self, name: &'static str, objects: Arc<dyn Objects>, clock: &InstanceClock, seed: u64) -> Served {
+        let objects = match &self.rivals {
+            Some(rivals) => rivals.before_objects(objects),
+            None => objects,
+        };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let router = router(PlacementApi {
@@ -475,7 +491,7 @@ impl World {
         let transport = Routed::new(transport, self.network.link(place, Place::Registry), asked);
         let bomb = Bomb::default();
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
             store: Arc::clone(&store),
             registry: Arc::new(Overheard {

@@ -14,6 +14,9 @@
 //! [`FRESH_ROUNDS`] rounds and no longer, however slow the checks are and however many wait: a machine that became healthy
 //! meanwhile is not to be switched off for an answer of before. Later nothing is known of the machine until it is asked again, and
 //! its entry is decided about when the answer comes.
+//!
+//! Several entries may be for one machine. When one of them learns that the machine is healthy, an answer that another one had
+//! before is believed no longer: that one asks again before anything begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,12 +45,14 @@ pub(super) struct Checks {
 }
 
 struct Known {
+    address: String,
     revision: i64,
     since: Instant,
     health: Health,
 }
 
 struct Check {
+    address: String,
     number: u64,
     revision: i64,
     /// Whether it has one of the places of those who are about to be repaired.
@@ -147,7 +152,11 @@ impl Checks {
         if let HealthAnswer::Failed(why) = answer {
             tracing::debug!(entry = index, why, "a health check failed");
         }
-        self.known.insert(index, Known { revision: check.revision, since: Instant::now(), health });
+        let Check { address, revision, .. } = check;
+        if health == Health::Healthy {
+            self.known.retain(|_, known| known.address != address);
+        }
+        self.known.insert(index, Known { address, revision, since: Instant::now(), health });
     }
 }
 
@@ -176,6 +185,7 @@ impl RepairState {
             let Some((operation, address)) = self.operation(state, index) else { continue };
             let Some(command) = &operation.health_check else { continue };
             let (words, deadline) = (command.for_machine(address), command.timeout);
+            let address = address.to_owned();
             let number = self.take_number();
             let actor = self.myself.clone();
             let check = command::check(Arc::clone(&host), self.hands.permits().clone(), words, deadline);
@@ -185,7 +195,7 @@ impl RepairState {
                 // The actor is gone: nobody wants the answer.
                 let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
             });
-            self.checks.begin(index, Check { number, revision, first, _task: task });
+            self.checks.begin(index, Check { address, number, revision, first, _task: task });
         }
     }
 
@@ -217,12 +227,17 @@ mod tests {
         let revision = could.iter().find(|(known, _)| *known == index).unwrap().1;
         let number = checks.count;
         let _task = Task::start(std::future::pending());
-        checks.begin(index, Check { number, revision, first: false, _task });
+        let address = "w".to_owned();
+        checks.begin(index, Check { address, number, revision, first: false, _task });
+    }
+
+    fn answers(checks: &mut Checks, index: i64, answer: &HealthAnswer) {
+        let number = checks.running[&index].number;
+        checks.answered(index, number, Some(answer));
     }
 
     fn answer(checks: &mut Checks, index: i64) {
-        let number = checks.running[&index].number;
-        checks.answered(index, number, Some(&HealthAnswer::Unhealthy));
+        answers(checks, index, &HealthAnswer::Unhealthy);
     }
 
     #[tokio::test(start_paused = true)]
@@ -286,6 +301,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_healthy_answer_ends_what_other_entries_of_the_machine_believed_before() {
+        let (store, mut checks, could) = scene(3);
+        for index in 0..3 {
+            begin(&mut checks, &could, index);
+        }
+        answer(&mut checks, 0);
+        answers(&mut checks, 1, &HealthAnswer::Healthy);
+        assert_eq!(believed(&store, &mut checks), [1]);
+        // One that comes later is as good as ever.
+        answer(&mut checks, 2);
+        assert_eq!(believed(&store, &mut checks), [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_is_about_to_be_repaired_is_asked_first_on_half_of_the_places() {
         let (_, checks, could) = scene(20);
         let due = checks.due(&could, INTERVAL);
@@ -299,8 +328,8 @@ mod tests {
         assert_eq!(firsts(&checks, &all), (0..8).collect::<Vec<_>>());
         let mut checks = checks;
         for index in 0..7 {
-            let check =
-                Check { number: 0, revision: 0, first: true, _task: Task::start(std::future::pending()) };
+            let (address, _task) = ("w".to_owned(), Task::start(std::future::pending()));
+            let check = Check { address, number: 0, revision: 0, first: true, _task };
             checks.begin(100 + index, check);
         }
         assert_eq!(firsts(&checks, &[17, 3]), [3]);

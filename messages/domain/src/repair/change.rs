@@ -152,6 +152,9 @@ impl RepairChange {
 
 /// The oldest records, as far as there are too many.
 fn excess(known: &BTreeMap<i64, i64>) -> Vec<i64> {
+    if is_planted(Canary::RecordsKept) {
+        return Vec::new();
+    }
     let count = known.len().saturating_sub(MAX_RECORDS).min(MAX_DELETED);
     known.keys().take(count).copied().collect()
 }

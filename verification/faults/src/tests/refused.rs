@@ -47,7 +47,8 @@ expect:
             "line 5: world.stores: got an unknown field, expected a known one: \"store\", perhaps",
             "line 7: clients[0].rate: got the number 0, expected requests a second, from 0.001 to 10000 in steps of 0.001",
             "line 8: clients[1].rate: got \"fast\", expected a number",
-            "line 8: clients[1].kind: got \"placment\", expected one of placement, etcd-watch, registry; \
+            "line 8: clients[1].kind: got \"placment\", expected one of placement, etcd-watch, registry, rivals, \
+             reboots; \
              \"placement\", perhaps",
             "line 10: faults[0].do: got \"kil\", expected one of kill, pause, panic, cut, delay, loss, reset, disk-full, \
              clock-jump, corrupt, compact; \"kill\", perhaps",

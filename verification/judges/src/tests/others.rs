@@ -88,10 +88,14 @@ fn an_application_moves_to_the_better_cluster() {
         tape.put(&[(KEY, on("poor")), ("/kubernetes/clusters/n/good", cluster("ONLINE"))]);
         tape.tell(Fact::Improved { application: KEY.to_owned(), cluster: "good".to_owned() });
         tape.later(100).poll(Question::Machines);
-        if !spoiled {
-            tape.put(&[(KEY, on("good"))]);
+        // Two others move meanwhile, so that it may wait a minute longer.
+        for other in ["b", "c"] {
+            let key = format!("/kubernetes/applications/n/{other}");
+            tape.put(&[(&key, on("poor"))]);
+            tape.put(&[(&key, on("good"))]);
         }
-        tape.later(1000).poll(Question::Machines);
+        tape.later(if spoiled { 150 } else { 110 }).poll(Question::Machines);
+        tape.put(&[(KEY, on("good"))]);
     });
 }
 

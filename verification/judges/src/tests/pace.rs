@@ -52,7 +52,7 @@ fn each_metric_is_fetched_once_a_round() {
         tape
     };
     fetched(&[15; 20]).keeps(Promise::MetricRounds);
-    fetched(&[15, 15, 80, 15]).breaks(Promise::MetricRounds);
+    fetched(&[15, 15, 40, 15]).breaks(Promise::MetricRounds);
     assert!(fetched(&[5; 20]).of(Promise::MetricRounds).1 > 0, "too often");
 }
 

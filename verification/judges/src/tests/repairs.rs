@@ -125,7 +125,8 @@ fn nothing_begins_for_a_machine_whose_health_is_not_known() {
     });
     judges(Promise::FreshHealth, |tape, spoiled| {
         tape.write_entry(0, "queued", 0, "waiting");
-        tape.health(0, spoiled);
+        tape.health(0, false);
+        tape.later(30).health(0, spoiled);
         tape.later(10);
         tape.execute(0, 0, true);
     });

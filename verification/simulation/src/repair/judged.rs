@@ -11,6 +11,7 @@ use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
+use madako_judges::{Exemption, Exemptions};
 
 use super::{ATTEMPTS, Seen};
 use crate::drains::changed;
@@ -52,10 +53,13 @@ pub(super) struct Judged {
     pub(super) entered: BTreeMap<i64, Duration>,
     /// Addresses of commands that run.
     pub(super) running: Vec<String>,
+    /// What acted last, and when.
+    pub(super) acted: Option<(Duration, String)>,
     /// The last revision that was judged.
     pub(super) revision: i64,
     /// Epochs that led until somebody deleted their key, and when that was: until their lease would have ended they cannot know.
     pub(super) deposed: BTreeMap<i64, Duration>,
+    pub(super) exemptions: Exemptions,
     /// Epochs that were seen to go on beside each other.
     pub(super) lead_together: BTreeSet<(i64, i64)>,
 }
@@ -63,14 +67,21 @@ pub(super) struct Judged {
 impl Judged {
     /// Whoever acts must lead; `None`: it does, or cannot know yet that it does not.
     pub(super) fn leads(
-        &self,
+        &mut self,
         epoch: i64,
         entries: &BTreeMap<String, Entry>,
         now: Duration,
     ) -> Option<Violation> {
         let leader = leader(entries);
-        (leader != Some(epoch) && !self.cannot_know(epoch, now))
-            .then(|| violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
+        if leader == Some(epoch) {
+            return None;
+        }
+        if self.cannot_know(epoch, now) {
+            let lasted = self.deposed.get(&epoch).map_or(now, |at| now.saturating_sub(*at));
+            self.exemptions.used(Exemption::Deposed, lasted);
+            return None;
+        }
+        Some(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
     }
 
     /// Whether an epoch led, and may not know yet that somebody deleted its key.
@@ -138,12 +149,15 @@ impl Judged {
         found.extend(requests::wrong(&self.entries, &changes));
         self.added.insert(revision, requests::added(&self.entries, &changes));
         self.seen.held += requests::newly_held(&self.entries, &changes);
-        let newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
+        let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
         for (key, entry) in changes {
             clustered |= key == keys::CLUSTER;
             let before = self.entries.get(&key);
             let is_entry = key.starts_with(keys::REPAIRS);
-            touched |= is_entry || key.starts_with(keys::RECORDS) || key.starts_with(keys::REPAIR_KEPT);
+            let of_queue = [keys::RECORDS, keys::REPAIR_KEPT, keys::REBOOTS];
+            touched |= is_entry || of_queue.iter().any(|prefix| key.starts_with(prefix));
+            self.seen.collected +=
+                u64::from(key.starts_with(keys::RECORDS) && before.is_some() && entry.is_none());
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
@@ -157,6 +171,7 @@ impl Judged {
                     if id != Some(newest + 1) {
                         found.push(violation(Id::I10, format!("{key} follows record {newest}")));
                     }
+                    newest = id.unwrap_or(newest).max(newest);
                 }
                 _ => {}
             }
@@ -198,6 +213,7 @@ impl Judged {
                     self.seen.failed += u64::from(item.value.status == RepairStatus::Failed);
                 }
             }
+            self.seen.beside_reboots += u64::from(waits_beside_a_reboot(&after, cluster));
             for (id, item) in &self.queue.records.unfinished {
                 let gone = !after.records.unfinished.contains_key(id);
                 let unknown = gone
@@ -294,6 +310,21 @@ fn became_another(before: Option<RepairQueueEntry>, after: Option<RepairQueueEnt
         (before.operation, before.machine_type, before.address)
             != (after.operation, after.machine_type, after.address)
     })
+}
+
+/// Whether a control plane node reboots, and another one's repair waits.
+fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool {
+    let control_plane: BTreeSet<&str> = cluster
+        .iter()
+        .flat_map(|cluster| cluster.control_plane())
+        .map(|node| node.address.as_str())
+        .collect();
+    let reboots = queue.rebooting().map(|(node, _)| node).find(|node| control_plane.contains(node));
+    let waits = |entry: &RepairQueueEntry| {
+        let queued = entry.status == RepairStatus::Queued && !entry.deleted;
+        queued && control_plane.contains(entry.address.as_str()) && reboots != Some(entry.address.as_str())
+    };
+    reboots.is_some() && queue.entries.values().any(|item| waits(&item.value))
 }
 
 /// What is wrong with a queue by itself.

@@ -43,7 +43,7 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
     length >= SHORTEST
         && scenario.world.machines >= FEWEST_MACHINES
         && scenario.world.places()
-        && kinds.iter().all(|kind| scenario.clients.iter().any(|client| client.kind == *kind))
+        && kinds.into_iter().all(|kind| super::has(scenario, kind))
 }
 
 struct Drill<'a> {

@@ -16,7 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::contenders::Contenders;
 use super::generator;
+use super::reboots::OfReboots;
 use super::registry_clients::OfRegistry;
 use crate::history::History;
 use crate::network::Place;
@@ -46,6 +48,8 @@ pub(super) struct People {
     placement: Option<JoinHandle<User>>,
     etcd: JoinHandle<OfEtcd>,
     registry: Option<JoinHandle<OfRegistry>>,
+    contenders: Option<JoinHandle<Contenders>>,
+    reboots: Option<JoinHandle<OfReboots>>,
 }
 
 /// What is left of them when they rest.
@@ -106,8 +110,14 @@ impl People {
         };
         let etcd = tokio::spawn(etcd.work(rate(ClientKind::EtcdWatch), stopped.clone()));
         let registry = rate(ClientKind::Registry)
-            .map(|rate| tokio::spawn(OfRegistry::new(world, seed).work(rate, stopped)));
-        Self { stop, placement, etcd, registry }
+            .map(|rate| tokio::spawn(OfRegistry::new(world, seed).work(rate, stopped.clone())));
+        let contenders = rate(ClientKind::Rivals).and_then(|rate| {
+            let contenders = Contenders::new(scenario, seed, world)?;
+            Some(tokio::spawn(contenders.work(rate, stopped.clone())))
+        });
+        let reboots = rate(ClientKind::Reboots)
+            .and_then(|rate| Some(tokio::spawn(OfReboots::new(seed, world)?.work(rate, stopped))));
+        Self { stop, placement, etcd, registry, contenders, reboots }
     }
 
     /// Everybody stops where they are.
@@ -115,6 +125,14 @@ impl People {
         self.stop.send_replace(true);
         let registry = match self.registry {
             Some(registry) => Some(registry.await.expect("a client of the registry does not panic")),
+            None => None,
+        };
+        let contenders = match self.contenders {
+            Some(contenders) => Some(contenders.await.expect("a rival does not panic")),
+            None => None,
+        };
+        let reboots = match self.reboots {
+            Some(reboots) => Some(reboots.await.expect("a client of the reboot queue does not panic")),
             None => None,
         };
         let etcd = self.etcd.await.expect("a client of etcd does not panic");
@@ -125,6 +143,12 @@ impl People {
         let mut calls = BTreeMap::new();
         if let Some(registry) = &registry {
             calls.insert("registry", registry.calls);
+        }
+        if let Some(contenders) = &contenders {
+            calls.insert("rivals", contenders.calls);
+        }
+        if let Some(reboots) = &reboots {
+            calls.insert("reboots", reboots.calls);
         }
         calls.insert("etcd-watch", etcd.calls);
         if let Some(user) = &placement {

@@ -60,6 +60,8 @@ pub struct Report {
     pub counts: Counts,
     /// Requests of clients by kind, and those in vain.
     pub calls: BTreeMap<&'static str, (u64, u64)>,
+    /// Transactions of instances that met rivals and were refused, by the key that had changed; empty without rivals.
+    pub refused: BTreeMap<&'static str, u64>,
     /// Messages that actors handled, and what went over the network, by what it was.
     pub traffic: BTreeMap<String, u64>,
     /// Time that was simulated, the time to become calm included.

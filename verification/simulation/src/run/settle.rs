@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::invariants::{Id, Violation};
-use madako_faults::{Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_domain::machine::{Machine, MachineState};
+use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
 
 use super::inject::Injector;
 use super::people::Done;
@@ -15,6 +17,7 @@ use crate::network::Place;
 use crate::operator::Wanted;
 use crate::pace::Pace;
 use crate::repair::RepairJudge;
+use crate::rivals::{REQUIRED, Rivals};
 use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
 
 /// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
@@ -77,7 +80,8 @@ pub(super) async fn settle(
             () = tokio::time::sleep(LOOK) => {}
         }
         injector.restart_those_that_ended().await;
-        let last = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
+        let written = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
+        let last = repairs.acted().map_or(written, |(at, _)| at.max(written));
         let quiet = history.now().saturating_sub(last);
         if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
             break Some(last);
@@ -99,6 +103,8 @@ pub(super) async fn settle(
         let written = placement.changes_since(history.now().saturating_sub(QUIET));
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
         found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
+        let acted = repairs.acted().filter(|(at, _)| *at + QUIET > history.now());
+        found.extend(acted.map(|(_, what)| format!("still acts: {what}")));
     }
     // Before somebody knocks at every door.
     let traffic = traffic(&injector);
@@ -128,8 +134,21 @@ pub(super) async fn settle(
     let promises = facts.verdicts();
     let mut exemptions = facts.exemptions();
     exemptions.add(&injector.world.checker.exemptions());
+    exemptions.add(&repairs.exemptions());
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.beyond(history.now()));
+    let refused = injector.world.rivals.as_ref().map(Rivals::refused);
+    found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
+    if to_the_end && super::has(scenario, ClientKind::Reboots) {
+        let seen = repairs.seen();
+        let counts = [
+            ("old records deleted", seen.collected),
+            ("repairs waited beside a reboot", seen.beside_reboots),
+        ];
+        found.extend(
+            counts.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("never: {what}")),
+        );
+    }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.map(|(promise, _)| *promise).collect();
@@ -160,6 +179,7 @@ pub(super) async fn settle(
         shortfalls: short,
         counts: observed.counts,
         calls: done.calls.iter().map(|(kind, calls)| (*kind, (calls.made, calls.failed))).collect(),
+        refused: refused.unwrap_or_default(),
         traffic,
         simulated: Duration::ZERO,
         history: (history.hash(), history.len()),
@@ -171,6 +191,18 @@ pub(super) async fn settle(
 pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
+}
+
+/// Families of keys of which too few transactions were refused for a run of that length: it shows nothing about them.
+fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
+    let seconds = length.duration().as_secs();
+    let few = REQUIRED.into_iter().filter_map(|(family, an_hour)| {
+        let (at_least, got) = (an_hour * seconds / 3600, refused.get(family).copied().unwrap_or(0));
+        (got < at_least).then(|| {
+            format!("refused transactions of {family}: {got}, where at least {at_least} were expected")
+        })
+    });
+    few.collect()
 }
 
 /// One leads, nobody has given up, the cluster has its size, and whoever fits somewhere is placed there.
@@ -196,6 +228,10 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
+            found.extend(unfit(&cluster, &injector.world.registry.machines()));
+            if !injector.world.checker.is_template_applied() {
+                found.push("the cluster was not made from the last template".to_owned());
+            }
             let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
             if control_plane != wanted.control_plane as usize || workers < wanted.workers as usize {
                 found.push(format!(
@@ -207,6 +243,30 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let (misplaced, _) = injector.world.placement.misplaced();
     let left_over = injector.world.placement.left_over();
     found.extend(misplaced.into_iter().chain(left_over).map(|Violation { what, .. }| what));
+    found
+}
+
+/// Nodes that a cluster should not have when everything had its time: whose machine is not there, has retired, or is not healthy
+/// and in the control plane.
+fn unfit(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
+    let unfit = |node: &Node| {
+        let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
+        let Some(machine) = machine else {
+            return Some(format!("the node {} is no machine of the registry", node.address));
+        };
+        let state = machine.status.state;
+        let fits = match state {
+            MachineState::Healthy => true,
+            MachineState::Retired => false,
+            _ => !node.control_plane,
+        };
+        (!fits).then(|| format!("the node {} is {}", node.address, state.name()))
+    };
+    let mut found: Vec<String> = cluster.nodes.iter().filter_map(unfit).collect();
+    let addresses: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
+    if addresses.len() < cluster.nodes.len() {
+        found.push("a machine is two nodes".to_owned());
+    }
     found
 }
 
@@ -254,4 +314,49 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
         world.handling.requests().into_iter().map(|(metric, count)| (format!("counted by {metric}"), count)),
     );
     traffic
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+
+    #[test]
+    fn a_run_with_too_few_refused_transactions_of_a_family_is_no_pass() {
+        let enough: BTreeMap<&'static str, u64> = REQUIRED.into_iter().collect();
+        assert_eq!(too_few(&enough, Span::seconds(3600)), [""; 0]);
+        assert_eq!(too_few(&enough, Span::seconds(2 * 3600)).len(), REQUIRED.len());
+        assert_eq!(too_few(&BTreeMap::new(), Span::seconds(3600)).len(), REQUIRED.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_without_a_machine_that_fits_it_is_told() {
+        let start = datetime!(2026-01-01 00:00 UTC);
+        let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
+        let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));
+        let mut machines = registry.machines();
+        machines.retain(|machine| machine.address().is_some());
+        machines.truncate(2);
+        let node = |machine: &Machine, control_plane| Node {
+            address: machine.address().unwrap_or_default().to_owned(),
+            control_plane,
+            ..Node::default()
+        };
+        let nodes = vec![node(&machines[0], true), node(&machines[1], false)];
+        let cluster = Cluster { nodes: nodes.clone(), ..Cluster::default() };
+        let mut states = |first, second| {
+            (machines[0].status.state, machines[1].status.state) = (first, second);
+            unfit(&cluster, &machines).len()
+        };
+        use MachineState::{Healthy, Retired, Unreachable, Updating};
+        assert_eq!(states(Healthy, Updating), 0);
+        assert_eq!(states(Unreachable, Retired), 2);
+        assert_eq!(states(Healthy, Healthy), 0);
+        let twice = Cluster { nodes: vec![nodes[0].clone(), nodes[0].clone()], ..Cluster::default() };
+        assert_eq!(unfit(&twice, &machines).len(), 1);
+        assert_eq!(unfit(&cluster, &[]).len(), 2);
+    }
 }

@@ -1,0 +1,534 @@
+//! Others that write just before the service does: between the reading of an instance and its transaction.
+//!
+//! For: contention. An operator, `ckecli`, CKE and Krake may write at any moment; rivals do so at the moment that shows whether
+//! a transaction compares what it was decided on.
+//!
+//! Guarantees: each write of a rival is one that an operator, `ckecli`, CKE or Krake could send, is compared with what stands
+//! there, and is durable before the instance's transaction leaves the instance. Transactions that the store refused are counted
+//! by the family of the first key that had changed.
+//!
+//! Does not: write what the leader alone writes, such as its key, decisions, and what it keeps beside entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use madako_domain::keys;
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::objects::{Stored, Unread};
+use madako_domain::record::Record;
+use madako_domain::repair::RepairQueueEntry;
+use madako_domain::state::Fault;
+use madako_domain::store::{Condition, Epoch, Outcome, Snapshot, StoreError, Transaction, Write};
+use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
+use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::history::History;
+use crate::repair::RepairJudge;
+use crate::store_process::StoreProcess;
+use crate::world::PREFIX;
+
+/// Where applications and clusters are.
+const APPLICATIONS: &str = "/kubernetes/applications/";
+const CLUSTERS: &str = "/kubernetes/clusters/";
+
+/// Keys that rivals write, or what these begin with.
+const FAMILIES: [&str; 9] = [
+    keys::SABAKAN_TEMPLATE,
+    keys::CONSTRAINTS,
+    keys::SABAKAN_DISABLED,
+    keys::REPAIRS_DISABLED,
+    keys::REPAIRS_WRITE_INDEX,
+    keys::REPAIRS,
+    keys::RECORD_ID,
+    APPLICATIONS,
+    CLUSTERS,
+];
+
+/// Families of which each hour of a run with rivals must have so many refused transactions.
+pub const REQUIRED: [(&str, u64); 8] = [
+    (keys::SABAKAN_TEMPLATE, 10),
+    (keys::CONSTRAINTS, 10),
+    (keys::SABAKAN_DISABLED, 10),
+    (keys::REPAIRS_DISABLED, 10),
+    (keys::REPAIRS, 20),
+    (keys::RECORD_ID, 20),
+    (APPLICATIONS, 100),
+    (CLUSTERS, 100),
+];
+
+/// What the others are told as.
+const OTHER: &str = "other keys";
+
+/// How long a switch stays thrown.
+const BRIEFLY: Duration = Duration::from_secs(12);
+
+/// Entries of the repair queue up to which rivals add.
+const FULL: i64 = 10;
+
+struct State {
+    chance: ChaCha8Rng,
+    /// Mean time between two writes to a family; `None`: rivals rest.
+    pause: Option<Duration>,
+    /// When each family may be written next.
+    next: BTreeMap<&'static str, Instant>,
+    /// Makes each write another one.
+    number: u64,
+    /// Switches that are thrown.
+    thrown: BTreeSet<&'static str>,
+    refused: BTreeMap<&'static str, u64>,
+}
+
+struct Inside {
+    store: StoreProcess,
+    judge: RepairJudge,
+    history: History,
+    state: Mutex<State>,
+}
+
+/// The rivals of all instances. Clones are the same.
+#[derive(Clone)]
+pub struct Rivals(Arc<Inside>);
+
+/// The family of a key without the prefix of the service, or at the root.
+fn family(key: &str) -> Option<&'static str> {
+    FAMILIES.into_iter().find(
+        |family| {
+            if family.ends_with('/') { key.starts_with(family) } else { key == *family }
+        },
+    )
+}
+
+/// A key as families name it: without the prefix of the service.
+fn relative<'k>(base: &str, key: &'k str) -> &'k str {
+    if base.is_empty() { key.strip_prefix(PREFIX).unwrap_or(key) } else { key }
+}
+
+/// What a rival may write just before a transaction: what it compares, what it writes, and what it must have been decided on, whether
+/// it compares that or not.
+fn about(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
+    let compared = transaction.conditions.iter().filter(|it| !matches!(it, Condition::Created { .. }));
+    let written = transaction.writes.iter().map(|write| match write {
+        Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
+    });
+    let keys = compared.map(Condition::compared).chain(written).map(|key| relative(base, key));
+    let mut about: BTreeSet<&str> = keys.collect();
+    if about.contains(keys::CLUSTER) {
+        about.extend([keys::SABAKAN_TEMPLATE, keys::CONSTRAINTS, keys::SABAKAN_DISABLED]);
+    }
+    about.into_iter().filter_map(|key| Some((family(key)?, key.to_owned()))).collect()
+}
+
+impl Rivals {
+    /// They rest.
+    #[must_use]
+    pub fn new(store: StoreProcess, judge: RepairJudge, history: History, chance: ChaCha8Rng) -> Self {
+        let state = State {
+            chance,
+            pause: None,
+            next: BTreeMap::new(),
+            number: 0,
+            thrown: BTreeSet::new(),
+            refused: BTreeMap::new(),
+        };
+        Self(Arc::new(Inside { store, judge, history, state: Mutex::new(state) }))
+    }
+
+    /// From now on they write so many times a second to each family at most.
+    pub fn begin(&self, rate: f64) {
+        self.0.state.lock().unwrap().pause = Some(Duration::from_secs_f64(1.0 / rate));
+    }
+
+    /// They write no more, and switches are as they were.
+    pub async fn rest(&self) {
+        self.0.state.lock().unwrap().pause = None;
+        let thrown = std::mem::take(&mut self.0.state.lock().unwrap().thrown);
+        for key in thrown {
+            self.put_back(key).await;
+        }
+    }
+
+    /// Transactions that the store refused, by the family of the first key that had changed.
+    #[must_use]
+    pub fn refused(&self) -> BTreeMap<&'static str, u64> {
+        self.0.state.lock().unwrap().refused.clone()
+    }
+
+    /// A store whose transactions meet rivals. Its keys are below a base: the prefix of the service, or the root.
+    #[must_use]
+    pub fn before(&self, inner: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
+        Arc::new(Contended { inner, base, rivals: self.clone() })
+    }
+
+    /// Resources whose transactions meet rivals.
+    #[must_use]
+    pub fn before_objects(&self, inner: Arc<dyn Objects>) -> Arc<dyn Objects> {
+        Arc::new(ContendedObjects { inner, rivals: self.clone() })
+    }
+
+    /// A transaction is about to be sent.
+    async fn meet(&self, transaction: &Transaction, base: &str) {
+        let known = about(transaction, base);
+        if known.is_empty() {
+            return;
+        }
+        let (family, key, number, draw) = {
+            let mut state = self.0.state.lock().unwrap();
+            let Some(pause) = state.pause else { return };
+            let (now, at) = (Instant::now(), state.chance.random_range(0..known.len()));
+            let (family, key) = known[at].clone();
+            if state.next.get(family).is_some_and(|next| *next > now) {
+                return;
+            }
+            let pause = pause.mul_f64(state.chance.random_range(0.5..1.5));
+            state.next.insert(family, now + pause);
+            state.number += 1;
+            (family, key, state.number, state.chance.random())
+        };
+        if let Some(what) = self.write(family, &key, (number, draw)).await {
+            self.0.history.note("rival", format_args!("{key}: {what}"));
+        }
+    }
+
+    /// Writes to a family. What; `None`: there was nothing to write, or the store does not run.
+    async fn write(&self, family: &'static str, key: &str, (number, draw): (u64, u64)) -> Option<String> {
+        let mut client = self.0.store.client().await?;
+        match family {
+            keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.throw(&mut client, family).await,
+            keys::REPAIRS_WRITE_INDEX => self.add(&mut client, number).await,
+            keys::RECORD_ID => self.record(&mut client).await,
+            _ => {
+                // A prefix stands for one of its keys.
+                let absolute = absolute(key);
+                let is_prefix = absolute.ends_with('/');
+                let options = is_prefix.then(|| GetOptions::new().with_prefix().with_limit(1));
+                let answer = client.get(absolute, options).await.ok()?;
+                let kv = answer.kvs().first()?;
+                let (value, what) = edited(family, kv.value(), number, draw)?;
+                let put = TxnOp::put(kv.key().to_vec(), value, None);
+                self.done(&mut client, (kv.key().to_vec(), kv.mod_revision()), vec![put], None).await?;
+                Some(what)
+            }
+        }
+    }
+
+    /// Writes while a key has a revision.
+    async fn done(
+        &self,
+        client: &mut Client,
+        (key, revision): (Vec<u8>, i64),
+        puts: Vec<TxnOp>,
+        added: Option<i64>,
+    ) -> Option<()> {
+        let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
+        let done = client.txn(Txn::new().when([unchanged]).and_then(puts)).await.ok()?;
+        if !done.succeeded() {
+            return None;
+        }
+        self.0.judge.user_wrote(done.header()?.revision(), added);
+        Some(())
+    }
+
+    /// A switch is thrown for a short time.
+    async fn throw(&self, client: &mut Client, key: &'static str) -> Option<String> {
+        let kv = client.get(absolute(key), None).await.ok()?.kvs().first().cloned();
+        if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {
+            return None;
+        }
+        let revision = kv.map_or(0, |kv| kv.mod_revision());
+        let put = TxnOp::put(absolute(key), "true", None);
+        self.done(client, (absolute(key).into_bytes(), revision), vec![put], None).await?;
+        self.0.state.lock().unwrap().thrown.insert(key);
+        let rivals = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(BRIEFLY).await;
+            let thrown = rivals.0.state.lock().unwrap().thrown.remove(key);
+            if thrown {
+                rivals.put_back(key).await;
+            }
+        });
+        Some("true".to_owned())
+    }
+
+    async fn put_back(&self, key: &'static str) {
+        let mut client = self.0.store.next_client().await;
+        // A disk that is full takes it later; the operator leaves every switch as it should be.
+        if let Ok(put) = client.put(absolute(key), "false", None).await {
+            self.0.judge.user_wrote(put.header().map_or(0, |header| header.revision()), None);
+            self.0.history.note("rival", format_args!("{key}: false"));
+        }
+    }
+
+    /// As `ckecli repair-queue add`.
+    async fn add(&self, client: &mut Client, number: u64) -> Option<String> {
+        let counter = absolute(keys::REPAIRS_WRITE_INDEX);
+        let there = GetOptions::new().with_prefix().with_count_only();
+        if client.get(absolute(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
+            return None;
+        }
+        let (index, revision) = numbered(client, &counter, 0).await?;
+        let address = format!("10.255.1.{}", number % 200);
+        let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", &*address) };
+        let puts = vec![
+            TxnOp::put(counter.clone(), (index + 1).to_string(), None),
+            TxnOp::put(absolute(&keys::repair(index)), serde_json::to_vec(&entry).ok()?, None),
+        ];
+        self.done(client, (counter.into_bytes(), revision), puts, Some(index)).await?;
+        Some(format!("adds entry {index} for {address}"))
+    }
+
+    /// As CKE registers an operation that ends at once.
+    async fn record(&self, client: &mut Client) -> Option<String> {
+        let counter = absolute(keys::RECORD_ID);
+        let (id, revision) = numbered(client, &counter, 1).await?;
+        let at = OffsetDateTime::UNIX_EPOCH;
+        let mut record = Record::new(id, "update-resource", Vec::new(), at);
+        record.complete(at);
+        let puts = vec![
+            TxnOp::put(counter.clone(), (id + 1).to_string(), None),
+            TxnOp::put(absolute(&keys::record(id)), serde_json::to_vec(&record).ok()?, None),
+        ];
+        self.done(client, (counter.into_bytes(), revision), puts, None).await?;
+        Some(format!("adds record {id}"))
+    }
+
+    /// A transaction was answered.
+    fn answered(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
+        let Ok(Outcome::Refused { failed }) = outcome else { return };
+        let compared = failed.iter().map(|condition| relative(base, condition.compared()));
+        let families = compared.map(|key| {
+            if key.starts_with(keys::LEADER) { keys::LEADER } else { family(key).unwrap_or(OTHER) }
+        });
+        let first = families.min_by_key(|family| *family == OTHER).unwrap_or(OTHER);
+        *self.0.state.lock().unwrap().refused.entry(first).or_default() += 1;
+    }
+}
+
+/// A key of a family as the store has it.
+fn absolute(key: &str) -> String {
+    if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
+}
+
+/// The number that stands at a counter, with its revision; `first` where there is none.
+async fn numbered(client: &mut Client, counter: &str, first: i64) -> Option<(i64, i64)> {
+    let answer = client.get(counter, None).await.ok()?;
+    let Some(kv) = answer.kvs().first() else { return Some((first, 0)) };
+    Some((kv.value_str().ok()?.parse().ok()?, kv.mod_revision()))
+}
+
+/// What a rival makes of a value, and what is told of that; `None`: nothing.
+fn edited(family: &str, value: &[u8], number: u64, draw: u64) -> Option<(Vec<u8>, String)> {
+    let mut json: Value = serde_json::from_slice(value).ok()?;
+    let mut chance = ChaCha8Rng::seed_from_u64(draw);
+    let one_of_three = chance.random_range(0..3_u32) == 0;
+    let mut pick = |of: &[&str]| of[chance.random_range(0..of.len())].to_owned();
+    let what = match family {
+        keys::SABAKAN_TEMPLATE => {
+            json["nodes"].get_mut(0)?["annotations"]["rival"] = json!(number.to_string());
+            format!("template {number}")
+        }
+        keys::CONSTRAINTS => {
+            let minimum = json["minimum-workers"].as_u64()?;
+            let maximum = if one_of_three { 0 } else { minimum + draw % 3 };
+            json["maximum-workers"] = json!(maximum);
+            format!("at most {maximum} workers")
+        }
+        keys::REPAIRS if one_of_three => {
+            json["deleted"] = json!(true);
+            "deleted".to_owned()
+        }
+        keys::REPAIRS => {
+            json["drain_backoff_count"] = json!(0);
+            json.as_object_mut()?.remove("drain_backoff_expire");
+            "without back-off".to_owned()
+        }
+        APPLICATIONS | CLUSTERS if !json["metadata"]["deleted"].is_null() => return None,
+        APPLICATIONS => {
+            let zone = pick(&["zone is a", "zone is b", "zone is c", "zone is not b"]);
+            json["metadata"]["labels"]["rival"] = json!(number.to_string());
+            json["spec"]["constraints"]["cluster"]["labels"] = json!([zone]);
+            zone
+        }
+        CLUSTERS if one_of_three => {
+            let state = pick(&["ONLINE", "OFFLINE"]);
+            json["status"]["state"] = json!(state);
+            state
+        }
+        CLUSTERS => {
+            let zone = pick(&["a", "b", "c"]);
+            json["metadata"]["labels"]["zone"] = json!(zone);
+            format!("zone {zone}")
+        }
+        _ => return None,
+    };
+    Some((serde_json::to_vec(&json).ok()?, what))
+}
+
+struct Contended {
+    inner: Arc<dyn Store>,
+    base: &'static str,
+    rivals: Rivals,
+}
+
+#[async_trait]
+impl Store for Contended {
+    async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        self.rivals.meet(&transaction, self.base).await;
+        let outcome = self.inner.commit(transaction).await;
+        self.rivals.answered(&outcome, self.base);
+        outcome
+    }
+
+    fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent> {
+        self.inner.watch(prefix)
+    }
+
+    fn campaign(&self, options: CampaignOptions) -> Campaign {
+        self.inner.campaign(options)
+    }
+
+    fn holds_until(&self, epoch: &Epoch) -> Option<Instant> {
+        self.inner.holds_until(epoch)
+    }
+}
+
+struct ContendedObjects {
+    inner: Arc<dyn Objects>,
+    rivals: Rivals,
+}
+
+#[async_trait]
+impl Objects for ContendedObjects {
+    async fn fresh(&self) -> Result<i64, StoreError> {
+        self.inner.fresh().await
+    }
+
+    fn revision(&self) -> Option<i64> {
+        self.inner.revision()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.inner.get(key)
+    }
+
+    fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
+        self.inner.list(selection)
+    }
+
+    fn unread(&self, key: &ObjectKey) -> Option<Unread> {
+        self.inner.unread(key)
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        self.inner.faults()
+    }
+
+    fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
+        self.inner.follow_all()
+    }
+
+    fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
+        self.inner.follow(after)
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        self.rivals.meet(&transaction, "").await;
+        let outcome = self.inner.commit(transaction).await;
+        self.rivals.answered(&outcome, "");
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_store::{EtcdStore, StoreConfig};
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::clock::SimulatedClock;
+    use crate::drains::Drains;
+    use crate::network::{Network, Place};
+
+    #[test]
+    fn a_family_is_known_by_its_key_or_its_prefix() {
+        for (key, wanted) in [
+            ("records", Some(keys::RECORD_ID)),
+            ("records/0000000000000001", None),
+            ("repairs/data/0000000000000001", Some(keys::REPAIRS)),
+            ("/kubernetes/clusters/n/c", Some(CLUSTERS)),
+            ("leader//1", None),
+        ] {
+            assert_eq!(family(key), wanted, "{key}");
+        }
+        assert_eq!(relative("", "/cke/records"), "records");
+        assert_eq!(relative(PREFIX, "records"), "records");
+    }
+
+    #[test]
+    fn what_a_transaction_forgot_to_compare_is_written_as_well() {
+        let put = |key: &str| Write::Put { key: key.to_owned(), value: "".into(), lease: 0 };
+        let plan = Transaction { conditions: Vec::new(), writes: vec![put(keys::CLUSTER)] };
+        let families: Vec<&str> = about(&plan, PREFIX).into_iter().map(|(family, _)| family).collect();
+        assert_eq!(families, [keys::CONSTRAINTS, keys::SABAKAN_DISABLED, keys::SABAKAN_TEMPLATE]);
+        let entry = keys::repair(1);
+        let change = Transaction { conditions: Vec::new(), writes: vec![put(&entry)] };
+        assert_eq!(about(&change, PREFIX), [(keys::REPAIRS, entry)]);
+    }
+
+    #[test]
+    fn a_rival_changes_one_thing_and_leaves_the_rest() {
+        let cluster =
+            json!({"metadata": {"name": "c", "labels": {"zone": "a"}}, "status": {"state": "ONLINE"}});
+        for draw in 0..6 {
+            let (value, _) = edited(CLUSTERS, cluster.to_string().as_bytes(), 1, draw).unwrap();
+            let after: Value = serde_json::from_slice(&value).unwrap();
+            assert_eq!(after["metadata"]["name"], "c");
+            assert!(after["status"]["state"] == "ONLINE" || after["metadata"]["labels"]["zone"] == "a");
+        }
+        let deleted = json!({"metadata": {"deleted": "2026-01-01T00:00:00Z"}});
+        assert_eq!(edited(CLUSTERS, deleted.to_string().as_bytes(), 1, 0), None);
+        assert_eq!(edited(keys::SABAKAN_TEMPLATE, b"{", 1, 0), None, "a broken template stays broken");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transaction_that_meets_a_rival_is_refused_and_counted() {
+        let store = StoreProcess::in_memory(1);
+        let history = History::new();
+        let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
+        let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
+        let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
+        let link = Network::new(1).link(Place::Instance(1), Place::Store);
+        let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
+        let own = EtcdStore::over(link.connector(store.clone()), &config, 1).unwrap();
+        let contended = rivals.before(Arc::new(own), PREFIX);
+        let transaction = |revision| Transaction {
+            conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
+            writes: vec![Write::Put { key: keys::RECORD_ID.to_owned(), value: "7".into(), lease: 0 }],
+        };
+        // At rest they let everything pass.
+        let Outcome::Committed { revision } = contended.commit(transaction(0)).await.unwrap() else {
+            panic!()
+        };
+        assert!(rivals.refused().is_empty());
+        rivals.begin(0.1);
+        let refused = contended.commit(transaction(revision)).await.unwrap();
+        assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
+        assert_eq!(rivals.refused(), BTreeMap::from([(keys::RECORD_ID, 1)]));
+        // Soon after that it meets none.
+        let again = contended.commit(transaction(revision + 1)).await.unwrap();
+        assert!(matches!(again, Outcome::Committed { .. }), "{again:?}");
+    }
+}

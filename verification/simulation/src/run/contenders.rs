@@ -1,0 +1,144 @@
+//! Clients that contend: several requests at once for one resource, with the version that they read and without, and another
+//! operator and another user of the repair queue beside those that every run has.
+
+use std::collections::BTreeMap;
+
+use madako_domain::invariants::Id;
+use madako_domain::placement::kind::{Kind, ObjectKey};
+use madako_faults::Scenario;
+use madako_judges::Fact;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::generator;
+use super::people::{Calls, next};
+use crate::api::{Answer, Request, ask};
+use crate::facts::Facts;
+use crate::history::History;
+use crate::operator::Operator;
+use crate::placement::PlacementChecker;
+use crate::queue_user::QueueUser;
+use crate::rivals::Rivals;
+use crate::serving::{Door, Doors};
+use crate::user::of;
+use crate::world::World;
+
+/// Of the requests of rivals, so many are made through the API or by another operator: one in ten.
+const PART: f64 = 0.1;
+
+/// Those who contend.
+pub(super) struct Contenders {
+    rivals: Rivals,
+    operator: Operator,
+    queue: QueueUser,
+    doors: Doors,
+    placement: PlacementChecker,
+    facts: Facts,
+    history: History,
+    chance: ChaCha8Rng,
+    /// How often they did something.
+    pub(super) calls: Calls,
+    number: u64,
+}
+
+impl Contenders {
+    /// `None`: the world has no rivals.
+    pub(super) fn new(scenario: &Scenario, seed: u64, world: &World) -> Option<Self> {
+        let judge = world.hosts.as_ref()?.judge.clone();
+        let mut operator = Operator::new(world.store.clone(), generator(seed, 12));
+        operator.repairs(judge.clone());
+        operator.keeps(scenario.world.machines);
+        let queue = QueueUser::new(world.store.clone(), world.registry.clone(), judge, generator(seed, 13));
+        Some(Self {
+            rivals: world.rivals.clone()?,
+            operator,
+            queue,
+            doors: world.doors.clone(),
+            placement: world.placement.clone(),
+            facts: world.facts.clone(),
+            history: world.history.clone(),
+            chance: generator(seed, 14),
+            calls: Calls::default(),
+            number: 0,
+        })
+    }
+
+    /// Contends until it is told to stop.
+    pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
+        self.rivals.begin(rate);
+        while next(rate * PART, &mut self.chance, &mut stop).await {
+            self.calls.made += 1;
+            let done = match self.chance.random_range(0..12_u32) {
+                0 => self.operator.act().await.map_err(|error| error.to_string()),
+                1 => self.queue.act().await.map_err(|error| error.to_string()),
+                2..=5 => Ok(self.burst(Kind::Cluster).await),
+                _ => Ok(self.burst(Kind::Application).await),
+            };
+            self.calls.failed += u64::from(done.is_err());
+            self.history.note("contender", done.unwrap_or_else(|error| format!("in vain: {error}")));
+        }
+        self.rivals.rest().await;
+        self
+    }
+
+    fn door(&mut self) -> Option<Door> {
+        let doors = self.doors.lock().unwrap();
+        let at = self.chance.random_range(0..doors.len().max(1));
+        doors.values().nth(at).cloned()
+    }
+
+    /// Four clients change one resource at once: two the version that they read, two whatever is there.
+    async fn burst(&mut self, kind: Kind) -> String {
+        let there: Vec<ObjectKey> =
+            self.placement.standing().into_keys().filter(|key| key.kind == kind).collect();
+        if there.is_empty() {
+            return format!("finds no {kind}");
+        }
+        let key = there[self.chance.random_range(0..there.len())].clone();
+        let path = of(&key);
+        let Some(door) = self.door() else { return "finds nobody".to_owned() };
+        let read = Request { method: "GET", path: &path, version: None, body: None };
+        let Ok(Answer { status: 200, tag: Some(version), body: read }) = ask(&door, &read).await else {
+            return format!("cannot read {key}");
+        };
+        let mut requests = Vec::new();
+        for conditional in [true, false, true, false] {
+            self.number += 1;
+            let mut body = read.clone();
+            body["metadata"]["labels"]["contender"] = json!(self.number.to_string());
+            requests.push((conditional.then_some(version), body));
+        }
+        let doors = [self.door(), self.door(), self.door(), self.door()];
+        let ask = |at: usize| self.put(&key, &path, doors[at].clone(), &requests[at]);
+        let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
+        let told: BTreeMap<usize, Option<u16>> =
+            [answers.0, answers.1, answers.2, answers.3].into_iter().enumerate().collect();
+        format!("{key} at {version}, by four at once: {told:?}")
+    }
+
+    async fn put(
+        &self,
+        key: &ObjectKey,
+        path: &str,
+        door: Option<Door>,
+        (version, body): &(Option<i64>, Value),
+    ) -> Option<u16> {
+        let request = Request { method: "PUT", path, version: *version, body: Some(body) };
+        let answer = ask(&door?, &request).await.ok()?;
+        let Answer { status, tag, body } = answer;
+        if let Some(version) = *version {
+            let key = key.etcd_key();
+            self.facts.tell(&Fact::Conditional { key, version, status, after: tag });
+        }
+        match (status, tag) {
+            (200..300, Some(tag)) => self.placement.acknowledged(key, tag),
+            (500 | 422 | 415, _) => {
+                self.placement.violate(Id::I9, format!("PUT {path} is answered by {status}: {body}"));
+            }
+            _ => {}
+        }
+        Some(status)
+    }
+}
