@@ -8,6 +8,7 @@ pub mod journal;
 mod limits;
 pub mod measured;
 pub mod placement;
+mod predecessor;
 pub mod service;
 pub mod tree;
 

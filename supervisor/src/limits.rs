@@ -82,6 +82,11 @@ pub(crate) const PAUSE_AFTER_MELTDOWN: Duration = Duration::from_secs(120);
 /// its signal. Servers drain from the beginning, side by side with everything else.
 pub(crate) const INSTANCE_STOP_DEADLINE: Duration = Duration::from_millis(1_400);
 
+/// Time between two looks at commands of an earlier process. A watcher needs milliseconds to kill.
+pub(crate) const PREDECESSOR_GLANCE: Duration = Duration::from_millis(100);
+/// Time between two log lines about an earlier process that is waited for.
+pub(crate) const PREDECESSOR_SAID_EVERY: Duration = Duration::from_secs(5);
+
 /// Most bytes of a write to the embedded store: a configuration of 5,000 nodes has some 6 MB, and etcd itself advises
 /// against more than 10 MiB.
 pub(crate) const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;

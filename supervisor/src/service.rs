@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, OpenError, Options, ServeError, ServerHandle};
+use madako_host::CommandsOnHost;
 use madako_http::{BindError, Limits};
 use madako_http_client::{ReqwestTransport, TransportError};
 use madako_kubernetes::{Access, ApiServer, ConnectError};
@@ -30,6 +31,7 @@ use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Po
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
+use crate::predecessor::{self, Predecessor};
 
 /// How the service works, beside its configuration file.
 #[derive(Clone)]
@@ -49,7 +51,7 @@ pub struct ServiceOptions {
     /// The API server of the cluster; without it no node is drained, and taints of nodes are not known.
     pub kubernetes: Option<Access>,
     /// Runs commands on the instance's host; `None`: it runs none.
-    pub host: Option<Arc<dyn Host>>,
+    pub host: Option<CommandsOnHost>,
 }
 
 /// Why the service did not start. Nothing of it runs.
@@ -67,6 +69,14 @@ pub enum ServiceError {
     /// The embedded store gave no client.
     #[error("the embedded store gave no client")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The notes of commands beside the embedded store's file.
+    #[error("the notes of commands in {directory} cannot be read")]
+    Notes {
+        /// Their directory.
+        directory: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// How to reach the store.
     #[error("the store cannot be reached so")]
     Store(#[source] ConfigError),
@@ -91,6 +101,8 @@ pub enum ServiceError {
 pub struct ServedStore {
     etcd: EmbeddedEtcd,
     server: Option<ServerHandle>,
+    /// Of a store on a file.
+    predecessor: Option<Predecessor>,
 }
 
 /// Opens the embedded store and serves it on its address.
@@ -110,21 +122,24 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     options.advertise_client_urls = vec![embedded.client_endpoint()];
     options.max_request_bytes = MAX_REQUEST_BYTES;
     options.cache_bytes = embedded.cache_bytes;
+    options.owner = predecessor::own_mark();
+    let mark = options.owner.clone();
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
+    let predecessor = Predecessor::find(etcd.left(), mark.as_deref(), &embedded.data_dir)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
         certificate: tls.certificate.clone().into_bytes(),
         key: tls.key.reveal().to_owned().into_bytes(),
         client_ca: tls.client_ca.clone().map(String::into_bytes),
     });
     let server = etcd.serve_on(listener, tls.as_ref()).map_err(ServiceError::Serve)?;
-    Ok(ServedStore { etcd, server: Some(server) })
+    Ok(ServedStore { etcd, server: Some(server), predecessor: Some(predecessor) })
 }
 
 impl ServedStore {
     /// A store that is not served to others.
     #[must_use]
     pub fn unserved(etcd: EmbeddedEtcd) -> Self {
-        Self { etcd, server: None }
+        Self { etcd, server: None, predecessor: None }
     }
 
     /// Where it is served.
@@ -144,7 +159,7 @@ impl ServedStore {
 
     /// Ends streams and closes the file.
     pub async fn shutdown(self) {
-        let Self { etcd, server } = self;
+        let Self { etcd, server, .. } = self;
         // Watches of others end with the store, and the listener waits for them.
         tokio::join!(etcd.shutdown(), async {
             if let Some(server) = server {
@@ -162,6 +177,7 @@ pub struct Service {
     http: SocketAddr,
     placement_http: Option<SocketAddr>,
     _denied: Option<Task>,
+    _predecessor: Option<Task>,
 }
 
 impl Service {
@@ -198,10 +214,15 @@ impl Service {
 
     async fn on(
         store: EtcdStore,
-        embedded: Option<ServedStore>,
+        mut embedded: Option<ServedStore>,
         timeout: Duration,
         options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
+        let predecessor = embedded.as_mut().and_then(|store| store.predecessor.take());
+        let host = match &predecessor {
+            Some(predecessor) => options.host.map(|host| host.with_notes(predecessor.notes())),
+            None => options.host,
+        };
         let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
         let store = Arc::new(store.with_clock(Arc::clone(&clock)));
         let journal = options.journal;
@@ -220,7 +241,7 @@ impl Service {
                     Some(Arc::new(server.map_err(ServiceError::Kubernetes)?) as Arc<dyn Kubernetes>)
                 }
             },
-            host: options.host,
+            host: host.map(|host| Arc::new(host) as Arc<dyn Host>),
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
@@ -266,7 +287,8 @@ impl Service {
         };
         let instance =
             Instance::start(options.instance, ports, children).await.map_err(ServiceError::Instance)?;
-        Ok(Self { instance, embedded, store, http, placement_http, _denied: denied })
+        let _predecessor = predecessor.map(|predecessor| Task::start(predecessor.end()));
+        Ok(Self { instance, embedded, store, http, placement_http, _denied: denied, _predecessor })
     }
 
     /// The instance.

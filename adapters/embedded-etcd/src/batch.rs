@@ -3,13 +3,15 @@
 //! Guarantees: a write that is refused leaves nothing behind; one that changes something gets a revision of its own.
 //! Nothing here is visible to readers: their view ends before the first revision of the batch.
 
+use std::sync::Arc;
+
 use etcd_client::proto::{
     PbDeleteRequest, PbDeleteResponse, PbEvent, PbKeyValue, PbPutRequest, PbPutResponse, PbResponseOp,
     PbTxnOpRequest, PbTxnOpResponse, PbTxnRequest, PbTxnResponse,
 };
 use redb::{Table, WriteTransaction};
 
-use crate::file::{LEASES, META, StoredValues, meta};
+use crate::file::{LEASES, META, OWNED_LEASES, StoredValues, meta};
 use crate::index::{Change, Superseded};
 use crate::leases::{LeaseChange, LeaseTable, MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 use crate::random::SplitMix64;
@@ -128,7 +130,13 @@ impl<'a> Batch<'a> {
         Ok(self.head.view.current)
     }
 
-    pub(crate) fn grant(&mut self, id: i64, ttl_seconds: i64) -> Result<Answer, Refusal> {
+    /// Grants a lease. The file notes its owner in the same transaction: no crash parts the two.
+    pub(crate) fn grant(
+        &mut self,
+        id: i64,
+        ttl_seconds: i64,
+        owner: Option<Arc<str>>,
+    ) -> Result<Answer, Refusal> {
         if ttl_seconds > MAX_TTL_SECONDS {
             return Err(Refusal::LeaseTtlTooLarge);
         }
@@ -140,19 +148,25 @@ impl<'a> Batch<'a> {
         let ttl_seconds = ttl_seconds.max(MIN_TTL_SECONDS);
         let mut leases = self.transaction.open_table(LEASES).map_err(|error| failed(&error))?;
         leases.insert(id, ttl_seconds).map_err(|error| failed(&error))?;
-        self.change_lease(LeaseChange::Granted { id, ttl_seconds });
+        if let Some(owner) = &owner {
+            let mut owners = self.transaction.open_table(OWNED_LEASES).map_err(|error| failed(&error))?;
+            owners.insert(id, &**owner).map_err(|error| failed(&error))?;
+        }
+        self.change_lease(LeaseChange::Granted { id, ttl_seconds, owner });
         let granted = self.seal(Ok(()));
         granted.map(|()| Answer::Granted { id, ttl_seconds, revision: self.head.view.current })
     }
 
     pub(crate) fn revoke(&mut self, id: i64) -> Result<Answer, Refusal> {
-        let keys: Vec<_> = match self.head.leases.get(id) {
-            Some(lease) => lease.keys.iter().cloned().collect(),
-            None => return Err(Refusal::LeaseNotFound),
-        };
+        let lease = self.head.leases.get(id).ok_or(Refusal::LeaseNotFound)?;
+        let (keys, is_owned) = (lease.keys.iter().cloned().collect::<Vec<_>>(), lease.owner.is_some());
         {
             let mut leases = self.transaction.open_table(LEASES).map_err(|error| failed(&error))?;
             leases.remove(id).map_err(|error| failed(&error))?;
+        }
+        if is_owned {
+            let mut owners = self.transaction.open_table(OWNED_LEASES).map_err(|error| failed(&error))?;
+            owners.remove(id).map_err(|error| failed(&error))?;
         }
         let deleted = keys.into_iter().try_for_each(|key| {
             self.apply_delete(&PbDeleteRequest { key, ..PbDeleteRequest::default() }).map(|_| ())

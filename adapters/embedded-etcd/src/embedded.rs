@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::Head;
+use crate::failure::Failure;
 use crate::file::{Opened, open};
 use crate::leases::TimedLeases;
 use crate::limits::{DUPLEX_BYTES, LEASE_RETRY};
@@ -31,6 +33,9 @@ use crate::writer::{Writer, WriterSetup};
 pub struct EmbeddedEtcd {
     store: Arc<Store>,
     router: axum::Router,
+    /// The same for the owner's own client.
+    own: axum::Router,
+    left: Left,
     leases: JoinHandle<()>,
     writer: Option<JoinHandle<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -63,6 +68,10 @@ impl EmbeddedEtcd {
         let mut lease_ids = SplitMix64::new(options.seed ^ loaded.identity.term);
         // Not the numbers that the ids of the store began with.
         lease_ids.next();
+        let noted = loaded.leases.iter().filter_map(|(id, lease)| {
+            lease.owner.as_ref().map(|owner| LeftLease { id, owner: owner.to_string() })
+        });
+        let noted = noted.collect();
         let mut auto_compactor = AutoCompactor::new(options.auto_compaction);
         for (main, bytes) in loaded.index.bytes_after(loaded.view.compacted) {
             auto_compactor.wrote(main, bytes);
@@ -90,6 +99,8 @@ impl EmbeddedEtcd {
             options.max_request_bytes,
             sender,
         ));
+        let left = Left { store: Arc::downgrade(&store), leases: noted };
+        let lock = Lock { file: lock, failure: store.failure.clone() };
         let writer = Writer::new(Arc::clone(&store), jobs, setup);
         let (mut task, mut thread) = (None, None);
         match options.commit {
@@ -102,9 +113,12 @@ impl EmbeddedEtcd {
             }
             Commit::Thread => thread = Some(start_thread(writer, lock)?),
         }
-        let router = Api::new(Arc::clone(&store), &options.name, &options.advertise_client_urls).router();
+        let api = Api::new(Arc::clone(&store), &options.name, &options.advertise_client_urls);
+        let router = api.router();
+        let own =
+            options.owner.as_deref().map_or_else(|| router.clone(), |owner| api.of_owner(owner).router());
         let leases = tokio::spawn(end_leases(Arc::clone(&store)));
-        Ok(Self { store, router, leases, writer: task, thread })
+        Ok(Self { store, router, own, left, leases, writer: task, thread })
     }
 
     /// How long a lease lasts from now on unless it is renewed; `None`: there is none of that id.
@@ -149,9 +163,16 @@ impl EmbeddedEtcd {
         serve_connection(stream, self.router.clone(), self.store.stopping()).await;
     }
 
-    /// A client that calls the services directly, without any connection.
+    /// The owner's own client: it calls the services directly, without any connection. [`Options::owner`] is noted with its
+    /// leases.
     pub async fn client(&self) -> Result<etcd_client::Client, etcd_client::Error> {
-        direct_client(self.router.clone()).await
+        direct_client(self.own.clone()).await
+    }
+
+    /// Leases of earlier owners, as they were when this store was opened.
+    #[must_use]
+    pub fn left(&self) -> Left {
+        self.left.clone()
     }
 
     /// Why nothing is read or written any more, if the store failed. The process must be started again then.
@@ -190,6 +211,63 @@ impl EmbeddedEtcd {
     }
 }
 
+/// A lease that the own client of an earlier owner left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftLease {
+    /// Its id.
+    pub id: i64,
+    /// The owner's mark.
+    pub owner: String,
+}
+
+/// Leases that earlier owners left. It does not keep the store open.
+#[derive(Debug, Clone)]
+pub struct Left {
+    store: Weak<Store>,
+    leases: Vec<LeftLease>,
+}
+
+impl Left {
+    /// The leases.
+    #[must_use]
+    pub fn leases(&self) -> &[LeftLease] {
+        &self.leases
+    }
+
+    /// How long a lease lasts from now on; `None`: it has ended, or the store is closed.
+    #[must_use]
+    pub fn remaining(&self, lease: &LeftLease) -> Option<Duration> {
+        self.store.upgrade()?.state().leases.remaining(lease.id, Instant::now())
+    }
+
+    /// Ends a lease. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// The store does not write; the text says why.
+    pub async fn end(&self, lease: &LeftLease) -> Result<(), String> {
+        let Some(store) = self.store.upgrade() else { return Ok(()) };
+        match store.write(Operation::Revoke { id: lease.id }).await {
+            Ok(_) | Err(Refusal::LeaseNotFound | Refusal::Stopped) => Ok(()),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+}
+
+/// What keeps other processes away from the file. After a failure this process keeps it to its end: whatever works on the
+/// store must not go on beside the next owner, which takes the lock as a proof that all of it has ended.
+struct Lock {
+    file: Option<File>,
+    failure: Failure,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.failure.reason().is_some() || std::thread::panicking() {
+            std::mem::forget(self.file.take());
+        }
+    }
+}
+
 impl Drop for EmbeddedEtcd {
     fn drop(&mut self) {
         self.store.stop();
@@ -203,7 +281,7 @@ impl Drop for EmbeddedEtcd {
     clippy::disallowed_methods,
     reason = "the runtime must never wait for the disk; `Commit::Inline` is for runs that must repeat"
 )]
-fn start_thread(writer: Writer, lock: Option<File>) -> Result<std::thread::JoinHandle<()>, OpenError> {
+fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()>, OpenError> {
     let runtime = tokio::runtime::Handle::current();
     std::thread::Builder::new()
         .name("etcd-writer".to_owned())

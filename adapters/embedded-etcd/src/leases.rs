@@ -4,6 +4,7 @@
 //! times. Both change by the same [`LeaseChange`]s. Times are `tokio::time`'s, so paused time reaches them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ pub(crate) use crate::limits::{MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 /// A change of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseChange {
-    Granted { id: i64, ttl_seconds: i64 },
+    Granted { id: i64, ttl_seconds: i64, owner: Option<Arc<str>> },
     Revoked { id: i64 },
     Attached { id: i64, key: Vec<u8> },
     Detached { id: i64, key: Vec<u8> },
@@ -23,6 +24,8 @@ pub(crate) enum LeaseChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) ttl_seconds: i64,
+    /// Mark of the owner whose own client has it ([`crate::Options::owner`]).
+    pub(crate) owner: Option<Arc<str>>,
     pub(crate) keys: BTreeSet<Vec<u8>>,
 }
 
@@ -43,8 +46,9 @@ impl LeaseTable {
 
     pub(crate) fn apply(&mut self, change: &LeaseChange) {
         match change {
-            LeaseChange::Granted { id, ttl_seconds } => {
-                self.leases.insert(*id, Lease { ttl_seconds: *ttl_seconds, keys: BTreeSet::new() });
+            LeaseChange::Granted { id, ttl_seconds, owner } => {
+                let lease = Lease { ttl_seconds: *ttl_seconds, owner: owner.clone(), keys: BTreeSet::new() };
+                self.leases.insert(*id, lease);
             }
             LeaseChange::Revoked { id } => {
                 self.leases.remove(id);
@@ -111,7 +115,7 @@ impl TimedLeases {
     pub(crate) fn apply(&mut self, change: &LeaseChange, now: Instant) {
         self.table.apply(change);
         match change {
-            LeaseChange::Granted { id, ttl_seconds } => self.set_end(*id, now + ttl(*ttl_seconds)),
+            LeaseChange::Granted { id, ttl_seconds, .. } => self.set_end(*id, now + ttl(*ttl_seconds)),
             LeaseChange::Revoked { id } => {
                 if let Some(end) = self.ends.remove(id) {
                     self.by_end.remove(&(end, *id));
@@ -170,7 +174,7 @@ mod tests {
     use tokio::time::Instant;
 
     fn granted(id: i64, ttl_seconds: i64) -> LeaseChange {
-        LeaseChange::Granted { id, ttl_seconds }
+        LeaseChange::Granted { id, ttl_seconds, owner: None }
     }
 
     #[test]

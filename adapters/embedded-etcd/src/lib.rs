@@ -41,7 +41,7 @@ mod txn;
 mod watch;
 mod writer;
 
-pub use embedded::{EmbeddedEtcd, ServeError};
+pub use embedded::{EmbeddedEtcd, Left, LeftLease, ServeError};
 pub use file::{Verified, restore, verify};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{

@@ -31,6 +31,12 @@ pub struct Options {
     pub name: String,
     /// The URLs that `member list` says clients dial. Nothing is opened by them.
     pub advertise_client_urls: Vec<String>,
+    /// Mark of the process that opens the store. The file notes it with each lease of [`EmbeddedEtcd::client`]; the next
+    /// process finds these leases by [`EmbeddedEtcd::left`]. `None`: nothing is noted.
+    ///
+    /// [`EmbeddedEtcd::client`]: crate::EmbeddedEtcd::client
+    /// [`EmbeddedEtcd::left`]: crate::EmbeddedEtcd::left
+    pub owner: Option<String>,
     /// What a new store begins with; one that is there already has what it has.
     pub contents: Option<Contents>,
     /// The same with history and leases.
@@ -71,6 +77,7 @@ impl Options {
             max_request_bytes: DEFAULT_MAX_REQUEST_BYTES,
             name: "madako".to_owned(),
             advertise_client_urls: Vec::new(),
+            owner: None,
             contents: None,
             snapshot: None,
         }

@@ -52,6 +52,7 @@ pub(crate) enum Operation {
     Grant {
         id: i64,
         ttl_seconds: i64,
+        owner: Option<Arc<str>>,
     },
     Revoke {
         id: i64,

@@ -271,7 +271,7 @@ impl Writer {
                 Operation::Put(request) => batch.put(request),
                 Operation::Delete(request) => batch.delete(&request),
                 Operation::Txn(request) => batch.txn(&request),
-                Operation::Grant { id, ttl_seconds } => batch.grant(id, ttl_seconds),
+                Operation::Grant { id, ttl_seconds, owner } => batch.grant(id, ttl_seconds, owner),
                 Operation::Revoke { id } => batch.revoke(id),
                 Operation::RevokeEnded => revoke_ended(&self.store, &mut batch),
                 Operation::SetAlarms { alarms } => batch.set_alarms(alarms),

@@ -22,6 +22,8 @@
 //! - It gets `/dev/null` as its standard input, the environment of the service without what is the service's own
 //!   (see `environment`), and no file that the service opened.
 //!
+//! - Where notes are kept (see `notes`), a later process knows which commands of an earlier one still have a watcher.
+//!
 //! Assumes: Linux 5.4 or later with `/proc`; a program that gives its command line to [`entry`] first.
 //!
 //! Does not: reach what a descendant had started by somebody else (a service manager, a container engine, another host),
@@ -31,12 +33,14 @@
 mod descendants;
 mod environment;
 mod limits;
+mod notes;
 mod orphans;
 mod protocol;
 mod runner;
 mod telemetry;
 mod watcher;
 
+pub use notes::{CommandsLeft, LeftCommands};
 pub use runner::CommandsOnHost;
 pub use telemetry::describe_metrics;
 pub use watcher::entry;

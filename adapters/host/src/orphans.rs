@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use crate::descendants::{Hunt, own_id, process};
+use crate::notes::Note;
 use crate::protocol::KILL_PATIENCE;
 
 /// The watchers of this process, by their ids: subreapers are processes, so there is one list a process.
@@ -28,6 +29,7 @@ static WATCHERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 pub(crate) struct Watched {
     pub(crate) watcher: Child,
     id: i32,
+    note: Option<Note>,
 }
 
 /// What watches a watcher: it outlives whoever waits for the command.
@@ -37,7 +39,7 @@ pub(crate) struct Guard {
 }
 
 /// Starts a watcher whose orphans this process will find.
-pub(crate) fn start(watcher: &mut Command) -> io::Result<Watched> {
+pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<Watched> {
     set_child_subreaper(Some(getpid()))?;
     // Held until it is on the list, so that nobody takes it for an orphan.
     let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +47,7 @@ pub(crate) fn start(watcher: &mut Command) -> io::Result<Watched> {
     let id = watcher.id().and_then(|id| i32::try_from(id).ok());
     let id = id.ok_or_else(|| io::Error::other("the system gave no process id"))?;
     watchers.insert(id);
-    Ok(Watched { watcher, id })
+    Ok(Watched { watcher, id, note })
 }
 
 impl Watched {
@@ -103,7 +105,15 @@ async fn guard(mut watched: Watched, kill: oneshot::Receiver<()>) -> Result<(), 
     let ended_by_itself = ended.is_ok_and(|status| status.code().is_some());
     WATCHERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watched.id);
     // It ends by itself when nothing is left below it, or nothing that can be killed.
-    if ended_by_itself { Ok(()) } else { sweep().await }
+    if ended_by_itself {
+        return Ok(());
+    }
+    sweep().await?;
+    // Its watcher could not remove it.
+    if let Some(note) = watched.note {
+        note.remove();
+    }
+    Ok(())
 }
 
 /// Kills the orphans of this process, until there is none.

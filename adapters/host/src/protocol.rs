@@ -1,5 +1,7 @@
 //! What the service and a watcher tell each other: one order, then signs of life; at most two reports. Each is a line of JSON.
 
+use std::path::PathBuf;
+
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,8 @@ pub(crate) struct Order {
     pub(crate) silence_ms: u64,
     /// The moment before which the command must begin, see [`monotonic`].
     pub(crate) begin_before: u64,
+    /// The note that the watcher holds while anything of the command runs.
+    pub(crate) note: Option<PathBuf>,
 }
 
 /// What a watcher tells.

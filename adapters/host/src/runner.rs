@@ -14,6 +14,7 @@ use tokio::time::{self, Instant};
 
 use crate::environment;
 use crate::limits::{COMPLAINT_PATIENCE, MAX_COMPLAINT, REPORT_PATIENCE, SIGNS_IN_SILENCE};
+use crate::notes::Note;
 use crate::orphans;
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, MAX_REPORTS, Order, Report, THIS_PROGRAM, WATCH, monotonic,
@@ -25,6 +26,7 @@ use crate::telemetry::Running;
 pub struct CommandsOnHost {
     program: PathBuf,
     silence: Duration,
+    notes: Option<PathBuf>,
 }
 
 impl CommandsOnHost {
@@ -41,7 +43,13 @@ impl CommandsOnHost {
     /// With another program as the watcher, which must give its command line to [`entry`](crate::entry).
     #[must_use]
     pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
-        Self { program: program.into(), silence }
+        Self { program: program.into(), silence, notes: None }
+    }
+
+    /// Keeps a note of each command in a directory that [`LeftCommands::find`](crate::LeftCommands::find) has listed.
+    #[must_use]
+    pub fn with_notes(self, directory: impl Into<PathBuf>) -> Self {
+        Self { notes: Some(directory.into()), ..self }
     }
 
     async fn watch(&self, permit: &Permit, command: &HostCommand) -> Result<HostOutcome, HostError> {
@@ -51,11 +59,14 @@ impl CommandsOnHost {
             return Err(not_started("no command was given".to_owned()));
         }
         let left = permit.until().saturating_duration_since(Instant::now());
+        let note = self.notes.as_deref().map(Note::make).transpose();
+        let note = note.map_err(|error| not_started(format!("no note of it can be made: {error}")))?;
         let order = Order {
             words: command.words.clone(),
             deadline_ms: milliseconds(command.deadline),
             silence_ms: milliseconds(self.silence),
             begin_before: monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
+            note: note.as_ref().map(|note| note.path().to_owned()),
         };
         let mut order = serde_json::to_vec(&order).map_err(|error| not_started(error.to_string()))?;
         order.push(b'\n');
@@ -70,7 +81,7 @@ impl CommandsOnHost {
         for (variable, _) in std::env::vars_os().filter(|(name, _)| environment::is_ours(name)) {
             watcher.env_remove(variable);
         }
-        let mut watched = orphans::start(&mut watcher)
+        let mut watched = orphans::start(&mut watcher, note)
             .map_err(|error| not_started(format!("its watcher does not start: {error}")))?;
         // Dropped with this future, whatever becomes of it: the closed pipe is what makes the watcher kill.
         let pipes = &mut watched.watcher;

@@ -20,6 +20,7 @@ use tokio::time::{self, Instant};
 use self::streams::Streams;
 use crate::descendants::{self, Hunt};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
+use crate::notes::Held;
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
@@ -100,6 +101,8 @@ struct Watch {
     /// What the service says: an order, then signs of life, then nothing.
     service: pipe::Receiver,
     service_is_there: bool,
+    /// Held until nothing of the command runs.
+    note: Option<Held>,
     /// Tells that a child ended.
     children: Signal,
     /// Kept, so that the signals stay caught.
@@ -135,25 +138,38 @@ impl Watch {
                 return Ok(None);
             }
         };
-        let order = serde_json::from_slice(&said[..end])?;
-        Ok(Some(Self { order, service, service_is_there: true, children, _outlived: outlived }))
+        let order: Order = serde_json::from_slice(&said[..end])?;
+        let note = order.note.clone().map(Held::take).transpose()?;
+        Ok(Some(Self { order, service, service_is_there: true, note, children, _outlived: outlived }))
     }
 
     async fn run_order(mut self) -> ExitCode {
         if tell(&Report::Begins) != ExitCode::SUCCESS {
+            self.nothing_runs();
             return ExitCode::FAILURE;
         }
         let mut started = match Started::start(&self.order) {
             Ok(started) => started,
-            Err(error) => return tell(&Report::NotStarted { why: error.to_string() }),
+            Err(error) => {
+                self.nothing_runs();
+                return tell(&Report::NotStarted { why: error.to_string() });
+            }
         };
         if !self.until_over(&mut started).await {
             return ExitCode::FAILURE;
         }
         let took = started.began.elapsed();
+        self.nothing_runs();
         // What is still open then is held by somebody who is no descendant; what came so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
         tell(&started.report(took))
+    }
+
+    /// Tells later processes that nothing of the command runs.
+    fn nothing_runs(&mut self) {
+        if let Some(note) = self.note.take() {
+            note.remove();
+        }
     }
 
     /// Waits until nothing of the command runs any more; kills it when that is due. False: it could not be killed in time,

@@ -2,7 +2,7 @@
 
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
-use super::tables::{Identity, LEASES, META, REVISIONS, meta};
+use super::tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, meta};
 use crate::index::{Change, Index, Superseded};
 use crate::leases::{LeaseChange, LeaseTable};
 use crate::range::View;
@@ -85,9 +85,20 @@ pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadErro
     }
     let compacted = number(meta::COMPACTED_PLUS_ONE)? as i64 - 1;
     let mut leases = LeaseTable::default();
+    // A file of an earlier version has no such table.
+    let owners = match transaction.open_table(OWNED_LEASES) {
+        Ok(owners) => Some(owners),
+        Err(redb::TableError::TableDoesNotExist(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
     for lease in transaction.open_table(LEASES)?.iter()? {
         let (id, ttl_seconds) = lease?;
-        leases.apply(&LeaseChange::Granted { id: id.value(), ttl_seconds: ttl_seconds.value() });
+        let (id, ttl_seconds) = (id.value(), ttl_seconds.value());
+        let owner = match &owners {
+            Some(owners) => owners.get(id)?.map(|owner| owner.value().into()),
+            None => None,
+        };
+        leases.apply(&LeaseChange::Granted { id, ttl_seconds, owner });
     }
 
     let mut index = Index::default();

@@ -10,4 +10,4 @@ pub(crate) use disk::Disk;
 pub(crate) use load::Loaded;
 pub use offline::{Verified, restore, verify};
 pub(crate) use open::{Opened, open, reopen, reopen_aside};
-pub(crate) use tables::{Identity, LEASES, META, REVISIONS, StoredValues, meta};
+pub(crate) use tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, StoredValues, meta};

@@ -11,6 +11,9 @@ pub(crate) const REVISIONS: TableDefinition<'static, &'static [u8; REVISION_BYTE
     TableDefinition::new("revisions");
 /// Leases: id to TTL in seconds. Which keys hang on a lease is in the records.
 pub(crate) const LEASES: TableDefinition<'static, i64, i64> = TableDefinition::new("leases");
+/// Leases of owners' own clients: id to the owner's mark ([`crate::Options::owner`]). A row without a lease means nothing.
+pub(crate) const OWNED_LEASES: TableDefinition<'static, i64, &'static str> =
+    TableDefinition::new("owned-leases");
 /// Single numbers, by the names in [`meta`].
 pub(crate) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 

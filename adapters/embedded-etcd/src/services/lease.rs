@@ -25,7 +25,8 @@ impl PbLeaseService for Api {
         request: Request<PbLeaseGrantRequest>,
     ) -> Result<Response<PbLeaseGrantResponse>, Status> {
         let PbLeaseGrantRequest { id, ttl } = request.into_inner();
-        match self.store.write(Operation::Grant { id, ttl_seconds: ttl }).await? {
+        let owner = self.owner.clone();
+        match self.store.write(Operation::Grant { id, ttl_seconds: ttl, owner }).await? {
             Answer::Granted { id, ttl_seconds, revision } => respond(PbLeaseGrantResponse {
                 header: Some(self.store.header(revision)),
                 id,

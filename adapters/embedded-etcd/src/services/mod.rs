@@ -35,11 +35,18 @@ pub(crate) struct Api {
     /// For `member list`.
     name: Arc<str>,
     client_urls: Arc<[String]>,
+    /// What is noted with each lease that is granted.
+    owner: Option<Arc<str>>,
 }
 
 impl Api {
     pub(crate) fn new(store: Arc<Store>, name: &str, client_urls: &[String]) -> Self {
-        Self { store, name: name.into(), client_urls: client_urls.into() }
+        Self { store, name: name.into(), client_urls: client_urls.into(), owner: None }
+    }
+
+    /// The same for the owner's own client: its leases are noted under this mark.
+    pub(crate) fn of_owner(&self, owner: &str) -> Self {
+        Self { owner: Some(owner.into()), ..self.clone() }
     }
 
     /// Everything that is served, gRPC and HTTP.

@@ -13,6 +13,7 @@ mod krakectl;
 mod leaders;
 mod lost_store;
 mod machines;
+mod own_lease;
 mod page;
 mod partition;
 mod placement;

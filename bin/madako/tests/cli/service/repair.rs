@@ -12,7 +12,7 @@ use super::stage::{Serve, eventually};
 use crate::program::{CLUSTER, Files, madako};
 
 /// The machine that is repaired: a worker.
-const ADDRESS: &str = "10.0.0.2";
+pub(crate) const ADDRESS: &str = "10.0.0.2";
 /// Where its entry is.
 const ENTRY: &str = "repairs/data/0000000000000000";
 
@@ -72,7 +72,7 @@ impl Workshop {
 }
 
 /// Whether a process runs: one that has ended and that nobody has asked about yet does not.
-fn runs(pid: &str) -> bool {
+pub(crate) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
