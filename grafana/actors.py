@@ -65,7 +65,7 @@ def store():
     return [
         lines("Requests", {"{{operation}} {{outcome}}": rate("madako_store_requests_total", by="operation, outcome", select=of_instance)},
               "Requests to the store. Good: ok.", unit="reqps", stacked=True,
-              runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors", "MadakoStoreRefuses")),
+              runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors", "MadakoStoreRefuses", "MadakoStoreFailed")),
         times("How long the store takes", "madako_store_request_seconds", "Good: below 0.1 s. A request fails after the setting timeout (2 s).",
               by="operation", select=of_instance, runbooks=("MadakoStoreSlow",)),
         stat("Requests that fail", {"": share("madako_store_requests_total", 'outcome="ok"', select=of_instance)},

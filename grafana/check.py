@@ -44,7 +44,7 @@ SCRAPED = {"job", "instance"}
 # Gauges that are valid on every instance. All other gauges are valid only on the leader or the placement owner: a deposed leader
 # may still export its last values.
 OWN = re.compile(
-    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|store_answer_timestamp_seconds|actor_\w+|objects|objects_\w+"
+    r"madako_(leader|leader_epoch|placement_owner|state_faults|store_revision|store_answer_timestamp_seconds|store_failure_timestamp_seconds|actor_\w+|objects|objects_\w+"
     r"|http_connections|placement_watches|host_commands_running)|cke_leader|process_\w+"
 )
 # Metrics of Prometheus itself.

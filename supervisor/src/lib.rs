@@ -10,6 +10,7 @@ pub mod measured;
 pub mod placement;
 mod predecessor;
 pub mod service;
+pub mod store_failure;
 pub mod tree;
 
 /// Registers the help texts of every metric of the service.
@@ -28,5 +29,6 @@ pub fn describe_metrics() {
     madako_sabakan_poller::describe_metrics();
     madako_store::describe_metrics();
     measured::describe_metrics();
+    store_failure::describe_metrics();
     tree::describe_metrics();
 }

@@ -32,6 +32,7 @@ use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
 use crate::predecessor::{self, Predecessor};
+use crate::store_failure::{self, StoreFailures};
 
 /// How the service works, beside its configuration file.
 #[derive(Clone)]
@@ -103,6 +104,8 @@ pub struct ServedStore {
     server: Option<ServerHandle>,
     /// Of a store on a file.
     predecessor: Option<Predecessor>,
+    /// Of a store on a file.
+    failures: Option<StoreFailures>,
 }
 
 /// Opens the embedded store and serves it on its address.
@@ -125,6 +128,8 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     options.owner = predecessor::own_mark();
     let mark = options.owner.clone();
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
+    let failures = StoreFailures::of(&embedded.data_dir);
+    failures.show_noted();
     let predecessor = Predecessor::find(etcd.left(), mark.as_deref(), &embedded.data_dir)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
         certificate: tls.certificate.clone().into_bytes(),
@@ -132,14 +137,14 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
         client_ca: tls.client_ca.clone().map(String::into_bytes),
     });
     let server = etcd.serve_on(listener, tls.as_ref()).map_err(ServiceError::Serve)?;
-    Ok(ServedStore { etcd, server: Some(server), predecessor: Some(predecessor) })
+    Ok(ServedStore { etcd, server: Some(server), predecessor: Some(predecessor), failures: Some(failures) })
 }
 
 impl ServedStore {
     /// A store that is not served to others.
     #[must_use]
     pub fn unserved(etcd: EmbeddedEtcd) -> Self {
-        Self { etcd, server: None, predecessor: None }
+        Self { etcd, server: None, predecessor: None, failures: None }
     }
 
     /// Where it is served.
@@ -157,15 +162,22 @@ impl ServedStore {
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
     }
 
-    /// Ends streams and closes the file.
+    /// Ends streams and closes the file. A failure of the store is noted.
     pub async fn shutdown(self) {
-        let Self { etcd, server, .. } = self;
+        let Self { etcd, server, failures, .. } = self;
+        let failure = etcd.failure();
         // Watches of others end with the store, and the listener waits for them.
         tokio::join!(etcd.shutdown(), async {
             if let Some(server) = server {
                 server.shutdown().await;
             }
         });
+        // The last act: a disk that failed the store may never answer, and all else has ended.
+        if let (Some(failures), Some(reason)) = (failures, failure)
+            && let Err(error) = failures.note(SystemClock.now(), &reason)
+        {
+            tracing::error!(%error, "the failure of the embedded store could not be noted for the next process");
+        }
     }
 }
 
@@ -319,7 +331,11 @@ impl Service {
     pub async fn ended(&self) -> Option<String> {
         let store = async {
             match &self.embedded {
-                Some(store) => store.etcd.failed().await,
+                Some(store) => {
+                    let reason = store.etcd.failed().await;
+                    store_failure::show_now(SystemClock.now());
+                    reason
+                }
                 None => std::future::pending().await,
             }
         };

@@ -32,6 +32,7 @@ use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Hosts, PREFIX, Running, World};
 use madako_supervisor::instance::{LEADER, REIGN};
 use madako_supervisor::measured::Measured;
+use madako_supervisor::store_failure::StoreFailures;
 use madako_supervisor::tree::{ChildSpec, SupervisorRef};
 use ractor::ActorRef;
 use rand_chacha::ChaCha8Rng;
@@ -89,6 +90,8 @@ struct Stage {
     running: Option<Running>,
     process: Process,
     disk: ForgetfulDisk,
+    /// Where the instance is told of failures of its store, as one with the embedded store is.
+    data_dir: tempfile::TempDir,
     kubernetes: FaultSwitch,
     operator: Operator,
     slow: Slow,
@@ -142,6 +145,7 @@ impl Stage {
             running: None,
             process,
             disk,
+            data_dir: tempfile::tempdir().unwrap(),
             kubernetes,
             operator,
             slow,
@@ -198,6 +202,7 @@ impl Stage {
 
     async fn start(&mut self) {
         self.world.metrics = self.process.starts();
+        StoreFailures::of(self.data_dir.path()).show_noted();
         self.running = Some(self.world.start(NAME).await);
     }
 
@@ -210,6 +215,16 @@ impl Stage {
         self.world.network.forget(PLACE);
         running.instance.kill().await;
         self.world.network.change(PLACE, |condition| condition.down -= 1);
+    }
+
+    /// As a process with the embedded store on a disk that fails: it notes why, and ends.
+    async fn fail_store(&mut self) {
+        self.disk.crash();
+        self.client().await.put("unwritten", "", None).await.unwrap_err();
+        let reason = self.world.store.failure().unwrap();
+        StoreFailures::of(self.data_dir.path()).note(self.world.clock.now(), &reason).unwrap();
+        self.kill().await;
+        self.world.store.kill();
     }
 
     /// Sends a request until it is answered well.
@@ -279,6 +294,11 @@ impl Stage {
             ["store", "compact"] => self.compact().await,
             ["store", "kill"] => drop(self.world.store.kill()),
             ["store", "start"] => self.world.store.start().unwrap(),
+            ["store", "fails"] => self.fail_store().await,
+            ["store", "comes", "back"] => {
+                self.world.store.start().unwrap();
+                self.start().await;
+            }
             ["instance", "kill"] => self.kill().await,
             ["instance", "start"] => self.start().await,
             ["instance", "dies", "every", pause, "until", end] => {

@@ -8,6 +8,7 @@ use super::site::{MACHINES, QUICK, leader_after};
 /// More bytes than the store's cache holds: the first value is read from the file again.
 const VALUE_BYTES: usize = 1024 * 1024;
 const VALUES: usize = 12;
+const FAILED: &str = "madako_store_failure_timestamp_seconds";
 
 #[tokio::test]
 async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
@@ -19,6 +20,7 @@ async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
         client.put(format!("ballast/{number}"), vec![b'v'; VALUE_BYTES], None).await.unwrap();
     }
     assert_eq!(service.health().await, 200);
+    assert_eq!(service.metric(FAILED, &[]).await, 0.0);
     let file = OpenOptions::new().write(true).open(site.files.path("data/etcd.redb")).unwrap();
     file.set_len(0).unwrap();
     client.get("ballast/0", None).await.expect_err("it is not there any more");
@@ -31,4 +33,9 @@ async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
     let again = crate::program::madako(&["serve", "--config", site.config(), "--http", "127.0.0.1:0"]).await;
     assert_eq!(again.code, 1);
     assert!(again.err.contains("is damaged"), "{}", again.err);
+    // The first process that starts again tells Prometheus.
+    std::fs::remove_file(site.files.path("data/etcd.redb")).unwrap();
+    let service = site.serve("2s", QUICK).await;
+    assert!(service.metric(FAILED, &[]).await > 0.0);
+    assert!(service.log().contains("failed for good in an earlier process"), "{}", service.log());
 }

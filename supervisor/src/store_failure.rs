@@ -1,0 +1,78 @@
+//! The last failure of the embedded store, for Prometheus.
+//!
+//! A store that fails for good ends the process within two seconds, most often between two scrapes. So the process notes the failure
+//! in a file beside the store's as its last act, and the next process shows that note as a metric, and logs it.
+//!
+//! Does not: reach Prometheus while no process starts, as on a damaged file. Then the target does not answer at all.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use metrics::{Unit, describe_gauge, gauge};
+use time::OffsetDateTime;
+
+/// The note in the data directory: Unix seconds, and the reason on the next line.
+const NAME: &str = "last-failure";
+const METRIC: &str = "madako_store_failure_timestamp_seconds";
+
+pub(crate) fn describe_metrics() {
+    describe_gauge!(
+        METRIC,
+        Unit::Seconds,
+        "Unix time at which the embedded store of this data directory last failed for good; 0 without a failure"
+    );
+}
+
+/// The note on failures of one data directory.
+#[derive(Debug, Clone)]
+pub struct StoreFailures(PathBuf);
+
+impl StoreFailures {
+    /// Of a store whose file is in this directory.
+    #[must_use]
+    pub fn of(data_dir: &Path) -> Self {
+        Self(data_dir.join(NAME))
+    }
+
+    /// Shows the noted failure, if there is one. A process calls it once, at its start.
+    pub fn show_noted(&self) {
+        let noted = match fs::read_to_string(&self.0) {
+            Ok(noted) => noted,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                tracing::warn!(%error, file = %self.0.display(), "the note of the store's last failure cannot be read");
+                String::new()
+            }
+        };
+        let (seconds, reason) = noted.split_once('\n').unwrap_or_default();
+        // A note that was cut short shows no time.
+        let seconds = seconds.parse().unwrap_or(0);
+        if seconds > 0 {
+            tracing::warn!(
+                seconds,
+                reason = reason.trim_end(),
+                "the embedded store failed for good in an earlier process on this data directory"
+            );
+        }
+        show(seconds);
+    }
+
+    /// Notes a failure.
+    ///
+    /// # Errors
+    /// The file cannot be written; the disk that failed the store may take nothing more.
+    pub fn note(&self, at: OffsetDateTime, reason: &str) -> io::Result<()> {
+        fs::write(&self.0, format!("{}\n{reason}\n", at.unix_timestamp()))
+    }
+}
+
+/// Shows a failure of this process, for as long as the process is still scraped.
+pub(crate) fn show_now(at: OffsetDateTime) {
+    show(at.unix_timestamp());
+}
+
+#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
+fn show(seconds: i64) {
+    gauge!(METRIC).set(seconds as f64);
+}
