@@ -42,7 +42,7 @@ mod watch;
 mod writer;
 
 pub use embedded::{EmbeddedEtcd, Left, LeftLease, ServeError};
-pub use file::{Verified, restore, verify};
+pub use file::{Verified, restore, save, verify};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{
     AutoCompaction, Backend, Commit, Contents, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES,

@@ -34,6 +34,7 @@ mod lines;
 mod list;
 mod namespace;
 mod objects;
+mod saved;
 mod sealing;
 mod store;
 mod telemetry;
@@ -43,6 +44,7 @@ pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreCo
 pub use copy::{CopyReader, Keyspace};
 pub use lines::{BoxedStream, Stream};
 pub use objects::CachedObjects;
+pub use saved::SaveError;
 pub use sealing::{KeysError, OpenError, SealError, Sealing};
 pub use store::EtcdStore;
 pub use telemetry::describe_metrics;

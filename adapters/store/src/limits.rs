@@ -63,6 +63,9 @@ pub(crate) const MOST_LISTED_BYTES: usize = 512 << 20;
 /// The longest description of the faults of a value, in bytes: a value could have any number of wrong fields.
 pub(crate) const LONGEST_WHY: usize = 1000;
 
+/// How long a part of a snapshot may take: a store of gigabytes is copied before its first part is sent.
+pub(crate) const SNAPSHOT_PART_DEADLINE: Duration = Duration::from_secs(30);
+
 /// Values that are decoded before others get their turn: a few milliseconds' worth.
 pub(crate) const MOST_FED_AT_ONCE: usize = 256;
 /// New faults that are logged of one change of the store; the rest are counted.

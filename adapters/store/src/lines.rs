@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error, KvClient, LeaseClient, WatchClient};
+use etcd_client::{Client, ConnectOptions, Error, KvClient, LeaseClient, MaintenanceClient, WatchClient};
 use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
 use madako_domain::store::{StoreError, StoreErrorKind};
@@ -112,6 +112,10 @@ impl Line {
 
     pub(crate) fn lease(&self) -> LeaseClient {
         self.client.lease_client()
+    }
+
+    pub(crate) fn maintenance(&self) -> MaintenanceClient {
+        self.client.maintenance_client()
     }
 
     /// Whether requests carry a token of ours.

@@ -143,6 +143,10 @@ impl EtcdStore {
         })
     }
 
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
     /// The deadline of a request.
     pub(crate) fn deadline(&self) -> Duration {
         self.lines.timeout()

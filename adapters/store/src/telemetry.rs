@@ -25,6 +25,8 @@ pub(crate) enum Operation {
     Enrol,
     /// The present revision.
     Revision,
+    /// The beginning of a snapshot of the whole store.
+    Snapshot,
 }
 
 impl Operation {
@@ -38,6 +40,7 @@ impl Operation {
             Self::Revoke => "lease_revoke",
             Self::Enrol => "enrol",
             Self::Revision => "revision",
+            Self::Snapshot => "snapshot",
         }
     }
 
@@ -53,6 +56,7 @@ impl Operation {
             Self::Revoke => format!("revocation of lease {object}"),
             Self::Enrol => format!("candidacy with {object}"),
             Self::Revision => "question for the store's revision".to_owned(),
+            Self::Snapshot => "snapshot of the store".to_owned(),
         }
     }
 }

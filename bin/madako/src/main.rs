@@ -82,9 +82,6 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     if let Command::Completion(args) = &command {
         return completion::run(args);
     }
-    if let Command::Store(command) = command {
-        return store::run(command);
-    }
     if let Command::Rehearse(args) = command {
         return rehearse::run(&args, global, &SystemClock, &runtime);
     }
@@ -146,7 +143,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Bootstrap(args) => {
             bootstrap::run(&args, &SystemClock, || Ok(access::open(global)?.at_root())).await
         }
-        Command::Store(command) => store::run(command),
+        Command::Store(command) => store::run(command, global).await,
         Command::Completion(args) => completion::run(&args),
     }
 }

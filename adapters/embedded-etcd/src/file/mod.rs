@@ -8,6 +8,6 @@ mod tables;
 
 pub(crate) use disk::Disk;
 pub(crate) use load::Loaded;
-pub use offline::{Verified, restore, verify};
+pub use offline::{Verified, restore, save, verify};
 pub(crate) use open::{Opened, open, reopen, reopen_aside};
 pub(crate) use tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, StoredValues, meta};

@@ -1,15 +1,20 @@
 //! Work on the file of a store that no process has open.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::backends::FileBackend;
+use redb::{Database, ReadableDatabase as _};
+use tokio::sync::mpsc;
 
 use super::disk::Disk;
 use super::open::{FILE_NAME, LOCK_NAME, check, damaged, failed, lock, make};
+use crate::failure::{Failure, Snapshot as View};
+use crate::limits::MAX_WAITING_PARTS;
 use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, send};
 
 /// A file whose checksums are all right.
 #[derive(Debug, Clone)]
@@ -31,6 +36,44 @@ pub struct Verified {
 /// # Errors
 /// The file is damaged, in use or cannot be read.
 pub fn verify(path: &Path) -> Result<Verified, OpenError> {
+    open_verified(path).map(|open| open.verified)
+}
+
+/// Hands out the snapshot of a file, or of the one in a directory, as `etcdctl snapshot save` writes it. The store is verified first,
+/// and nothing is written to it.
+///
+/// # Errors
+/// As of [`verify`]; or `take` failed.
+pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<Verified, OpenError> {
+    let OpenFile { verified, database, _lock } = open_verified(path)?;
+    let shown = verified.file.display().to_string();
+    let transaction = database.begin_read().map_err(|error| damaged(&shown, error.to_string()))?;
+    let (parts, mut made) = mpsc::channel(MAX_WAITING_PARTS);
+    let view = View::new(transaction, &Failure::none());
+    let making = async move { send(view, &parts).await };
+    // Its end drops the receiver: the maker does not go on without it.
+    let taking = async move {
+        while let Some(part) = made.recv().await {
+            // Only a stream to a client has errors among its parts.
+            let part = part.map_err(|status| io::Error::other(status.to_string()))?;
+            take(&part.blob)?;
+        }
+        Ok(())
+    };
+    let (made, taken) = tokio::join!(making, taking);
+    taken.map_err(|source| failed("writing", "the snapshot", source))?;
+    made.map_err(|refusal| damaged(&shown, refusal.to_string()))?;
+    Ok(verified)
+}
+
+/// A file that is open to be read.
+struct OpenFile {
+    verified: Verified,
+    database: Database,
+    _lock: Option<File>,
+}
+
+fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     let (directory, file) = match path.is_dir() {
         true => (Some(path), path.join(FILE_NAME)),
         false => (path.parent(), path.to_owned()),
@@ -51,13 +94,14 @@ pub fn verify(path: &Path) -> Result<Verified, OpenError> {
     let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;
-    Ok(Verified {
+    let verified = Verified {
         file,
         bytes,
         revision: view.current,
         compacted: view.compacted,
         was_closed: checked.was_closed,
-    })
+    };
+    Ok(OpenFile { verified, database: checked.database, _lock })
 }
 
 /// Makes the file of a store in `directory` from a snapshot. A file that is there stays, under the name that is returned,

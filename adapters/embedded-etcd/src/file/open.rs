@@ -170,7 +170,7 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
 
 /// A database whose checksums are all right.
 pub(super) struct Checked {
-    database: Database,
+    pub(super) database: Database,
     /// `None` if it has no tables yet.
     pub(super) loaded: Option<Loaded>,
     /// Whether the process that had it last closed it.

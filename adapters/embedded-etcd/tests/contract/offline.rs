@@ -4,7 +4,7 @@ use std::path::Path;
 
 use etcd_client::{Client, CompactionOptions, GetOptions, PutOptions};
 use madako_embedded_etcd::{
-    Backend, Commit, EmbeddedEtcd, OpenError, Options, Snapshot, SnapshotError, restore, verify,
+    Backend, Commit, EmbeddedEtcd, OpenError, Options, Snapshot, SnapshotError, restore, save, verify,
 };
 
 use crate::peers::RealEtcd;
@@ -79,6 +79,27 @@ async fn a_snapshot_of_a_store_is_restored_with_its_history_and_leases() {
     let before = seen(&mut client).await;
     is_restored(&saved(&mut client).await, &before).await;
     store.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_closed_store_is_saved_as_the_open_one_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = EmbeddedEtcd::open(on(directory.path())).expect("opens");
+    let mut client = store.client().await.expect("a client");
+    write_something(&mut client).await;
+    let open = saved(&mut client).await;
+    store.shutdown().await;
+    let before = std::fs::read(directory.path().join("etcd.redb")).expect("the file");
+    let mut closed = Vec::new();
+    let taken = save(directory.path(), |bytes| {
+        closed.extend_from_slice(bytes);
+        Ok(())
+    });
+    assert_eq!(taken.await.expect("it is saved").compacted, 150);
+    assert!(closed == open, "{} bytes against {}", closed.len(), open.len());
+    let full = save(directory.path(), |_| Err(std::io::ErrorKind::StorageFull.into())).await;
+    assert!(matches!(full, Err(OpenError::Io { operation: "writing", .. })), "{full:?}");
+    assert!(std::fs::read(directory.path().join("etcd.redb")).expect("the file") == before);
 }
 
 #[tokio::test]

@@ -160,6 +160,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "core rolebinding update",
             "core rolebinding delete",
             "store verify",
+            "store snapshot",
             "store restore",
             "bootstrap",
             "completion",

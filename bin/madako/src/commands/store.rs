@@ -1,4 +1,6 @@
-//! `madako store`: the file of the embedded store, while no service has it open.
+//! `madako store`: the file of the embedded store, and snapshots of every store.
+
+mod snapshot;
 
 use std::path::PathBuf;
 
@@ -7,13 +9,14 @@ use clap::Subcommand;
 use madako_embedded_etcd::{OpenError, Snapshot, restore, verify};
 use serde_json::json;
 
+use crate::cli::Global;
 use crate::failure::Failure;
 use crate::host;
 use crate::output::{OutputArgs, Table, print, show};
 
-/// Verifies and restores the file of the embedded store.
+/// Verifies, saves and restores the store.
 ///
-/// The service must not run on that file. `etcdctl snapshot save` saves the store of a running service.
+/// No service may run on a file that is named. `snapshot` without a file saves the store of a running service.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -27,10 +30,30 @@ pub(crate) enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Saves a snapshot, as `etcdctl snapshot save` does.
+    ///
+    /// Without PATH the store that the configuration file names is asked: that of a running service, or an etcd. The snapshot has
+    /// keys, values, revisions, history and leases. It is read again after it was written, and has its name only when
+    /// it is whole.
+    #[command(
+        after_help = "Examples:\n  madako store snapshot --to backup.db\n  madako store snapshot /var/lib/madako --to backup.db"
+    )]
+    Snapshot {
+        /// Directory of a store that no service has open, or its file
+        path: Option<PathBuf>,
+        /// The snapshot
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+        /// Replaces a file that is there
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Makes the file of a store from a snapshot.
     ///
-    /// SNAPSHOT is what `etcdctl snapshot save` wrote, of an embedded store or of an etcd. Keys, values, revisions, history
-    /// and leases are those of the snapshot. Clients that saw later revisions must be started again.
+    /// SNAPSHOT is what `madako store snapshot` or `etcdctl snapshot save` wrote, of an embedded store or of an etcd.
+    /// Keys, values, revisions, history and leases are those of the snapshot. Clients that saw later revisions must be started again.
     #[command(
         after_help = "Examples:\n  madako store restore backup.db --to /var/lib/madako\n  madako store restore backup.db --to /var/lib/madako --force"
     )]
@@ -49,8 +72,11 @@ pub(crate) enum Command {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
+pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
+        Command::Snapshot { path, to, force, output } => {
+            snapshot::run(path.as_deref(), snapshot::Target { to, force }, output, global).await
+        }
         Command::Verify { path, output } => {
             let verified = verify(&path).map_err(|error| Failure::Failed(error.into()))?;
             let end = if verified.was_closed { "closed" } else { "not closed: its process was killed" };

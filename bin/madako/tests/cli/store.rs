@@ -5,7 +5,27 @@ use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use crate::program::{Files, madako};
 
 #[tokio::test]
-async fn a_store_is_verified_and_restored() {
+async fn the_store_of_a_running_service_is_saved() {
+    let files = Files::new();
+    let store = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Thread, 1)).unwrap();
+    let server = store.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    store.client().await.unwrap().put("key", "x".repeat(300_000), None).await.unwrap();
+    let config = files.write("config.yml", format!("endpoints: ['http://{}']\n", server.address()));
+    let backup = files.path("backup.db");
+    let save = ["--config", config.as_str(), "store", "snapshot", "--to", backup.as_str()];
+    assert_eq!(madako(&[&save[..], &["-o", "json"]].concat()).await.json()["revision"], 2);
+    let data = files.path("data");
+    let restored = madako(&["store", "restore", &backup, "--to", &data]).await.calm();
+    assert!(restored.contains("at revision 2"), "{restored}");
+    server.shutdown().await;
+    let unanswered = madako(&[&save[..], &["--force"]].concat()).await;
+    assert_ne!(unanswered.code, 0);
+    assert!(std::fs::metadata(&backup).unwrap().len() > 300_000, "what was there stays");
+    store.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_store_is_verified_saved_and_restored() {
     let files = Files::new();
     let data = files.path("data");
     let store =
@@ -37,6 +57,20 @@ async fn a_store_is_verified_and_restored() {
     let now = madako(&["store", "verify", &data, "-o", "json"]).await.json();
     let before = madako(&["store", "verify", &kept, "-o", "json"]).await.json();
     assert_eq!((now["revision"].as_i64(), before["revision"].as_i64()), (Some(2), Some(3)));
+
+    // The same, saved from the file.
+    let again = files.path("again.db");
+    let from_file = ["store", "snapshot", data.as_str(), "--to", again.as_str()];
+    assert!(madako(&from_file).await.calm().contains("has the store at revision 2: 1 changes"));
+    assert!(std::fs::read(&again).unwrap() == std::fs::read(&snapshot).unwrap());
+    let refused = madako(&from_file).await.refused(2);
+    assert!(refused.contains("--force"), "{refused}");
+    let json = madako(&[&from_file[..], &["--force", "-o", "json"]].concat()).await.json();
+    assert_eq!((json["revision"].as_i64(), json["changes"].as_i64()), (Some(2), Some(1)));
+    let refused =
+        madako(&["store", "snapshot", &files.path(""), "--to", &files.path("no.db")]).await.refused(1);
+    assert!(refused.contains("opening"), "{refused}");
+    assert!(!std::path::Path::new(&files.path("no.db.part")).exists(), "nothing half made is left");
 
     let cut_off = files.write("cut-off.db", &std::fs::read(&snapshot).unwrap()[..5_000]);
     let refused = madako(&["store", "restore", &cut_off, "--to", &files.path("other")]).await.refused(2);

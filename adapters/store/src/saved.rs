@@ -1,0 +1,49 @@
+//! A snapshot of the whole store, in etcd's own format.
+
+use std::io;
+
+use madako_domain::store::{StoreError, StoreErrorKind};
+use tokio::time::timeout;
+
+use crate::error::store_error;
+use crate::limits::SNAPSHOT_PART_DEADLINE;
+use crate::lines::Failed;
+use crate::store::EtcdStore;
+use crate::telemetry::Operation;
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// The store does not answer, or refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A part could not be written.
+    #[error("writing the snapshot failed")]
+    Write(#[source] io::Error),
+}
+
+impl EtcdStore {
+    /// Hands out a snapshot part by part: every key of the store, whatever the prefix, and a SHA-256 at the end.
+    ///
+    /// # Errors
+    /// See [`SaveError`].
+    pub async fn save(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), SaveError> {
+        const SNAPSHOT: Operation = Operation::Snapshot;
+        let lines = self.lines();
+        let begun = lines.request(SNAPSHOT, "", lines.timeout(), |line| async move {
+            line.maintenance().snapshot().await
+        });
+        let mut parts = begun.await.map_err(|Failed { told, .. }| told)?;
+        loop {
+            let Ok(part) = timeout(SNAPSHOT_PART_DEADLINE, parts.message()).await else {
+                let why = format!("no part within {SNAPSHOT_PART_DEADLINE:?}, from {}", self.endpoint());
+                let (operation, kind) = (SNAPSHOT.of(""), StoreErrorKind::Deadline);
+                return Err(StoreError { operation, kind, why }.into());
+            };
+            match part.map_err(|error| store_error(SNAPSHOT, "", self.endpoint(), &error))? {
+                Some(part) => take(part.blob()).map_err(SaveError::Write)?,
+                None => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `madako store snapshot`: written beside its name, read again, and named only then.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use madako_embedded_etcd::{Snapshot, save};
+use madako_store::SaveError;
+use serde_json::json;
+
+use crate::access;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// Where the snapshot goes.
+pub(super) struct Target {
+    pub(super) to: PathBuf,
+    /// Whether a file that is there is replaced.
+    pub(super) force: bool,
+}
+
+/// Saves the store of a path, or the one that the configuration names.
+pub(super) async fn run(
+    path: Option<&Path>,
+    target: Target,
+    output: OutputArgs,
+    global: &Global,
+) -> Result<(), Failure> {
+    let Target { to, force } = target;
+    let shown = to.display();
+    if !force && to.exists() {
+        return Err(Failure::bad_input(format_args!(
+            "{shown} is there already: name another file, or replace it with --force"
+        )));
+    }
+    // Before anything is written: a wrong configuration is told at once.
+    let running = match path {
+        Some(_) => None,
+        None => Some(access::open(global)?),
+    };
+    let part = PathBuf::from(format!("{shown}.part"));
+    let writing = || format!("writing {} failed", part.display());
+    let mut file = BufWriter::new(begin(&part).with_context(writing).map_err(Failure::Failed)?);
+    let saved = match (path, &running) {
+        (Some(path), _) => {
+            let saved = save(path, |bytes| file.write_all(bytes)).await;
+            saved.map(drop).map_err(|error| Failure::Failed(error.into()))
+        }
+        (None, Some(store)) => {
+            let saved = store.save(|bytes| file.write_all(bytes)).await;
+            saved.map_err(|error| match error {
+                SaveError::Store(error) => error.into(),
+                error @ SaveError::Write(_) => Failure::Failed(error.into()),
+            })
+        }
+        (None, None) => unreachable!("one of the two is there"),
+    };
+    let done = saved.and_then(|()| {
+        let synced =
+            file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        synced.with_context(writing).map_err(Failure::Failed)?;
+        name(&part, &to)
+    });
+    let (snapshot, bytes) = match done {
+        Ok(done) => done,
+        Err(failure) => {
+            // What is left of it has no use; the failure is told whether this works or not.
+            let _ = fs::remove_file(&part);
+            return Err(failure);
+        }
+    };
+    let (revision, changes) = (snapshot.revision(), snapshot.changes());
+    let Some(format) = output.output else {
+        return print(&format!(
+            "{shown} has the store at revision {revision}: {changes} changes, {bytes} bytes\n"
+        ));
+    };
+    let value = json!({ "snapshot": to, "revision": revision, "changes": changes, "bytes": bytes });
+    show(format, &value, |_| {
+        let mut table = Table::new(["SNAPSHOT", "REVISION", "CHANGES", "BYTES"]);
+        table.row([shown.to_string(), revision.to_string(), changes.to_string(), bytes.to_string()]);
+        table.text()
+    })
+}
+
+/// Makes the file: secrets of the store are in it.
+fn begin(part: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
+}
+
+/// Gives a written snapshot its name, once it has been read again; and how many bytes it has.
+fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
+    let bytes = fs::read(part).with_context(|| format!("reading {} again failed", part.display()));
+    let bytes = bytes.map_err(Failure::Failed)?;
+    let snapshot = Snapshot::read(&bytes).map_err(|error| {
+        Failure::failed(format_args!("the snapshot that was written is not whole: {error}"))
+    })?;
+    let named = fs::rename(part, to).and_then(|()| {
+        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
+    });
+    named.with_context(|| format!("naming {} failed", to.display())).map_err(Failure::Failed)?;
+    Ok((snapshot, bytes.len()))
+}
