@@ -15,6 +15,9 @@ pub(crate) const FILL_BYTES: u64 = 4 * 1024 * 1024;
 /// A write further beyond the filled part leaves a gap of room as it is, instead of waiting for all of it.
 pub(crate) const MAX_FILL_BYTES: u64 = 4 * FILL_BYTES;
 
+/// Time between two log lines of a long verification: one or two on a disk of 100 MB/s and a file of some hundred MB.
+pub(crate) const PROGRESS_SAID_EVERY: Duration = Duration::from_secs(3);
+
 /// Longest TTL that etcd grants, in seconds (its `lease.MaxLeaseTTL`).
 pub(crate) const MAX_TTL_SECONDS: i64 = 9_000_000_000;
 /// Shortest TTL, in seconds: etcd's from its default election timeout (1.5 times 1 s, rounded up).

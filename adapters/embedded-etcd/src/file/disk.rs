@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
+use tokio::time::Instant;
+
+use super::progress::{Progress, Step};
 
 use crate::limits::{FILL_BYTES, MAX_FILL_BYTES};
 
@@ -36,10 +39,11 @@ pub(crate) struct Disk {
 }
 
 /// What was written since the rehearsal began.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rehearsal {
     overlay: Overlay,
     effects: Vec<Effect>,
+    progress: Progress,
 }
 
 /// What was written over a storage, and not to it.
@@ -63,18 +67,27 @@ impl Disk {
         Ok(Arc::new(Self {
             storage,
             rehearsing: AtomicBool::new(true),
-            rehearsal: Mutex::new(Rehearsal { overlay: Overlay::over(len), effects: Vec::new() }),
+            rehearsal: Mutex::new(Rehearsal {
+                overlay: Overlay::over(len),
+                effects: Vec::new(),
+                progress: Progress::of(len, Instant::now()),
+            }),
             filled: Mutex::new(u64::MAX),
             sync_failed: AtomicBool::new(false),
             full: AtomicBool::new(false),
         }))
     }
 
+    /// The rehearsal gets to the next step, which the log tells.
+    pub(super) fn enter(&self, step: Step) {
+        self.rehearsal().progress.enter(step);
+    }
+
     /// Makes what was rehearsed real.
     pub(crate) fn accept(&self) -> io::Result<()> {
         let mut rehearsal = self.rehearsal();
-        let rehearsed = std::mem::take(&mut *rehearsal);
-        for effect in rehearsed.effects {
+        rehearsal.overlay = Overlay::default();
+        for effect in std::mem::take(&mut rehearsal.effects) {
             match effect {
                 Effect::SetLen(len) => self.storage.set_len(len)?,
                 Effect::Write(offset, data) => self.storage.write(offset, &data)?,
@@ -181,7 +194,11 @@ impl StorageBackend for Handle {
         if !self.0.is_rehearsing() {
             return self.0.storage.read(offset, out);
         }
-        self.0.rehearsal().overlay.read(&*self.0.storage, offset, out)
+        let mut rehearsal = self.0.rehearsal();
+        if let Some(percent) = rehearsal.progress.reads(out.len() as u64, Instant::now()) {
+            tracing::info!(percent, bytes = rehearsal.overlay.len, "verifies the embedded store's file");
+        }
+        rehearsal.overlay.read(&*self.0.storage, offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -4,6 +4,7 @@ mod disk;
 mod load;
 mod offline;
 mod open;
+mod progress;
 mod tables;
 
 pub(crate) use disk::Disk;

@@ -17,6 +17,7 @@ use redb::{Database, StorageBackend};
 
 use super::disk::Disk;
 use super::load::{LoadError, Loaded, load};
+use super::progress::Step;
 use super::tables::{Identity, LEASES, META, REVISIONS, meta};
 use crate::options::{Backend, Contents, OpenError, Options};
 use crate::random::SplitMix64;
@@ -193,9 +194,11 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, Strin
         .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
         .create_with_backend(disk.handle())
         .map_err(|error| error.to_string())?;
+    disk.enter(Step::Pages);
     if !database.check_integrity().map_err(|error| error.to_string())? {
         return Err("checksums of its pages are wrong".to_owned());
     }
+    disk.enter(Step::Records);
     let loaded = load(&database).map_err(|error| error.detail())?;
     Ok(Checked { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }

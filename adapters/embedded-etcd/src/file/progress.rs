@@ -1,0 +1,81 @@
+//! How far the verification of a file is, for the log.
+//!
+//! Each step reads the file once at most: pages without data, and pages that redb still has in its cache, are not read. So a share is an
+//! upper bound of what is left, and jumps ahead at the end of a step.
+
+use tokio::time::Instant;
+
+use crate::limits::PROGRESS_SAID_EVERY;
+
+/// A step of a verification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// redb opens the file, and repairs what a crash left.
+    Opening,
+    /// The checksums of all pages.
+    Pages,
+    /// The checksums of all records, which become the index.
+    Records,
+}
+
+const STEPS: u64 = Step::Records as u64 + 1;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Progress {
+    len: u64,
+    step: Step,
+    /// Bytes that were read in this step.
+    read: u64,
+    said: Instant,
+}
+
+impl Progress {
+    pub(super) fn of(len: u64, now: Instant) -> Self {
+        Self { len, step: Step::Opening, read: 0, said: now }
+    }
+
+    pub(super) fn enter(&mut self, step: Step) {
+        (self.step, self.read) = (step, 0);
+    }
+
+    /// Counts bytes. Gives the percentage that is done when it is time for a line.
+    pub(super) fn reads(&mut self, bytes: u64, now: Instant) -> Option<u64> {
+        self.read = self.len.min(self.read.saturating_add(bytes));
+        if now.duration_since(self.said) < PROGRESS_SAID_EVERY {
+            return None;
+        }
+        self.said = now;
+        let of_step = self.read.saturating_mul(100) / self.len.max(1);
+        Some((self.step as u64 * 100 + of_step) / STEPS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_long_verification_tells_its_share_every_few_seconds() {
+        let began = Instant::now();
+        let mut progress = Progress::of(1_000, began);
+        let mut read = |bytes, seconds| progress.reads(bytes, began + Duration::from_secs(seconds));
+        assert_eq!(read(300, 2), None);
+        assert_eq!(read(300, 3), Some(20));
+        assert_eq!(read(100, 5), None);
+        // More than the file has: pages are read again.
+        assert_eq!(read(2_000, 7), Some(33));
+        progress.enter(Step::Pages);
+        assert_eq!(progress.reads(500, began + Duration::from_secs(11)), Some(50));
+        progress.enter(Step::Records);
+        assert_eq!(progress.reads(1_000, began + Duration::from_secs(14)), Some(100));
+    }
+
+    #[test]
+    fn an_empty_file_has_a_share() {
+        let began = Instant::now();
+        assert_eq!(Progress::of(0, began).reads(10, began + PROGRESS_SAID_EVERY), Some(0));
+    }
+}
