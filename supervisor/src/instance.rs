@@ -24,7 +24,7 @@ use madako_app_scheduler::{Scheduler, SchedulerArguments, SchedulerConfig};
 use madako_cluster_planner::{Planner, PlannerArguments};
 use madako_domain::placement::ownership::Ownership;
 use madako_domain::repair::hold::HoldSettings;
-use madako_domain::settings::Settings;
+use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
@@ -187,6 +187,11 @@ impl Instance {
                 interval: options.interval,
                 session_ttl: options.session_ttl,
                 retire_wait: options.retire_wait,
+                repair: Some(RepairSettings { hold: options.hold.clone() }),
+                placement: ports
+                    .placement
+                    .as_ref()
+                    .map(|placement| crate::placement::kept(&placement.metrics, &placement.scheduler)),
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),

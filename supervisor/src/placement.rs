@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use madako_app_scheduler::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Explanation, WhatIf};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::ownership;
+use madako_domain::settings::PlacementSettings;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_http::placement::{
     Authenticator, ByCertificate, Keycloak, Keystone, PlacementApi, StaticUser, Uids, router,
@@ -27,7 +29,7 @@ use madako_store::{EtcdStore, Sealing};
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
-use crate::config::{Api, Placement, Strategy};
+use crate::config::{Api, Metrics, Placement, Strategy};
 use crate::http::{Bound, Served};
 use crate::instance::{PlacementPorts, SCHEDULER};
 use crate::limits::{EXPLAIN_DEADLINE, LOOK_AGAIN};
@@ -244,4 +246,40 @@ fn seed_of_uids(seed: u64) -> [u8; 32] {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..].copy_from_slice(PURPOSE);
     bytes
+}
+
+/// What the leader keeps of its settings in the store.
+pub(crate) fn kept(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
+    PlacementSettings {
+        metrics_interval: metrics.interval,
+        metric_max_age: metrics.max_age,
+        reschedule_after: scheduler.reschedule_after,
+        stickiness: scheduler.stickiness,
+        debounce: scheduler.debounce,
+        metric_constraints: scheduler.metric_constraints,
+        max_moves_percent: scheduler.max_moves.percent,
+        max_moves_at_least: scheduler.max_moves.at_least,
+        deletion_retention: scheduler.cluster_creation.deletion_retention,
+        own_namespace_only: scheduler.candidates == Candidates::Namespace,
+    }
+}
+
+/// The settings that a leader keeps in the store, in place of those of a configuration file. What it does not keep stays.
+#[must_use]
+pub fn as_kept(kept: &PlacementSettings, file: SchedulerConfig) -> (Metrics, SchedulerConfig) {
+    let metrics = Metrics { interval: kept.metrics_interval, max_age: kept.metric_max_age };
+    let scheduler = SchedulerConfig {
+        reschedule_after: kept.reschedule_after,
+        stickiness: kept.stickiness,
+        debounce: kept.debounce,
+        metric_constraints: kept.metric_constraints,
+        max_moves: MaxMoves { percent: kept.max_moves_percent, at_least: kept.max_moves_at_least },
+        cluster_creation: ClusterCreation {
+            deletion_retention: kept.deletion_retention,
+            ..file.cluster_creation
+        },
+        metric_wait: file.metric_wait,
+        candidates: if kept.own_namespace_only { Candidates::Namespace } else { Candidates::All },
+    };
+    (metrics, scheduler)
 }

@@ -43,7 +43,7 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
             Fenced::Conflict => {}
         }
     }
-    if noted(given).await? != Some(given.settings) {
+    if noted(given).await?.as_ref() != Some(&given.settings) {
         let transaction = settings_transaction(epoch, &given.settings)?;
         if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
             return Ok(Prepared::Deposed);

@@ -35,10 +35,32 @@ pub(crate) struct Setting {
     pub(crate) origin: Origin,
 }
 
+/// # Errors
+/// The stored settings cannot be read: the message names the key, the reason and the way out.
+pub(crate) fn readable(state: &ClusterState) -> Result<(), String> {
+    state.fault(keys::SETTINGS).map_or(Ok(()), |why| {
+        Err(format!(
+            "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and the next leader \
+             writes it anew",
+            keys::SETTINGS
+        ))
+    })
+}
+
+/// Where a part of the settings comes from that no flag sets: the leader's, or the configuration file.
+pub(crate) fn kept_or_file(is_kept: bool) -> String {
+    match is_kept {
+        true => Origin::RunningSystem.to_string(),
+        false => {
+            format!("as the configuration file has it, since no leader has stored it in {}", keys::SETTINGS)
+        }
+    }
+}
+
 /// A setting: the flag's, if one is given. `of` takes it from settings.
 ///
 /// # Errors
-/// No flag is given, and the stored settings cannot be read: the message names the key, the reason and the way out.
+/// No flag is given, and the stored settings cannot be read; see [`readable`].
 pub(crate) fn setting(
     flag: Option<Duration>,
     state: &ClusterState,
@@ -47,13 +69,7 @@ pub(crate) fn setting(
     if let Some(value) = flag {
         return Ok(Setting { value, origin: Origin::Flag });
     }
-    if let Some(why) = state.fault(keys::SETTINGS) {
-        return Err(format!(
-            "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and the next leader \
-             writes it anew",
-            keys::SETTINGS
-        ));
-    }
+    readable(state)?;
     Ok(match &state.settings {
         Some(stored) => Setting { value: of(&stored.value), origin: Origin::RunningSystem },
         None => Setting { value: of(&Settings::DEFAULT), origin: Origin::Default },

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings that plans depend on. In JSON each is a number of seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+use crate::placement::fit::Compared;
+use crate::repair::hold::HoldSettings;
+
+/// The settings that plans depend on. In JSON each time is a number of seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Time between polls of the registry.
     #[serde(rename = "interval_seconds", with = "seconds")]
@@ -16,6 +19,49 @@ pub struct Settings {
     /// How long a worker must have been retired before it is removed.
     #[serde(rename = "retire_wait_seconds", with = "seconds")]
     pub retire_wait: Duration,
+    /// `None`: a leader of an earlier version stored the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<RepairSettings>,
+    /// `None`: the leader does not decide about placement, or is of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementSettings>,
+}
+
+/// When the leader holds repairs back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairSettings {
+    /// When failures of a rack are one event; `None`: never.
+    pub hold: Option<HoldSettings>,
+}
+
+/// How the leader places, but for the TOSCA template of clusters that it creates: the configuration file has that.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlacementSettings {
+    /// Time between rounds of metrics.
+    #[serde(rename = "metrics_interval_seconds", with = "seconds")]
+    pub metrics_interval: Duration,
+    /// Greatest age of a metric's value that counts.
+    #[serde(rename = "metric_max_age_seconds", with = "seconds")]
+    pub metric_max_age: Duration,
+    /// How long an application stays at least.
+    #[serde(rename = "reschedule_after_seconds", with = "seconds")]
+    pub reschedule_after: Duration,
+    /// Weight of staying.
+    pub stickiness: f64,
+    /// How long changes are collected before a pass.
+    #[serde(rename = "debounce_seconds", with = "seconds")]
+    pub debounce: Duration,
+    /// What metric constraints compare.
+    pub metric_constraints: Compared,
+    /// Percent of all applications that may move within `reschedule_after`, and how many may in any case.
+    pub max_moves_percent: u64,
+    /// See `max_moves_percent`.
+    pub max_moves_at_least: u64,
+    /// How long a created cluster stays that no application uses.
+    #[serde(rename = "deletion_retention_seconds", with = "seconds")]
+    pub deletion_retention: Duration,
+    /// Whether an application goes to clusters of its namespace only.
+    pub own_namespace_only: bool,
 }
 
 impl Settings {
@@ -24,20 +70,22 @@ impl Settings {
         interval: Duration::from_secs(60),
         session_ttl: Duration::from_secs(60),
         retire_wait: Duration::from_secs(300),
+        repair: None,
+        placement: None,
     };
 }
 
-mod seconds {
+pub(crate) mod seconds {
     use std::time::Duration;
 
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(duration.as_secs_f64())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
@@ -45,6 +93,33 @@ mod seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_settings_survive_json() {
+        let settings = Settings {
+            repair: Some(RepairSettings { hold: Some(HoldSettings::default()) }),
+            placement: Some(PlacementSettings {
+                metrics_interval: Duration::from_secs(15),
+                metric_max_age: Duration::from_secs(45),
+                reschedule_after: Duration::from_secs(60),
+                stickiness: 0.1,
+                debounce: Duration::ZERO,
+                metric_constraints: Compared::Weighted,
+                max_moves_percent: 10,
+                max_moves_at_least: 3,
+                deletion_retention: Duration::from_millis(1500),
+                own_namespace_only: true,
+            }),
+            ..Settings::DEFAULT
+        };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(text.contains(r#""hold":{"label":"rack","count":3,"within_seconds":600.0}"#), "{text}");
+        assert!(text.contains(r#""metric_constraints":"weighted""#), "{text}");
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        let never = Settings { repair: Some(RepairSettings { hold: None }), ..Settings::DEFAULT };
+        let text = serde_json::to_string(&never).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), never);
+    }
 
     #[test]
     fn settings_survive_json_and_negative_times_are_refused() {

@@ -12,7 +12,7 @@ use madako_domain::machine::QueryVariables;
 use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::ownership;
-use madako_domain::settings::Settings;
+use madako_domain::settings::{PlacementSettings, RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::StoreError;
 use madako_http_client::ReqwestTransport;
@@ -25,13 +25,14 @@ use madako_simulation::walk::CopiedProvider;
 use madako_simulation::world::Working;
 use madako_store::CopyReader;
 use madako_supervisor::config::Config;
+use madako_supervisor::placement::as_kept;
 use tokio::task::JoinSet;
 
 use super::RehearseArgs;
 use crate::failure::Failure;
 use crate::limits::{ASKED_AT_ONCE, PROVIDERS_TAKE};
 use crate::output::note;
-use crate::running_settings::{Setting, setting};
+use crate::running_settings::{Setting, readable, setting};
 
 /// Seed of the jitter between tries to connect.
 const SEED: u64 = 0;
@@ -61,17 +62,25 @@ pub(super) struct Chosen {
     pub(super) interval: Setting,
     pub(super) session_ttl: Setting,
     pub(super) retire_wait: Setting,
+    /// When repairs are held back; `None`: the configuration file says it.
+    pub(super) repair: Option<RepairSettings>,
+    /// How applications are placed; `None`: the configuration file says it.
+    pub(super) placement: Option<PlacementSettings>,
 }
 
 impl Chosen {
     /// # Errors
     /// A setting of the leader is needed, and cannot be read.
     fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
+        readable(state).map_err(unready)?;
         let chosen = |flag, of: fn(&Settings) -> Duration| setting(flag, state, of).map_err(unready);
+        let kept = state.settings.as_ref().map(|stored| stored.value.clone());
         Ok(Self {
             interval: chosen(args.interval, |settings| settings.interval)?,
             session_ttl: chosen(args.session_ttl, |settings| settings.session_ttl)?,
             retire_wait: chosen(None, |settings| settings.retire_wait)?,
+            repair: kept.as_ref().and_then(|kept| kept.repair.clone()),
+            placement: kept.and_then(|kept| kept.placement),
         })
     }
 }
@@ -190,14 +199,21 @@ fn has_drains(state: &ClusterState) -> bool {
 fn working(settings: &Chosen, config: &Config) -> Working {
     let usual = Working::default();
     let placement = config.placement.as_ref();
+    let file = placement.map(|placement| (placement.metrics, placement.scheduler.clone()));
+    let (metrics, scheduler) = file.unwrap_or((usual.metrics, usual.scheduler));
+    let (metrics, scheduler) = match &settings.placement {
+        Some(kept) => as_kept(kept, scheduler),
+        None => (metrics, scheduler),
+    };
+    let hold = settings.repair.as_ref().map_or_else(|| config.repair.hold.clone(), |kept| kept.hold.clone());
     Working {
         interval: settings.interval.value,
         // As cke does; it is at least one.
         session_ttl: Duration::from_secs(settings.session_ttl.value.as_secs()),
         retire_wait: settings.retire_wait.value,
-        hold: config.repair.hold.clone(),
-        metrics: placement.map_or(usual.metrics, |placement| placement.metrics),
-        scheduler: placement.map_or(usual.scheduler, |placement| placement.scheduler.clone()),
+        hold,
+        metrics,
+        scheduler,
         sealing: placement.map_or(usual.sealing, |placement| placement.encryption.clone()),
     }
 }
@@ -246,4 +262,59 @@ async fn valued(
         }
     }
     copied
+}
+
+#[cfg(test)]
+mod tests {
+    use madako_domain::placement::fit::Compared;
+
+    use super::*;
+    use crate::running_settings::Origin;
+
+    fn chosen(kept: Option<PlacementSettings>, repair: Option<RepairSettings>) -> Chosen {
+        let of = |value| Setting { value, origin: Origin::Default };
+        Chosen {
+            interval: of(Settings::DEFAULT.interval),
+            session_ttl: of(Settings::DEFAULT.session_ttl),
+            retire_wait: of(Settings::DEFAULT.retire_wait),
+            repair,
+            placement: kept,
+        }
+    }
+
+    #[test]
+    fn settings_of_the_running_system_count_before_those_of_the_configuration_file() {
+        let text =
+            "repair: {hold: {count: 7}}\nplacement: {metrics_interval: 20s, scheduler: {stickiness: 0.5}}";
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.yml");
+        std::fs::write(&path, text).unwrap();
+        let config = Config::load(Some(&path)).unwrap();
+        let file = working(&chosen(None, None), &config);
+        assert_eq!(file.hold.as_ref().map(|hold| hold.count), Some(7));
+        assert_eq!((file.metrics.interval.as_secs(), file.scheduler.stickiness), (20, 0.5));
+
+        let second = Duration::from_secs(1);
+        let kept = PlacementSettings {
+            metrics_interval: 2 * second,
+            metric_max_age: 6 * second,
+            reschedule_after: 15 * second,
+            stickiness: 0.25,
+            debounce: second,
+            metric_constraints: Compared::Weighted,
+            max_moves_percent: 5,
+            max_moves_at_least: 1,
+            deletion_retention: 30 * second,
+            own_namespace_only: true,
+        };
+        let running = working(&chosen(Some(kept.clone()), Some(RepairSettings { hold: None })), &config);
+        assert_eq!(running.hold, None);
+        assert_eq!((running.metrics.interval, running.metrics.max_age), (2 * second, 6 * second));
+        let scheduler = running.scheduler;
+        assert_eq!((scheduler.reschedule_after, scheduler.debounce), (15 * second, second));
+        assert_eq!((scheduler.stickiness, scheduler.metric_constraints), (0.25, Compared::Weighted));
+        assert_eq!((scheduler.max_moves.percent, scheduler.max_moves.at_least), (5, 1));
+        assert_eq!(scheduler.cluster_creation.deletion_retention, 30 * second);
+        assert_eq!(scheduler.candidates, madako_app_scheduler::Candidates::Namespace);
+    }
 }

@@ -14,6 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use super::RehearseArgs;
 use super::inputs::Inputs;
 use crate::output::Table;
+use crate::running_settings::kept_or_file;
 
 /// Rows of a table that people are shown; `-o json` has all.
 const ROWS: usize = 60;
@@ -130,6 +131,7 @@ impl Shown<'_> {
                 "retired worker",
                 format!("leaves after {}, {}", span(settings.retire_wait.value), settings.retire_wait.origin),
             ),
+            row("held racks", kept_or_file(settings.repair.is_some())),
             row("store", "one member in memory".to_owned()),
             row("people and clients", "nobody but the service works with the copy".to_owned()),
             row("machines", "nothing breaks that no fault breaks; none is added or taken away".to_owned()),
@@ -149,6 +151,7 @@ impl Shown<'_> {
             rows.push(row("pods", is));
         }
         if service.places {
+            rows.push(row("placement", kept_or_file(settings.placement.is_some())));
             rows.push(row(
                 "metrics",
                 format!(

@@ -24,7 +24,8 @@ use super::openstack::MagnumCluster;
 use super::{LabelConstraint, MetricConstraint};
 
 /// Which number of a metric its constraints compare (setting `scheduler.metric_constraints`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Compared {
     /// The value that the metric has, as its provider gave it (the seed's words).
     #[default]

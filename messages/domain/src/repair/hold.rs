@@ -71,13 +71,14 @@ impl fmt::Display for Label {
 }
 
 /// When failures are one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldSettings {
     /// What the machines have in common.
     pub label: Label,
     /// How many machines at least.
     pub count: usize,
     /// How far apart the changes of their states are at most.
+    #[serde(rename = "within_seconds", with = "crate::settings::seconds")]
     pub within: Duration,
 }
 

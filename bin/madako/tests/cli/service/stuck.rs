@@ -70,6 +70,8 @@ async fn the_leader_keeps_what_it_works_by_and_plans_beside_it_use_that() {
     let value: Value = serde_json::from_slice(stored.value()).unwrap();
     assert_eq!(value["retire_wait_seconds"], json!(300.0), "{value}");
     assert_eq!(value["session_ttl_seconds"], json!(60.0), "{value}");
+    let hold = json!({"label": "rack", "count": 3, "within_seconds": 600.0});
+    assert_eq!(value["repair"]["hold"], hold, "{value}");
     let plan = site.run(&["plan"]).await;
     let told = "retired machines leave after 300 s, as the running system has it (madako/settings)";
     assert!(plan.code == 0 && plan.err.contains(told), "{plan:?}");
@@ -82,5 +84,6 @@ async fn the_leader_keeps_what_it_works_by_and_plans_beside_it_use_that() {
     );
     assert!(of("leader's session").starts_with("ends 30s after its leader, as the flag says"), "{assumed}");
     assert!(of("retired worker").starts_with("leaves after 5m, as the running system"), "{assumed}");
+    assert!(of("held racks").starts_with("as the running system"), "{assumed}");
     assert!(service.terminate().await.success());
 }
