@@ -1,6 +1,12 @@
 //! `demo` without a terminal: it ends by itself, and tells everything once.
 
-use crate::program::madako;
+use std::fs::OpenOptions;
+
+use etcd_client::{Client, GetOptions};
+use tokio::time::timeout;
+
+use crate::program::{Files, PATIENCE, command, free_port, madako};
+use crate::service::stage::eventually;
 
 /// Every address is one that is free, so that demos can run beside each other.
 const ANYWHERE: [&str; 6] = ["demo", "--for=3s", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
@@ -38,4 +44,32 @@ async fn for_people_it_prints_a_line_for_each_thing_that_happens() {
     assert!(lines.contains("10 applications on 5 clusters: 10 bindings, 0 moves"), "{lines}");
     assert!(lines.matches("the registry has not answered yet").count() <= 1, "{lines}");
     assert!(lines.lines().last().is_some_and(|last| last.contains("0 violations of invariants")), "{lines}");
+}
+
+#[tokio::test]
+async fn a_demo_whose_store_fails_ends_with_the_reason() {
+    let files = Files::new();
+    let etcd = format!("127.0.0.1:{}", free_port());
+    let mut demo = command(&["demo", "--for=10m", "--http", "127.0.0.1:0", "--etcd", &etcd]);
+    let demo = demo.env("TMPDIR", files.path("")).spawn().unwrap();
+    let file = files.path(&format!("madako-demo-{}/etcd.redb", demo.id().unwrap()));
+    let mut client = eventually("the demo's store answers", async || {
+        let mut client = Client::connect([format!("http://{etcd}")], None).await.ok()?;
+        // All applications are bound: the demo asks the store for nothing more that must succeed.
+        let bound = GetOptions::new().with_prefix().with_count_only();
+        let bound = client.get("/cke/madako/placement/decisions/", Some(bound)).await.ok()?;
+        (bound.count() == 10).then_some(client)
+    })
+    .await;
+    // More bytes than the store's cache holds: the first value is read from the file again.
+    for number in 0..12 {
+        client.put(format!("ballast/{number}"), vec![b'v'; 1024 * 1024], None).await.unwrap();
+    }
+    OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
+    client.get("ballast/0", None).await.expect_err("it is not there any more");
+    let ended = timeout(PATIENCE, demo.wait_with_output()).await.expect("it ends").unwrap();
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{message}");
+    assert!(message.contains("madako: the service ended: the embedded store failed for good"), "{message}");
+    assert_eq!(std::fs::read_dir(files.path("")).unwrap().count(), 0, "its directory goes with it");
 }
