@@ -198,7 +198,7 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     let args = ["--scenario", "-", "--seed", "1", "--for", "110s", "--report", place];
     let run = start_run(program(), &args, OUTSIDE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(saboteur::work(&targets));
+    runtime.block_on(saboteur::work(&targets, || prometheus.fires("MadakoOpenFiles")));
     let Ended { code, out, errors } = run.ended();
     assert_eq!(code, 0, "see {place}:\n{errors}\n{out}");
     let [fired, still] = prometheus.fired(3, prometheus.last_answer(4));

@@ -105,13 +105,18 @@ impl Prometheus {
         answers[0]["value"][1].as_str().unwrap().parse().unwrap()
     }
 
+    /// Whether an alert fires now.
+    pub(crate) fn fires(&self, alert: &str) -> bool {
+        let query = format!("ALERTS{{alertname=\"{alert}\", alertstate=\"firing\"}}");
+        !self.promtool(&["instant", "--format=json"], &query).is_empty()
+    }
+
     /// Waits until an alert fires.
     pub(crate) fn until_fires(&self, alert: &str) {
-        let query = format!("ALERTS{{alertname=\"{alert}\", alertstate=\"firing\"}}");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let began = Instant::now();
-            while self.promtool(&["instant", "--format=json"], &query).is_empty() {
+            while !self.fires(alert) {
                 assert!(began.elapsed() < FIRES_WITHIN, "{alert} does not fire within {FIRES_WITHIN:?}");
                 sleep(GLANCE).await;
             }

@@ -1,7 +1,7 @@
-//! What happens to the processes of a run that no scenario has a word for: commands and the watcher of one are killed, and a
-//! process may open hardly more files than it has.
+//! Faults of the processes of a run that the language of scenarios has no word for: commands and the watcher of one are killed,
+//! and a process may open hardly more files than it has.
 //!
-//! Finds them by the addresses that the run tells: no other process has them on its command line.
+//! The saboteur finds the processes by the addresses that the run tells: no other process has them on its command line.
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,9 @@ use super::processes::{found, parent, processes, with_word, words};
 
 /// How often it is looked for: a command that is not held up is over in some milliseconds.
 const GLANCE: Duration = Duration::from_millis(5);
-/// For how long files are scarce: Prometheus, which hurries, waits for ten seconds.
-const SCARCE: Duration = Duration::from_secs(15);
+/// Files are scarce for at most this long: the hurried Prometheus waits for ten seconds, and each process has a calm time as long
+/// as that in it.
+const SCARCE: Duration = Duration::from_secs(40);
 /// How often the limit follows what is open.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The word that a command of this run's repairs has on its command line, and what the word begins with that one has which is
@@ -28,8 +29,8 @@ const COMMANDS: u32 = 10;
 /// How many lose their watcher: one that is lost is one too many.
 const WATCHERS: u32 = 3;
 
-/// Does all of it, once the run has begun.
-pub(crate) async fn work(targets: &Path) {
+/// Does all of it, once the run has begun. `told` answers whether the alert of scarce files fires.
+pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     let text = found("the file of the targets", GLANCE, || fs::read_to_string(targets).ok()).await;
     let targets: Vec<Value> = serde_json::from_str(&text).unwrap();
     let addresses: Vec<&str> = targets.iter().map(|target| target["targets"][0].as_str().unwrap()).collect();
@@ -38,7 +39,7 @@ pub(crate) async fn work(targets: &Path) {
         (pids.len() == addresses.len()).then_some(pids)
     })
     .await;
-    scarce_files(instances[0]).await;
+    scarce_files(&instances, told).await;
     for nth in 0..COMMANDS + WATCHERS {
         let command = found("a command", GLANCE, || {
             processes().find(|process| is_command(*process) && instances.contains(&parent(parent(*process))))
@@ -60,19 +61,27 @@ fn is_command(process: i32) -> bool {
     words.iter().any(|word| word == COMMAND) && !words.iter().any(|word| word.starts_with(STARTS))
 }
 
-/// A process may open a sixth more files than it has, for a while.
-async fn scarce_files(process: i32) {
-    let pid = Pid::from_raw(process);
+/// The process that has the fewest files open may open a sixth more, until that is told: the number of a process that starts
+/// commands changes too much for a share of the limit to stay high.
+async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
+    let open = |process: i32| fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
+    let limit = |process: i32, limit: Rlimit| prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     let usual = getrlimit(Resource::Nofile);
+    let mut scarce = None;
     let began = Instant::now();
-    let mut before = None;
-    while began.elapsed() < SCARCE {
-        // What it opens meanwhile must not be the last that it can.
-        let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
-        let scarce = Rlimit { current: Some(open + open / 6), ..usual };
-        let was = prlimit(pid, Resource::Nofile, scarce).unwrap();
-        before.get_or_insert(was);
+    while began.elapsed() < SCARCE && !told() {
+        let calm = *processes.iter().min_by_key(|process| open(**process)).unwrap();
+        if let Some((process, before)) = scarce.filter(|(process, _)| *process != calm) {
+            limit(process, before);
+            scarce = None;
+        }
+        // The limit follows what is open: what the process opens meanwhile must not be the last that it can.
+        let open = open(calm);
+        let before = limit(calm, Rlimit { current: Some(open + open / 6), ..usual });
+        scarce.get_or_insert((calm, before));
         sleep(AGAIN).await;
     }
-    prlimit(pid, Resource::Nofile, before.unwrap()).unwrap();
+    if let Some((process, before)) = scarce {
+        limit(process, before);
+    }
 }
