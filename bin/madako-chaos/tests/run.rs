@@ -184,6 +184,10 @@ const OUTSIDE: &str = "name: outside\nworld: {instances: 2, machines: 20, racks:
                        clients: [{kind: registry, rate: 4}, {kind: etcd-watch, rate: 6}]\n\
                        faults: [{at: 35s, do: kill, target: registry, for: 30s}]\nexpect: {calm_within: 3m}\n";
 
+/// Promises that the judges evaluate by the commands that the data center saw. A command that the saboteur kills has failed for the
+/// service, whether it had reached the data center or not.
+const OF_COMMANDS: [&str; 3] = ["fresh-health", "next-step", "watch-lasts"];
+
 #[test]
 fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     if !(is_installed("prometheus") && is_installed("promtool")) {
@@ -200,7 +204,14 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(saboteur::work(&targets, || prometheus.fires("MadakoOpenFiles")));
     let Ended { code, out, errors } = run.ended();
-    assert_eq!(code, 0, "see {place}:\n{errors}\n{out}");
+    let verdict: Value =
+        serde_json::from_str(&std::fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let verdicts = verdict["verdicts"].as_object().unwrap();
+    let broken: Vec<&String> =
+        verdicts.iter().filter(|(_, one)| one["broken"] != 0).map(|(name, _)| name).collect();
+    assert!(broken.iter().all(|name| OF_COMMANDS.contains(&name.as_str())), "see {place}:\n{errors}\n{out}");
+    assert!(verdict["shortfalls"].as_array().unwrap().is_empty(), "see {place}:\n{errors}\n{out}");
+    assert_eq!(code, i32::from(!broken.is_empty()), "see {place}:\n{errors}\n{out}");
     let [fired, still] = prometheus.fired(3, prometheus.last_answer(4));
     for alert in ["MadakoCommandLost", "MadakoCommandsFail", "MadakoKubernetesUnreachable", "MadakoOpenFiles"]
     {

@@ -122,7 +122,7 @@ fn start_log(
 async fn act(command: Command, global: &Global) -> Result<(), Failure> {
     let store = || access::open(global);
     match command {
-        Command::Serve(args) => serve::run(args.options(global)?).await,
+        Command::Serve(args) => Box::pin(serve::run(args.options(global)?)).await,
         Command::Demo(args) => match demo::run(args.options(global)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::failed("an invariant was violated")),

@@ -65,7 +65,8 @@ fn is_command(process: i32) -> bool {
 /// commands changes too much for a share of the limit to stay high.
 async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
     let open = |process: i32| fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
-    let limit = |process: i32, limit: Rlimit| prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
+    let limit =
+        |process: i32, limit: Rlimit| prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     let usual = getrlimit(Resource::Nofile);
     let mut scarce = None;
     let began = Instant::now();
