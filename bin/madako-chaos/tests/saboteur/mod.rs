@@ -15,9 +15,10 @@ use super::processes::{found, parent, processes, with_word, words};
 
 /// How often it is looked for: a command that is not held up is over in some milliseconds.
 const GLANCE: Duration = Duration::from_millis(5);
-/// Files are scarce for at most this long: the hurried Prometheus waits for ten seconds, and each process has a calm time as long
-/// as that in it.
+/// Files are scarce for at most this long: the hurried Prometheus waits for ten seconds of it.
 const SCARCE: Duration = Duration::from_secs(40);
+/// Files stay scarce for this long once the alert fires: what Prometheus gathered is read at steps of a second.
+const SHOWN: Duration = Duration::from_secs(3);
 /// How often the limit follows what is open.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The word that a command of this run's repairs has on its command line, and what the word begins with that one has which is
@@ -69,8 +70,13 @@ async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
         |process: i32, limit: Rlimit| prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     let usual = getrlimit(Resource::Nofile);
     let mut scarce = None;
-    let began = Instant::now();
-    while began.elapsed() < SCARCE && !told() {
+    let mut until = Instant::now() + SCARCE;
+    let mut is_told = false;
+    while Instant::now() < until {
+        if !is_told && told() {
+            is_told = true;
+            until = Instant::now() + SHOWN;
+        }
         let calm = *processes.iter().min_by_key(|process| open(**process)).unwrap();
         if let Some((process, before)) = scarce.filter(|(process, _)| *process != calm) {
             limit(process, before);
