@@ -1,11 +1,12 @@
-//! How long a decision about the whole repair queue takes.
+//! Cost of a decision about the whole repair queue.
 //!
-//! `cargo bench --workspace --bench repairs` prints a table. Timed is a decision, on one thread, by the wall clock. It is made of
-//! the look (the index of the cluster's nodes and the look itself) and of the reports: who of the entries' machines stands in
-//! a held rack, what becomes of each report, what of that is news, and what is to be written. All machines are reported, or a tenth of
-//! them, and half of the racks are held. Together they are what a look costs that has a new state of the store or a new answer; another
-//! look at the same costs the look alone. Beside it stand the decoding of a state in which one entry changed, which
-//! precedes it, and what is done once for each answer of the registry, with all machines in the observation.
+//! `cargo bench --workspace --bench repairs` prints a table of wall-clock times of a decision on one thread. A
+//! decision consists of the outlooks (index of the cluster's nodes, and the next action of each entry) and of the
+//! reports (entries' machines in held racks, evaluation of each report, news, and the change to write). All machines
+//! are reported, or a tenth of them; half of the racks are held. Their sum is the cost of a pass with a new state of
+//! the store or a new answer; another pass on the same input costs the outlooks alone. The table also shows the
+//! decoding of a state in which one entry changed, which precedes a decision, and the work done once for each answer
+//! of the registry, with all machines in the observation.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
@@ -34,7 +35,7 @@ use madako_repair_queue::requests::{asked_about, change, decide, kept_racks, nod
 use madako_repair_queue::round::{Health, Live, View, config, look, places_of};
 use time::OffsetDateTime;
 
-/// Runs of each case after one that warms up.
+/// Timed runs of each case, after one untimed run.
 const RUNS: usize = 31;
 
 const REPAIR: &str = r#"{"max_concurrent_repairs": 20, "repair_procedures": [{"machine_types": ["t"],
@@ -49,7 +50,7 @@ fn address(machine: usize) -> String {
     format!("10.{}.{}.{}", machine >> 16, (machine >> 8) & 255, machine & 255)
 }
 
-/// A machine that failed so many seconds ago.
+/// A machine that failed this many seconds ago.
 fn machine(number: usize, seconds: f64) -> Machine {
     Machine {
         spec: MachineSpec {
@@ -67,8 +68,8 @@ fn machine(number: usize, seconds: f64) -> Machine {
     }
 }
 
-/// Reports of every so many machines, none of which has an entry where that is not all: in every other rack they failed together, in
-/// the others hours apart.
+/// Reports of every `every`th machine; where that is not all, none of them has an entry. In every other rack the
+/// machines failed together, in the others hours apart.
 fn reported(machines: usize, every: usize) -> Vec<Machine> {
     #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
     let ago = |number: usize| {
@@ -78,7 +79,7 @@ fn reported(machines: usize, every: usize) -> Vec<Machine> {
     numbers.map(|number| machine(number, ago(number))).collect()
 }
 
-/// What reports cost: once for each answer, and in each look.
+/// Cost of reports: once for each answer, and in each pass.
 fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -> (Duration, Duration) {
     let settings = HoldSettings::default();
     let observed: Vec<Machine> = (0..machines).map(|number| machine(number, 1e6)).collect();
@@ -121,7 +122,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     (answer, judging)
 }
 
-/// A store with a cluster of machines, and an entry for every tenth of them in every status.
+/// A store with a cluster of machines, and entries in every status for a tenth of them.
 fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
     let node = |machine| Node { address: address(machine), control_plane: machine < 5, ..Node::default() };
     let cluster = Cluster {
@@ -155,7 +156,7 @@ fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
     store
 }
 
-/// The median of the runs.
+/// Median duration.
 fn timed(mut run: impl FnMut()) -> Duration {
     run();
     let mut times: Vec<Duration> = (0..RUNS)

@@ -1,8 +1,8 @@
-//! The repair queue's shell: rounds of health checks, drains, and what is decided in each look at the newest state.
+//! Shell of the repair queue: health checks, drains, and decisions on the newest state.
 //!
-//! A look sends at most one change; what that led to comes back with the watch before the next. How a change is brought to the
-//! leader, and how the command that it announces is permitted, begun and recorded, is the workflow of `madako-effects`
-//! (`actor/effects.rs`). Everything that takes time is a task of its own, which ends with this actor.
+//! A reconcile pass sends at most one change; the watch brings its result before the next pass. The workflow of
+//! `madako-effects` (`actor/effects.rs`) commits a change, and asks permission for, starts and records the command
+//! that the change announces. Everything that takes time runs in its own task, which ends with this actor.
 
 mod checks;
 mod command;
@@ -58,58 +58,52 @@ use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
 
-/// What the repair queue is given.
 #[derive(Clone)]
 pub struct RepairArguments {
-    /// Number of the epoch that it works in.
     pub epoch: i64,
-    /// Registered name of the leader.
+    /// Registered name of the leader actor.
     pub leader: String,
-    /// Time between rounds of health checks.
+    /// Interval of health checks and of reconcile passes.
     pub interval: Duration,
-    /// Seed of its draws.
+    /// Seed of the back-off jitter.
     pub seed: u64,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// The store's state.
     pub state: Subscriber<Arc<ClusterState>>,
-    /// What the registry reports for repair.
+    /// Reports of the registry for repair.
     pub reports: Subscriber<Arc<Reports>>,
-    /// What polls of the registry returned for the cluster: every machine, which says who stands in which rack.
+    /// Observations of every machine, which give each machine's rack.
     pub observations: Subscriber<Arc<Observation>>,
-    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    /// Settings for holding a rack in which several machines fail together; `None`: no rack is held.
     pub hold: Option<HoldSettings>,
-    /// Runs commands; `None`: this instance runs none.
+    /// `None`: this instance runs no commands.
     pub host: Option<Arc<dyn Host>>,
-    /// Kubernetes; `None`: no way there is configured.
+    /// `None`: Kubernetes is not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
 }
 
-/// RepairQueue.
 pub struct Repair;
 
-/// What the repair queue knows. All of it can be rebuilt.
+/// A cache: a new actor rebuilds all of it.
 pub struct RepairState {
     given: RepairArguments,
     myself: ActorRef<Letter<RepairMessage>>,
-    /// When this began, by both clocks.
+    /// Start of this actor, by the wall clock and the monotonic clock.
     began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
-    /// What holds entries back because a rack is held.
+    /// Machines in held racks.
     held: HeldBack,
-    /// The change in flight, and the command that is announced.
+    /// The change in flight and the announced command.
     effects: Workflow<RepairChange, Announced>,
     hands: Hands<RepairMessage, CommandEnd>,
-    /// Kind of the change in flight.
+    /// Details of the change in flight.
     writing: Option<Writing>,
-    /// Subject of a refused change. It waits for the next round, so that other entries go on.
+    /// Subjects of rejected changes. They wait until the next tick, so that other entries proceed.
     shunned: BTreeSet<Subject>,
     checks: Checks,
     drains: BTreeMap<i64, Draining>,
-    /// Drains that were begun by this actor, each with its decision; others were by an earlier leader.
+    /// Drains that this actor began, with the spans of their decisions. All others began under an earlier leader.
     begun: BTreeMap<i64, Span>,
     cordons: Cordons,
     traces: Traces,
@@ -117,7 +111,7 @@ pub struct RepairState {
     told: BTreeMap<i64, Obstacle>,
     shown: Shown,
     chance: ChaCha8Rng,
-    /// Numbers checks and drains.
+    /// Counter that identifies checks and drains.
     next: u64,
     timer: Option<Task>,
     wake: Option<Task>,
@@ -174,7 +168,7 @@ impl Actor for Repair {
         letter: Letter<RepairMessage>,
         state: &mut RepairState,
     ) -> Result<(), ActorProcessingErr> {
-        // The mark is dropped when this handler ends: the feed brings the next value after that.
+        // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match letter.open() {
             RepairMessage::State(new, handled) => {
                 state.state = Some(new);
@@ -247,12 +241,12 @@ impl RepairState {
         self.next
     }
 
-    /// The state to decide on: the newest, unless it is older than what this actor wrote or was refused.
+    /// Newest state; `None` while it is older than this actor's last write or rejected change.
     fn newest(&self) -> Option<Arc<ClusterState>> {
         self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))
     }
 
-    /// Looks at everything once, sends at most one transaction, and starts what is to be started.
+    /// Runs one reconcile pass: sends at most one transaction and starts due checks and drains.
     fn look(&mut self) {
         let Some(state) = self.newest() else { return };
         self.know_held(&state);
@@ -275,7 +269,7 @@ impl RepairState {
         self.start_checks(&state, &outlooks);
         self.start_drains(&state);
         let wake = outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()?.until()).min();
-        // The wall clock may be set: it is asked again at least once a round.
+        // The wall clock may be set: read it again at least once an interval.
         let wake = wake.map(|at| Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER);
         let wake = wake.into_iter().chain(self.checks.next(self.given.interval)).min();
         self.wake =
@@ -303,7 +297,7 @@ impl RepairState {
         })
     }
 
-    /// Brings what ran to its end in the store before anything else. Whether that takes this look.
+    /// Records ended commands before any other decision. Returns whether that used this pass's transaction.
     fn settle(&mut self, state: &Arc<ClusterState>) -> bool {
         self.resolve(state);
         let now = self.given.clock.now();
@@ -326,7 +320,7 @@ impl RepairState {
         false
     }
 
-    /// Does what is due for an entry. Whether there was something.
+    /// Performs the due action of an entry. Returns whether there was one.
     fn act(&mut self, state: &Arc<ClusterState>, outlook: &Outlook) -> bool {
         let subject = Subject::Entry(outlook.index);
         let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&subject)) else {
@@ -361,7 +355,7 @@ impl RepairState {
                 (transition.finish(RepairStatus::Failed, step, &why.to_string()), Then::Nothing)
             }
             Next::Drain { step } => {
-                // A node that is being uncordoned is not drained at the same time.
+                // Draining and uncordoning of one node must not overlap.
                 if self.cordons.is_uncordoned(node) {
                     return false;
                 }
@@ -380,7 +374,7 @@ impl RepairState {
         true
     }
 
-    /// Tells what stands in the way of each entry, once.
+    /// Emits an event for each obstacle that appeared or disappeared.
     fn tell(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
         let mut told = BTreeMap::new();
         for outlook in outlooks {

@@ -1,12 +1,12 @@
-//! Times in the queue that lie ahead of the clock: an earlier leader wrote them whose own clock was wrong.
+//! Handles times in the queue that lie ahead of the clock: an earlier leader with a wrong clock wrote them.
 //!
-//! Whoever took such a time for what it says would watch a machine, or keep a drain going, until the clock comes there, be it
-//! for an hour. So it counts from when it was seen first, by the clock that nobody sets, whatever becomes of the other one meanwhile.
-//! That can only make a pause longer than it was to be, and by no more than once.
+//! Taken literally, such a time would prolong a health watch or a drain until the clock reaches it, possibly by an
+//! hour. It therefore counts from its first observation on the monotonic clock, whatever happens to the wall clock.
+//! This can only lengthen a pause, at most to twice its length.
 //!
-//! Guarantees: a time that is at most [`CLOCKS_DIFFER`] ahead is taken as it is.
+//! Guarantees: a time that is at most [`CLOCKS_DIFFER`] ahead is used unchanged.
 //!
-//! Does not: notice a time that was written by a clock that was behind: then a pause ends too early, as in CKE.
+//! Does not: detect a time from a clock that was behind: its pause ends too early, as in CKE.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use time::OffsetDateTime;
 pub use crate::limits::CLOCKS_DIFFER;
 use crate::round::{later, since};
 
-/// Entries whose last transition lies ahead.
+/// Entries whose last transition lies ahead, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ahead(BTreeMap<i64, Seen>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     written: OffsetDateTime,
-    /// When, by the clock that nobody sets.
+    /// First observation, on the monotonic clock.
     first: Duration,
-    /// The same by the other one, as it goes now.
+    /// First observation, in present wall-clock time.
     since: OffsetDateTime,
 }
 
 impl Ahead {
-    /// Looks for them. `steady` is the time that has passed since something that stays the same, by a clock that nobody sets.
+    /// Updates the set. `steady` is the monotonic time since a fixed instant.
     pub fn follow(&mut self, queue: &RepairQueue, now: OffsetDateTime, steady: Duration) {
         let is_ahead = |time: OffsetDateTime| time > later(now, CLOCKS_DIFFER);
         let before = std::mem::take(&mut self.0);
@@ -49,7 +49,7 @@ impl Ahead {
             .collect();
     }
 
-    /// From when an entry's last transition counts.
+    /// Time from which an entry's last transition counts.
     #[must_use]
     pub fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
         let written = since(entry);
@@ -81,13 +81,13 @@ mod tests {
         times.follow(queue, at(0), steady(7));
         times.follow(queue, at(30), steady(37));
         assert_eq!((times.since(&ahead), times.since(&near)), (at(0), at(60)));
-        // It stays so when the clock comes there.
+        // Unchanged when the clock reaches the written time.
         times.follow(queue, at(3_600), steady(3_607));
         assert_eq!(times.since(&ahead), at(0));
-        // The clock is set back, by two hours.
+        // The clock is set back by two hours.
         times.follow(queue, at(-3_600), steady(3_607));
         assert_eq!(times.since(&ahead), at(-7_200));
-        // The entry goes on: its new time is what it says.
+        // The entry proceeds: its new time counts as written.
         let on = processing(0, "w", 0, Watching, 3_599);
         assert_eq!(times.since(&on), at(-3_599));
         store.entry(&on);
@@ -103,7 +103,7 @@ mod tests {
         let queue = &store.state().repair;
         let mut times = Ahead::default();
         let mut steady = Duration::ZERO;
-        // By which time it has lasted as long as it has, wherever the clock stands.
+        // By then it has lasted equally long wherever the clock stands.
         for (now, lasted) in [(5, 5), (-3_595, 0), (-3_590, 5), (15, 10), (20, 15)] {
             times.follow(queue, at(now), steady);
             assert_eq!(at(now) - times.since(&entry), time::Duration::seconds(lasted), "{now}");

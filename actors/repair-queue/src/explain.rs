@@ -1,4 +1,4 @@
-//! What would happen next, told from the store alone: for a command that asks while another process leads.
+//! Explains the next actions from the store alone, for commands in a process that does not lead.
 
 pub mod reports;
 
@@ -9,19 +9,19 @@ use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};
 use crate::racks::HeldBack;
 use crate::round::{Live, View, config, look, places_of};
 
-/// What is known beside the store.
+/// Knowledge from outside the queue.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
-    /// What holds entries back because a rack is held.
+    /// Machines in held racks.
     pub held: HeldBack,
-    /// Whether the service reaches Kubernetes, as its configuration says.
+    /// The service's configuration has access to Kubernetes.
     pub kubernetes: bool,
 }
 
-/// What comes next for every entry, or for those of one machine.
+/// Next action of every entry, or of one machine's entries.
 ///
-/// What only the leader knows is not known here: how healthy a machine is, and how far its draining is. The leader is taken
-/// to run commands.
+/// Machine health and drain progress are known to the leader only and are missing here. The leader is assumed to run
+/// commands.
 #[must_use]
 pub fn explain(
     state: &ClusterState,

@@ -1,23 +1,23 @@
-//! Which racks are held: failures of one rack at about the same time are one event (design, section 5).
+//! Decides which racks are held: failures of one rack at about the same time are one event (design, section 5).
 //!
-//! An event is a set of reports of one rack, at least [`HoldSettings::count`], whose times lie within
-//! [`HoldSettings::within`] of each other: the first and the last as well, so that failures that follow each other like
-//! the links of a chain are none. The time of a report is when the machine's state changed, whatever the clocks do meanwhile
-//! ([`times`]). Every report counts, whatever a limiter says of it.
+//! An event is a set of at least [`HoldSettings::count`] reports of one rack whose times all lie within
+//! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is no event. The
+//! time of a report is the time at which the machine's state changed, independent of clock changes ([`times`]). Every
+//! report counts, whatever a limiter decides about it.
 //!
-//! An event ends when fewer than `count` of its machines are reported still, or when an operator lets the rack go; the
-//! reports of then do not count any more. It does not end because the state of a machine changed anew.
+//! An event ends when fewer than `count` of its machines are still reported, or when an operator releases the rack;
+//! the released reports no longer count. It does not end because the state of a machine changed again.
 //!
-//! A report that a rack was released for is remembered while answers lack its machine, for up to [`MAX_ABSENCE`]: an answer to
-//! another question has fewer machines, and the next one to the old question reports the same failures. A failure since
-//! then has another time, and counts.
+//! A released report is remembered while answers lack its machine, for up to [`MAX_ABSENCE`]: an answer to another
+//! query has fewer machines, and the next answer to the old query reports the same failures. A later failure has
+//! another time, and counts.
 //!
 //! # Guarantees
-//! Nothing changes while the same reports come, however the times of a poll jitter; the order of reports does not
-//! matter. What is kept of a rack is bounded.
+//! Nothing changes while the same reports arrive, whatever the jitter of polls; the order of reports does not matter.
+//! The data kept of a rack is bounded.
 //!
 //! # Assumes
-//! The reports are one complete answer of the registry: a machine that is not in it has recovered.
+//! The reports are one complete answer of the registry: a machine that is missing has recovered.
 
 pub mod times;
 
@@ -36,11 +36,9 @@ use crate::indexed::{Indexed, Stamp, Who, who};
 pub use crate::limits::MAX_ABSENCE;
 use crate::limits::{MAX_ABSENT, MAX_EVENTS, MAX_MACHINES};
 
-/// What is kept of racks, wherever it is.
+/// Access to holds, independent of their storage.
 pub trait KnownHolds: fmt::Debug {
-    /// What is kept of a rack.
     fn hold(&self, rack: &str) -> Option<&Arc<Hold>>;
-    /// What is kept of each rack.
     fn racks(&self) -> Box<dyn Iterator<Item = (&str, &Arc<Hold>)> + '_>;
 }
 
@@ -64,8 +62,8 @@ impl KnownHolds for BTreeMap<String, Revised<Arc<Hold>>> {
     }
 }
 
-/// What is kept of racks after an answer of the registry that came at `at`, with the times of its machines; `kept` is what was
-/// kept so far. Racks of which nothing is to be kept are not in it; without settings that is all of them.
+/// Holds after an answer of the registry that arrived at `at`, with the change times of its machines; `kept` has the
+/// holds so far. Racks without data to keep are missing from the result; without settings it is empty.
 #[must_use]
 pub fn holds_after(
     reports: &[Machine],
@@ -79,7 +77,7 @@ pub fn holds_after(
     holds_of(reports, &indexed, settings, kept, at)
 }
 
-/// The same of reports that were looked through already.
+/// The same for indexed reports.
 pub(crate) fn holds_of(
     reports: &[Machine],
     indexed: &Indexed,
@@ -109,8 +107,8 @@ pub(crate) fn holds_of(
     after
 }
 
-/// What is kept of racks while reports are not acted on: the racks that are held are followed to their recovery, with what
-/// fails in them meanwhile; no other begins to be, and what is kept of others stays.
+/// Holds while reports are not acted on. Held racks are followed until they recover, including new failures in them.
+/// No other rack becomes held, and other data stays.
 #[must_use]
 pub fn holds_followed(
     reports: &[Machine],
@@ -127,7 +125,7 @@ pub fn holds_followed(
     after
 }
 
-/// A report as it is judged: nothing of it is copied before it is kept. Their order is by time.
+/// A borrowed report, ordered by time; it is copied only to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Report<'a> {
     changed: OffsetDateTime,
@@ -161,15 +159,15 @@ impl From<Report<'_>> for HeldReport {
     }
 }
 
-/// An event as it is judged.
+/// A borrowed event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event<'a> {
     since: OffsetDateTime,
     machines: Vec<Report<'a>>,
 }
 
-/// Whether what is kept of a rack stays as it is: its events are the largest runs of the reports, and nothing was released. As a
-/// rule it does, and that costs no copy of anything. The reports are sorted by time.
+/// Whether the data of a rack stays the same: its events are the maximal runs of the reports, and nothing was
+/// released. This is the usual case, and it copies nothing. `reported` is sorted by time.
 fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -> bool {
     if !kept.released.is_empty() || kept.events.is_empty() {
         return false;
@@ -184,7 +182,7 @@ fn is_unchanged(kept: &Hold, reported: &[Report<'_>], settings: &HoldSettings) -
         && windows.iter().all(|window| kept.events.iter().any(|event| is(event, window)))
 }
 
-/// What is kept of a rack after reports of it, each machine once, sorted by time.
+/// Hold of a rack after reports of it; each machine appears once, sorted by time.
 fn rack_after(
     by_time: Vec<Report<'_>>,
     settings: &HoldSettings,
@@ -233,8 +231,8 @@ fn rack_after(
     Some(hold)
 }
 
-/// The largest runs of reports, sorted by time, that are one event each. Where there are more than are kept, those that
-/// overlap are taken together, and then all.
+/// The maximal runs of reports, sorted by time, that each form an event. If there are more than are kept, overlapping
+/// runs are merged, and then all.
 fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<usize>> {
     let mut found: Vec<RangeInclusive<usize>> = Vec::new();
     let mut end = 0;
@@ -256,7 +254,7 @@ fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<
     found
 }
 
-/// Runs in their order, those that overlap as one; if those are still too many, all of them as one.
+/// Merges overlapping runs, in order; if too many remain, merges all of them.
 fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
     let mut together: Vec<RangeInclusive<usize>> = Vec::new();
     for window in windows {
@@ -271,12 +269,12 @@ fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
     }
 }
 
-/// Adds an event, unless it is part of one that is there already; those that are part of it go on as it.
+/// Adds an event, unless an existing event contains it; events that it contains merge into it.
 fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
     fn machines<'a>(event: &Event<'a>) -> BTreeSet<Who<'a>> {
         event.machines.iter().map(Report::who).collect()
     }
-    // What is usual, without a search.
+    // Fast path for the usual case.
     if events.iter().any(|event| event.machines == new.machines) {
         return;
     }
@@ -295,7 +293,7 @@ fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
     events.sort_unstable();
 }
 
-/// Keeps what is kept of a rack within its limits: too many events become one.
+/// Enforces the limits of a rack's data: too many events become one.
 fn bound(hold: &mut Hold) {
     let mut absent: Vec<OffsetDateTime> = hold.released.iter().filter_map(|report| report.absent).collect();
     if absent.len() > MAX_ABSENT {

@@ -1,11 +1,10 @@
-//! What is looked up in an answer of the registry, made once of it: a decision is made for each state of the store, and
-//! between two answers there are many.
+//! Index of one answer of the registry: it is built once an answer and used for many states of the store.
 //!
 //! # Guarantees
-//! It says nothing of the store. Of two reports of one machine (one serial and one address) the first counts.
+//! It does not depend on the store. Of two reports of one machine (one serial and one address) the first counts.
 //!
 //! # Assumes
-//! It is used with the reports that it was made of.
+//! The caller passes the reports that it was built from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,38 +15,35 @@ use time::OffsetDateTime;
 
 use crate::racks::{Groups, ipv4};
 
-/// Who a report is of: serial and address. A registry may give one serial to several machines, or none.
+/// Identity of a reported machine: serial and address. A registry may give several machines one serial, or none.
 pub(crate) type Who<'a> = (&'a str, &'a str);
 
-/// Who a machine is.
 pub(crate) fn who(machine: &Machine) -> Who<'_> {
     (machine.spec.serial.as_str(), machine.address().unwrap_or_default())
 }
 
-/// What is looked up in an answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Indexed {
-    /// The address of each report as a number, which has one spelling only: what differs from all of them is no address of a
-    /// report.
+    /// Each report's address as a number. An IPv4 address has one spelling, so an address with no equal number is no
+    /// address of a report.
     pub(crate) keys: Vec<Option<u32>>,
-    /// The reports whose address an earlier one has, with the place of the first that has it.
+    /// Reports with the address of an earlier report, and the position of the first one.
     pub(crate) duplicates: BTreeMap<usize, usize>,
-    /// The racks of the reports, and which of them each report is of.
+    /// Racks of the reports; `of` has each report's index into them.
     pub(crate) racks: Vec<Rack>,
     pub(crate) of: Vec<Option<usize>>,
-    /// What racks are told apart by.
+    /// Label that separates racks.
     label: Option<Label>,
 }
 
-/// The reports of a rack.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rack {
     pub(crate) name: Arc<str>,
-    /// Each machine once, by the time of its change.
+    /// Each machine once, by change time.
     pub(crate) reports: Vec<Stamp>,
 }
 
-/// When the state of a machine changed, and its report's place.
+/// Change time of a machine, and position of its report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stamp {
     pub(crate) changed: OffsetDateTime,
@@ -55,7 +51,7 @@ pub(crate) struct Stamp {
 }
 
 impl Indexed {
-    /// Looks through reports; `changed` says when the state of the one at a place changed.
+    /// Builds the index; `changed` gives the change time of the report at a position.
     pub(crate) fn of(
         reports: &[Machine],
         label: Option<&Label>,
@@ -64,12 +60,12 @@ impl Indexed {
         let keys: Vec<Option<u32>> = reports.iter().map(|machine| machine.address().and_then(ipv4)).collect();
         let groups = label.map(|label| Groups::of(reports, label)).unwrap_or_default();
         let racks = groups.racks.into_iter().map(|(name, mut places)| {
-            // This keeps the order of two reports of one machine.
+            // A stable sort keeps the order of two reports of one machine.
             places.sort_by_key(|place| who(&reports[*place]));
             places.dedup_by_key(|place| who(&reports[*place]));
             let stamp = |place| Stamp { changed: changed(place), place };
             let mut stamps: Vec<Stamp> = places.into_iter().map(stamp).collect();
-            // They are sorted by machine already.
+            // They are already sorted by machine.
             stamps.sort_by_key(|stamp| stamp.changed);
             Rack { name: name.into(), reports: stamps }
         });
@@ -82,7 +78,7 @@ impl Indexed {
         }
     }
 
-    /// Whether it can be of so many reports whose racks are told apart by a label.
+    /// Whether the index fits this number of reports and this label.
     pub(crate) fn is_of(&self, reports: &[Machine], label: Option<&Label>) -> bool {
         self.keys.len() == reports.len() && self.label.as_ref() == label
     }

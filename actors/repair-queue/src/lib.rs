@@ -1,29 +1,29 @@
-//! RepairQueue: which machines are repaired, and when.
+//! RepairQueue: decides which machines are repaired, and when.
 //!
-//! [`limiter`] decides which reports of the registry become entries of the queue, and [`hold`] which racks are held
-//! back because several of their machines failed at about the same time. [`requests`] makes changes of the store of that,
-//! and [`news`] says what of it is new. [`racks`] knows who stands in a rack that is held.
+//! [`limiter`] decides which reports of the registry become entries of the queue. [`hold`] decides which racks are
+//! held because several of their machines failed at about the same time. [`requests`] turns both into changes of the
+//! store, and [`news`] into events. [`racks`] finds the machines of held racks.
 //!
-//! [`round`] looks at the queue and says what comes next for every entry, and what stands in its way ([`outlook`]);
-//! [`transition`] makes of that what is written; [`explain`] tells another process the same from the store alone. `actor` is
-//! the shell: it drains nodes, asks for the health of machines, and brings what is decided to the leader; a command goes its way from
-//! announcement to record by the workflow of `madako-effects`.
+//! [`round`] computes the next action of every entry and its obstacle ([`outlook`]); [`transition`] computes the
+//! writes of an action; [`explain`] gives other processes the same from the store alone. `actor` is the shell: it
+//! drains nodes, checks the health of machines, and sends decisions to the leader. The workflow of `madako-effects`
+//! takes a command from announcement to record.
 //!
 //! # Guarantees
-//! - Limiters only ever refuse: without a constraint that allows entries nothing is repaired automatically. Each report is
-//!   either added or refused with the first reason that applies.
-//! - At most one entry of a machine, and one control plane node, is worked on (invariants I7 and I8), and of the others as
-//!   many as the configuration allows.
-//! - A command is run once for each step of an entry, whatever happens to the leader, and whoever writes an older state over
-//!   the entry: what announces it is durable first, and an outcome that nobody saw stays unknown.
-//! - Nothing begins for a machine whose health was not asked a moment ago.
+//! - Limiters only refuse: without a constraint that allows entries, nothing is repaired automatically. Each report
+//!   is either added or refused with the first reason that applies.
+//! - Work is under way for at most one entry of a machine and one control plane node (invariants I7 and I8), and for
+//!   at most as many entries as the configuration allows.
+//! - A command runs once for each step of an entry, even if the leader dies or a client writes an older state over
+//!   the entry: the announcement is durable before the start, and an outcome that was not observed stays unknown.
+//! - Nothing begins for a machine without a recent health check.
 //! - With unchanged inputs nothing is written.
 //!
 //! # Assumes
 //! State and commits are the leader's; the ports end what they began when their future is dropped.
 //!
 //! # Does not
-//! The brains know no clock, no chance and no I/O.
+//! The brains use no clock, no randomness and no I/O.
 
 mod actor;
 pub mod ahead;

@@ -1,17 +1,17 @@
-//! Which machines that the registry reports get an entry of the repair queue (CKE's
-//! `docs/sabakan-triggered-repair.md`, "Enqueue limiters"), and why the others do not.
+//! Decides which reported machines get an entry of the repair queue, and why others do not (CKE's
+//! `docs/sabakan-triggered-repair.md`, "Enqueue limiters").
 //!
-//! Each limiter looks at one report, but for the last: if the entries that exist and the reports that every other
-//! limiter lets through are more than `maximum-repair-queue-entries`, none of these is added. Reports that are held
-//! or wait for a time to pass do not count there. Those that wait for the registry's next answer alone
-//! ([`Reason::JustRemoved`]) do: they may be let through with it, and the maximum is there for an hour in which many fail.
+//! Each limiter evaluates one report, except the last: if existing entries plus the reports that pass all other
+//! limiters exceed `maximum-repair-queue-entries`, none of these reports is added. Held reports and reports that wait
+//! for a time do not count there. Reports that wait only for the registry's next answer ([`Reason::JustRemoved`]) do
+//! count: that answer may admit them, and the maximum guards against mass failures.
 //!
 //! # Guarantees
-//! Every report is either added or refused, both in the order of the reports; a refusal carries the first reason that
-//! applies, in the order of [`Reason::NAMES`], and the others beside it.
+//! Every report is either added or refused, both in the order of the reports. A refusal carries the first reason that
+//! applies, in the order of [`Reason::NAMES`], and the other reasons beside it.
 //!
 //! # Does not
-//! Give entries their numbers, look whether a procedure is there for them, or remember what it refused before.
+//! Number the entries, check that a repair procedure exists for them, or remember earlier refusals.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,37 +32,36 @@ use crate::hold::{KnownHolds, holds_of};
 use crate::indexed::Indexed;
 use crate::racks::ipv4;
 
-/// What the limiters judge by.
+/// Input of the limiters.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// The machines of one answer of the registry, those without an address too: each is a report, whatever its state.
+    /// Machines of one answer of the registry, including those without an address: each is a report, whatever its
+    /// state.
     pub reports: &'a [Machine],
-    /// When that answer came.
+    /// Arrival of that answer.
     pub at: OffsetDateTime,
-    /// When the states of its machines changed: the times of this very answer, or none.
+    /// Change times of the machines: of this very answer, or empty.
     pub times: &'a Times,
-    /// All entries of the repair queue, also those that are finished or about to be removed.
+    /// All entries of the repair queue, including finished ones and those about to be removed.
     pub entries: &'a [&'a RepairQueueEntry],
-    /// All entries of the reboot queue.
     pub reboots: &'a [&'a RebootQueueEntry],
     /// Machines whose entries were removed after the registry was asked.
     pub removed: &'a Removed,
     /// Addresses of the cluster's nodes.
     pub nodes: &'a [&'a str],
-    /// The operator's constraints.
     pub constraints: &'a Constraints,
-    /// When failures of a rack are one event; without it no rack is held.
+    /// `None`: no rack is held.
     pub hold: Option<&'a HoldSettings>,
-    /// What was kept of racks so far.
+    /// Holds kept so far.
     pub holds: &'a dyn KnownHolds,
 }
 
 /// Machines whose entries were removed after the registry was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
-    /// Those with one of these addresses.
+    /// By address.
     Of(BTreeSet<String>),
-    /// It may be any: nobody watched.
+    /// Any machine: removals were not observed.
     All,
 }
 
@@ -75,60 +74,61 @@ impl Default for Removed {
 impl Removed {
     fn has(&self, address: &str) -> bool {
         match self {
-            // As a rule nothing was.
+            // Usually there are none.
             Self::Of(addresses) => !addresses.is_empty() && addresses.contains(address),
             Self::All => true,
         }
     }
 }
 
-/// A report that leads to no entry. Whose it is, is told when somebody asks: in a bad hour a whole site is refused at each poll.
+/// A report that leads to no entry. The machine's identity is resolved on demand: a mass failure refuses a whole site
+/// at each poll.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// Its place among the reports.
+    /// Position among the reports.
     pub report: usize,
-    /// Why: the first limiter that applies.
+    /// The first limiter that applies.
     pub reason: Reason,
-    /// The other limiters that look at this report alone and apply as well.
+    /// Other limiters of single reports that apply as well.
     pub beside: Vec<Reason>,
 }
 
 impl Refused {
-    /// What is told of it; `reports` are those that were judged.
+    /// Describes the refusal; `reports` are those that were evaluated.
     #[must_use]
     pub fn told(&self, reports: &[Machine]) -> Refusal {
         let (address, serial) = self.machine(reports);
         Refusal { address: address.to_owned(), serial: serial.to_owned(), reason: self.reason.clone() }
     }
 
-    /// The machine's address, which is empty when it has none, and its serial.
+    /// Address (empty if missing) and serial of the machine.
     pub(crate) fn machine<'a>(&self, reports: &'a [Machine]) -> (&'a str, &'a str) {
         machine(reports, self.report)
     }
 }
 
-/// Address, which is empty when it has none, and serial of the machine at a place.
+/// Address (empty if missing) and serial of the machine at a position.
 pub(crate) fn machine(reports: &[Machine], place: usize) -> (&str, &str) {
     let machine = reports.get(place);
     let address = machine.and_then(node_address).unwrap_or_default();
     (address, machine.map_or("", |machine| machine.spec.serial.as_str()))
 }
 
-/// What the limiters say.
+/// Result of the limiters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
-    /// Entries to be added, in the order of the reports; they have no number yet.
+    /// Entries to add, in the order of the reports, without numbers.
     pub add: Vec<RepairQueueEntry>,
-    /// The other reports, in their order.
+    /// All other reports, in their order.
     pub refused: Vec<Refused>,
-    /// Why nothing is added, whatever limiters let through.
+    /// Reason that nothing is added, whatever the limiters admit.
     pub stop: Option<Stop>,
-    /// What is kept of racks from now on.
+    /// Holds from now on.
     pub holds: Holds,
 }
 
 impl Decision {
-    /// What has to be written so that the holds are kept: each rack that differs, with what is kept of it now.
+    /// Holds to write: each rack that differs from `kept`, with its new hold.
     #[must_use]
     pub fn changed_holds<'a>(&'a self, kept: &'a dyn KnownHolds) -> BTreeMap<&'a str, Option<&'a Arc<Hold>>> {
         let racks = self.holds.keys().map(String::as_str).chain(kept.racks().map(|(rack, _)| rack));
@@ -140,7 +140,7 @@ impl Decision {
     }
 }
 
-/// What was said of a report. One reason is usual, and takes no list.
+/// Reasons of one report. Usually there is one, which needs no list.
 #[derive(Default)]
 struct Said {
     first: Option<Reason>,
@@ -162,7 +162,7 @@ impl Said {
     }
 }
 
-/// Asks every limiter about every report.
+/// Applies every limiter to every report.
 #[must_use]
 pub fn limit(input: &Input<'_>) -> Decision {
     let reports = input.reports;
@@ -211,23 +211,23 @@ fn added(machine: &Machine) -> RepairQueueEntry {
     )
 }
 
-/// The address that a machine is repaired by. sabakan writes one that it cannot read as `<nil>`; that is none.
+/// The address for repairs. sabakan writes `<nil>` for an address that it cannot read; that counts as missing.
 pub(crate) fn node_address(machine: &Machine) -> Option<&str> {
     machine.address().filter(|address| ipv4(address).is_some())
 }
 
-/// A rack that is held: by how many machines, and since when.
+/// Number of machines that hold a rack, and the time since which they do.
 type HeldRack = (usize, OffsetDateTime);
 
-/// What is looked up for each report, by the number of its address.
+/// Lookup tables by the numeric address of a report.
 struct Asked<'a> {
     input: &'a Input<'a>,
     entries: Vec<(u32, &'a RepairQueueEntry)>,
     rebooting: BTreeMap<u32, i64>,
-    /// Made when somebody asks: who has failed long ago does not.
+    /// Built on demand: machines that failed long ago need no lookup.
     nodes: OnceCell<Vec<u32>>,
     indexed: &'a Indexed,
-    /// What is held of the racks of the reports.
+    /// Holds of the reports' racks.
     held: Vec<Option<HeldRack>>,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Asked<'a> {
     fn new(input: &'a Input<'a>, indexed: &'a Indexed, holds: &Holds) -> Self {
         let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
-        // The first is the one that is worked on: this keeps their order.
+        // The first entry is the active one; a stable sort keeps the order.
         entries.sort_by_key(|(key, _)| *key);
         entries.dedup_by_key(|(key, _)| *key);
         let rebooting = input.reboots.iter().filter(|entry| entry.status == RebootStatus::Rebooting);
@@ -253,7 +253,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What refuses a report by itself, in the order of limiters.
+    /// Reasons against a single report, in the order of limiters.
     fn about(&self, place: usize, key: u32) -> [Option<Reason>; 4] {
         let machine = &self.input.reports[place];
         let entry = self.entries.binary_search_by_key(&key, |(key, _)| *key).ok();
@@ -279,7 +279,7 @@ impl<'a> Asked<'a> {
         nodes.binary_search(&key).is_ok()
     }
 
-    /// Until when an unreachable machine may be left alone, if that is not over.
+    /// End of the waiting time of an unreachable machine; `None`: it is over.
     fn waits(&self, machine: &Machine) -> Option<OffsetDateTime> {
         let wait = self.input.constraints.wait_seconds_to_repair_rebooting;
         #[allow(clippy::cast_precision_loss, reason = "as CKE compares them; seconds are far below 2^52")]

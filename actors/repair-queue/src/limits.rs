@@ -1,58 +1,59 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and time-outs of this crate, with units and derivations.
 
 use std::time::Duration;
 
 use madako_domain::limits::MOST_OPERATIONS;
 
-/// Events that are kept of one rack. One is usual, and a rack has some forty machines; further ones are not kept apart.
+/// Events kept of one rack. One is usual, and a rack has about forty machines; further events are merged.
 pub(crate) const MAX_EVENTS: usize = 16;
-/// Machines that are kept of one rack, in all of its events together: some 100 bytes each, of which etcd takes 1.5 MiB
-/// a request. Beyond, the earliest are kept: they hold the rack as well.
+/// Machines kept of one rack, over all of its events: about 100 bytes each; etcd accepts 1.5 MiB a request. Beyond
+/// this number the earliest are kept: they hold the rack as well.
 pub(crate) const MAX_MACHINES: usize = 8_192;
-/// How long a report that a rack was released for is remembered while no answer has its machine: a day, in which the operator who
-/// changed the variables of the query finds out.
+/// Time for which a released report is remembered while no answer has its machine: a day, in which the operator who
+/// changed the variables of the query notices.
 pub const MAX_ABSENCE: Duration = Duration::from_secs(24 * 3600);
-/// Released reports of one rack whose machines no answer has that are remembered: some 130 bytes each. Beyond, those that are
-/// absent longest are forgotten.
+/// Released reports of one rack, missing from answers, that are remembered: about 130 bytes each. Beyond this number,
+/// the reports that are missing longest are forgotten.
 pub(crate) const MAX_ABSENT: usize = 1_024;
 
-/// Racks, or entries, of one change: etcd takes 128 operations. The rest follows when that is done.
+/// Racks or entries of one change: etcd accepts 128 operations. The rest follows in the next change.
 pub(crate) const MOST_REQUESTS: usize = 50;
 
-/// Machines that are remembered, more than a site removes entries of between two answers. Beyond, all machines wait for the next.
+/// Remembered removals: more than a site removes between two answers. Beyond this number all machines wait for the
+/// next answer.
 pub(crate) const MOST_REMOVALS: usize = 10_000;
 
-/// Health checks at one time: each is a process on this host that mostly waits for a machine.
+/// Concurrent health checks: each is a process on this host that mostly waits for a machine.
 pub(crate) const CHECKS_AT_ONCE: usize = 16;
-/// Places of these that are first for machines that are about to be repaired: half, so that the others are asked as well.
+/// Places of these that prefer machines about to be repaired: half, so that other machines are checked as well.
 pub(crate) const CHECKS_FIRST: usize = CHECKS_AT_ONCE / 2;
-/// An answer is believed for this many rounds: one until the next check, and one for that to end.
+/// Intervals for which an answer is valid: one until the next check, and one for that check to end.
 pub(crate) const FRESH_ROUNDS: u32 = 2;
 
-/// Pause between looks at the pods that are ending. Their grace period is 30 s unless they say otherwise.
+/// Pause between polls of a drain. Pods have 30 s to end by default.
 pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);
 
-/// How long after its deadline the end of a command is waited for: the host ends all processes of a command, and a host that
-/// is busy takes a while to report.
+/// Wait for a command's end after its deadline: the host ends all processes of a command, and a busy host reports
+/// late.
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);
 
-/// A time that is this much past is past on every clock's granularity.
+/// Added to a wake-up, so that its time has passed at every clock's granularity.
 pub(crate) const JUST_AFTER: Duration = Duration::from_millis(1);
-/// How long a drain that was taken over is not given up for its time-out while Kubernetes was not seen yet: two reads, each
-/// with the 30 s that its port gives it.
+/// A drain of an earlier leader does not time out for this long while Kubernetes has not answered: two reads with the
+/// port's 30 s each.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(60);
-/// Polls of the registry that its first reports are waited for: as many as after which reports are too old to be acted on.
+/// Polls to wait for the registry's first reports: reports become too old to act on after as many.
 pub(crate) const FIRST_REPORTS_POLLS: u32 = 3;
 
-/// How far the clocks of instances differ where they are kept right.
+/// Maximum clock skew between instances with synchronized clocks.
 pub const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
-/// Two reports of one machine are the same if their times differ by no more. A time is that of an answer less a
-/// duration that the registry took while it made it, and it has 30 s for that (the deadline of a request), so that two
-/// times of one change differ by up to 30 s; as much again is for the clocks of two leaders.
+/// Reports of one machine with times this close are the same. A time is the arrival of an answer less a duration that
+/// the registry measured while it made the answer, within the request's deadline of 30 s. So two times of one change
+/// differ by up to 30 s; another 30 s allow for the clocks of two leaders.
 pub const SAME_REPORT: Duration = Duration::from_secs(60);
-/// Moves of two reports are one move if they differ by no more: the time that the registry takes from the first to the last
-/// machine of an answer, which is a second or two for ten thousand.
+/// Moves of two reports this close are one move: the registry needs a second or two from the first to the last of ten
+/// thousand machines of an answer.
 pub(crate) const SAME_MOVE: Duration = Duration::from_secs(10);
 
 /// Least pause after draining was given up (CKE).

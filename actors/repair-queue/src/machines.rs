@@ -1,4 +1,4 @@
-//! Machines, reports and times for the tests.
+//! Machines, reports and times for tests.
 
 use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
@@ -9,17 +9,16 @@ use time::OffsetDateTime;
 use crate::hold::holds_after;
 use crate::hold::times::Times;
 
-/// When the registry answered.
+/// Arrival of the registry's answer.
 pub(crate) fn now() -> OffsetDateTime {
     parse_date("2026-11-21T12:00:00Z").unwrap()
 }
 
-/// Some seconds later.
 pub(crate) fn later(seconds: f64) -> OffsetDateTime {
     now() + time::Duration::seconds_f64(seconds)
 }
 
-/// An unreachable machine; `id` makes its serial and its address.
+/// An unreachable machine whose serial and address derive from `id`.
 pub(crate) fn machine(id: u8, rack: i64, duration: f64) -> Machine {
     Machine {
         spec: MachineSpec {
@@ -37,7 +36,7 @@ pub(crate) fn machine(id: u8, rack: i64, duration: f64) -> Machine {
     }
 }
 
-/// The machines as they are some seconds later.
+/// The machines some seconds later.
 pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
     let mut machines = machines.to_vec();
     for machine in &mut machines {
@@ -46,7 +45,7 @@ pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
     machines
 }
 
-/// What is kept of racks by somebody who remembers only what is stored.
+/// Holds computed without remembered answers, from stored holds alone.
 pub(crate) fn holds_at(
     reports: &[Machine],
     settings: Option<&HoldSettings>,

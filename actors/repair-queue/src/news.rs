@@ -1,4 +1,4 @@
-//! What is new about reports and racks since it was told last: once per change, and not per poll.
+//! Changes of refusals and held racks since the last event: one event per change, not per poll.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use madako_domain::repair::refusal::{Reason, ReportNews};
 
 use crate::limiter::{Decision, Refused, machine};
 
-/// What was told. A new leader begins with nothing, and tells everything once.
+/// State of the last events. A new leader starts empty and repeats each once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
-    /// The machines that were reported then.
+    /// Reports of the last decision.
     reports: Arc<Vec<Machine>>,
-    /// Those that were refused, with the short name of the reason, in the order of the reports.
+    /// Refused reports by position, with the name of the reason, in the order of the reports.
     refused: Vec<(usize, &'static str)>,
     held: BTreeSet<String>,
 }
 
-/// A report that is refused: serial, address and the short name of the reason.
+/// A refused report: serial, address, name of the reason.
 type Line<'a> = (&'a str, &'a str, &'static str);
 
 fn line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'a> {
@@ -27,13 +27,13 @@ fn line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'
 }
 
 impl Told {
-    /// What of a decision was not told yet; `reports` are those that were judged. From then on it was.
+    /// Changes since the previous decision; `reports` are those that were evaluated. Remembers this decision.
     ///
-    /// A reason is another one when its name is: that numbers in it changed is no news.
+    /// A reason changes when its name changes; changed numbers in it are no news.
     pub fn news(&mut self, decision: &Decision, reports: &Arc<Vec<Machine>>) -> ReportNews {
         let mut news = ReportNews::default();
         let refused = || decision.refused.iter().map(|refused| (refused.report, refused.reason.name()));
-        // As a rule nothing is new: that costs no search, and of the same answer no look at its machines.
+        // Usually nothing changed, which needs no search; for the same answer, not even a scan of its machines.
         if !Arc::ptr_eq(&self.reports, reports) || !self.refused.iter().copied().eq(refused()) {
             let told: Vec<Line<'_>> =
                 self.refused.iter().map(|(report, name)| line(&self.reports, *report, name)).collect();
@@ -66,7 +66,7 @@ impl Told {
     }
 }
 
-/// How many reports each limiter refuses, in the order of [`Reason::NAMES`], for a metric.
+/// Number of refused reports for each limiter, in the order of [`Reason::NAMES`], for a metric.
 #[must_use]
 pub fn counts(decision: &Decision) -> [(&'static str, usize); Reason::NAMES.len()] {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -111,7 +111,7 @@ mod tests {
             counts(&decision).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
             [("just-removed", 1), ("too-many", 1)]
         );
-        // The same in another order.
+        // The same reports in another order.
         let turned = Arc::new(vec![reports[1].clone(), reports[0].clone()]);
         decision.refused = vec![refused(0, too_many(2)), refused(1, Reason::JustRemoved)];
         assert!(told.news(&decision, &turned).is_empty());

@@ -1,4 +1,4 @@
-//! What comes next for each entry, when, and what stands in the way: as data, with a sentence for people.
+//! The next action of each entry, its time, and its obstacle: as data, and as sentences.
 
 use std::fmt;
 
@@ -8,189 +8,152 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What is done next with an entry.
+/// Next action of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: it ended, and stays until somebody deletes it.
+    /// The entry ended, and stays until it is deleted.
     Nothing,
-    /// It is removed, as somebody asked for.
+    /// The entry is removed on request.
     Remove,
-    /// It is put back to what it was before somebody wrote an older state over it.
+    /// An older state was written over the entry: the newer one is restored.
     Restore,
-    /// Its machine became healthy: it ends as succeeded.
+    /// The machine is healthy: the entry ends as succeeded.
     Succeed {
-        /// Whether the success command runs first.
+        /// The success command runs first.
         command: bool,
     },
-    /// It ends as failed.
     Fail(Failure),
-    /// The node is drained for a step.
     Drain {
-        /// The step.
         step: u32,
     },
-    /// The draining under way is given up.
+    /// The drain under way is given up.
     Abandon(Abandoned),
-    /// The command of a step is run.
     Execute {
-        /// The step.
         step: u32,
     },
 }
 
-/// Why an entry ends as failed without a command that failed.
+/// Reason that an entry fails without a failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Every step was tried, or the configuration has fewer than before.
+    /// Every step was tried, or the configuration has fewer steps than before.
     NoStepLeft {
-        /// The step that there is not.
+        /// Index of the missing step.
         step: u32,
     },
-    /// The step names no command.
     NoCommand {
-        /// The step.
         step: u32,
     },
 }
 
-/// Why draining is given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abandoned {
-    /// The queue was disabled.
     Disabled,
-    /// The machine's rack is held.
     Held {
-        /// The rack.
         rack: String,
     },
-    /// What the entry wants is configured no longer.
+    /// The entry's operation is no longer configured.
     Missing(Missing),
-    /// The section `repair` cannot be used.
     Unusable {
-        /// Why.
         why: String,
     },
-    /// Another control plane node is worked on.
+    /// Work on another control plane node is under way.
     ApiServer {
-        /// Its address.
         address: String,
     },
-    /// Another entry for the same machine is further.
+    /// Another entry for the same machine has progressed further.
     SameMachine {
-        /// Its index.
         index: i64,
     },
-    /// The pods did not end in time.
     Timeout {
-        /// What was waited for last.
+        /// The last pod or error that the drain waited for.
         waits: Option<String>,
     },
-    /// It cannot be done.
+    /// The drain failed.
     Impossible {
-        /// Why.
         why: String,
     },
 }
 
-/// What stands in the way of what comes next.
+/// Reason that the next action is not performed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The queue is disabled.
     Disabled,
-    /// The machine's rack is held.
     Held {
-        /// The rack.
         rack: String,
     },
-    /// What is kept of the machine's rack cannot be read, so that it counts as held.
+    /// The hold of the machine's rack cannot be read: the rack counts as held.
     HoldUnreadable {
-        /// The rack.
         rack: String,
     },
-    /// A rack is held, and nobody knows yet whether the machine stands in it.
+    /// A rack is held, and the machine's rack is not known yet.
     RackUnknown,
-    /// The configuration does not have what the entry wants.
+    /// The entry's operation is not configured.
     Missing(Missing),
-    /// The section `repair` cannot be used.
     Unusable {
-        /// Why.
         why: String,
     },
-    /// There is no cluster, and with it no configuration.
+    /// Without a cluster there is no configuration.
     NoCluster,
-    /// Draining was given up, and is not tried again before a time.
+    /// A drain was given up, and is retried after a pause.
     BackOff {
-        /// When it is.
+        /// End of the pause.
         until: OffsetDateTime,
-        /// How often it was given up.
+        /// Number of drains given up.
         count: u32,
-        /// Why it was the last time.
+        /// Reason of the last one.
         why: Option<String>,
     },
-    /// Another entry for the same machine is being processed.
     SameMachine {
-        /// Its index.
         index: i64,
     },
-    /// As many entries are being processed as may.
+    /// All slots are taken.
     Slots {
-        /// How many may.
+        /// Number of slots.
         maximum: u32,
     },
-    /// Another control plane node is being repaired.
     ApiServerRepaired {
-        /// Its address.
         address: String,
     },
-    /// Another control plane node is being rebooted.
     ApiServerRebooted {
-        /// Its address.
         address: String,
     },
-    /// A command runs, and they run one after another.
+    /// Commands run one at a time.
     CommandRuns {
-        /// Number of its operation record.
         record: i64,
     },
-    /// The success command of this entry runs.
     SuccessCommandRuns {
-        /// Number of its operation record.
         record: i64,
     },
-    /// This step needs draining, and the configuration names no way to Kubernetes.
+    /// The step needs a drain, and Kubernetes is not configured.
     NoKubernetes,
-    /// This instance runs no commands.
+    /// This instance does not run commands.
     NoHost,
-    /// The machine's health is asked first.
+    /// A health check must answer first.
     HealthUnknown,
-    /// The registry may say in its first answer to this leader that the machine's rack failed.
+    /// The registry's first answer to this leader may show that the machine's rack failed.
     ReportsAwaited {
-        /// When that is waited for no longer.
+        /// End of the wait.
         until: OffsetDateTime,
     },
-    /// The node is being drained.
     Draining {
-        /// When that is given up.
+        /// Time-out of the drain.
         until: OffsetDateTime,
-        /// What it waits for.
         waits: Option<String>,
     },
     /// The machine's health is watched after a command.
     Watching {
-        /// Until when.
         until: OffsetDateTime,
     },
-    /// The counter of operation records cannot be read, and nothing is done without a record.
+    /// The counter of operation records cannot be read; no action is allowed without a record.
     NoRecords,
-    /// What is kept beside the entry cannot be read.
+    /// The data kept for the entry cannot be read.
     KeptUnreadable {
-        /// Its key.
         key: String,
     },
 }
 
 impl Obstacle {
-    /// Every name.
     pub const NAMES: [&'static str; 22] = [
         "disabled",
         "rack-held",
@@ -216,7 +179,7 @@ impl Obstacle {
         "success-command-runs",
     ];
 
-    /// A short name, for programs and for a metric's label.
+    /// Stable name for programs and metric labels.
     #[must_use]
     pub fn name(&self) -> &'static str {
         let place = match self {
@@ -246,7 +209,7 @@ impl Obstacle {
         Self::NAMES[place]
     }
 
-    /// When it goes away by itself, if that is known.
+    /// Time at which the obstacle disappears by itself, if known.
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
         match self {
@@ -258,7 +221,7 @@ impl Obstacle {
         }
     }
 
-    /// Whether it is part of a repair's ordinary course, of which nobody needs to be told.
+    /// Whether the obstacle is part of every repair, and needs no event.
     #[must_use]
     pub fn is_ordinary(&self) -> bool {
         matches!(
@@ -273,21 +236,17 @@ impl Obstacle {
     }
 }
 
-/// An entry's future.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
-    /// Its index.
     pub index: i64,
-    /// Address of its machine.
     pub address: String,
-    /// What comes next.
     pub next: Next,
-    /// What stands in the way; `None`: it is done now.
+    /// `None`: the action is due now.
     pub obstacle: Option<Obstacle>,
 }
 
 impl Outlook {
-    /// What is to be done now, if anything.
+    /// The action to perform now.
     #[must_use]
     pub fn due(&self) -> Option<&Next> {
         (self.obstacle.is_none() && self.next != Next::Nothing).then_some(&self.next)
@@ -295,7 +254,7 @@ impl Outlook {
 }
 
 impl Next {
-    /// A short name, for programs.
+    /// Stable name for programs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -430,37 +389,33 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// A time to the second.
 fn moment(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
-/// Said of a machine whose health is not known where it is asked for.
+/// Value of [`Explained::health`] where the decision depends on it.
 pub const UNKNOWN_HEALTH: &str = "unknown";
 
-/// An outlook as programs read it.
+/// The machine-readable form of an outlook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
-    /// The entry's index.
     pub index: i64,
-    /// Address of its machine.
     pub address: String,
-    /// What is known of its machine's health where it decides what comes next: [`UNKNOWN_HEALTH`]. The answers of health
-    /// checks are with the leader alone.
+    /// [`UNKNOWN_HEALTH`] where health decides the next action: only the leader has the answers of health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<&'static str>,
-    /// Name of what comes next unless the machine is healthy.
+    /// Name of the next action unless the machine is healthy.
     pub next: &'static str,
-    /// The same as a sentence.
+    /// The action as a sentence.
     pub what: String,
-    /// When, if that is known.
+    /// Time of the action, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Name of what stands in the way.
+    /// Name of the obstacle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<&'static str>,
-    /// The same as a sentence.
+    /// The obstacle as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

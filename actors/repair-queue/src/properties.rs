@@ -1,4 +1,4 @@
-//! Random fleets, queues, clocks and faults: what must hold after every step, whoever interferes.
+//! Properties that hold after every step of random fleets, queues, clocks, faults and foreign writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,35 +24,34 @@ const WORKERS: [&str; 3] = ["w", "x", "y"];
 const MACHINES: [&str; 7] = ["a", "b", "c", "w", "x", "y", "outside"];
 const OPERATIONS: [&str; 4] = ["unreachable", "plain", "empty", "missing"];
 
-/// The configuration with fewer steps.
 const FEWER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures": [{"machine_types": ["t"], "repair_operations": [
     {"operation": "unreachable", "health_check_command": ["check"],
      "repair_steps": [{"repair_command": ["reset"], "watch_seconds": 50}]},
     {"operation": "plain", "health_check_command": ["check"], "repair_steps": []}]}]}"#;
 
-/// Something that happens. Numbers choose among what there is.
+/// An event of the world. Numbers select among existing objects.
 #[derive(Debug, Clone)]
 enum Happening {
-    /// The leader looks, and does the first thing that is due.
+    /// A reconcile pass that performs the first due action.
     Round,
-    /// Time goes on, or the clock is set back.
+    /// Time passes, or the clock is set back.
     Clock(i64),
     Add(usize, usize),
     Delete(usize),
     Health(usize, Option<bool>),
     Drain(usize, u8),
-    /// The command that runs ends.
+    /// The running command ends.
     Ends(u8),
-    /// The leader is gone, and with it its command and what it knew.
+    /// The leader dies with its command and its memory.
     Dies,
     Disable(bool),
     Hold(usize, bool),
-    /// The way to Kubernetes is configured, or not any more.
+    /// Kubernetes is configured, or no longer.
     Kubernetes(bool),
-    /// The registry's first reports are waited for, or not any more.
+    /// The first reports are awaited, or no longer.
     Awaited(bool),
     Reboot(usize, bool),
-    /// `ckecli` writes an entry as it read it a while ago.
+    /// `ckecli` writes back an entry that it read earlier.
     Overwrite(usize, usize),
     Configure(bool, bool),
 }
@@ -83,19 +82,19 @@ struct World {
     store: Store,
     now: OffsetDateTime,
     live: Live,
-    /// Machines whose health is known, and what it is.
+    /// Known health of machines.
     health: BTreeMap<&'static str, bool>,
     held: HeldBack,
-    /// The command that runs: entry and record.
+    /// The running command: entry and record.
     running: Option<(i64, i64)>,
-    /// Every repair command that was started: create revision of the entry, and step.
+    /// Every started repair command: create revision of the entry, and step.
     started: BTreeSet<(i64, u32)>,
-    /// Success commands likewise.
+    /// Every started success command, by create revision of the entry.
     celebrated: BTreeSet<i64>,
-    /// Everything that each entry ever was.
+    /// All past states of each entry.
     past: BTreeMap<i64, Vec<RepairQueueEntry>>,
     deleted: BTreeSet<i64>,
-    /// Somebody else wrote entries: what two of them say together is not ours.
+    /// A foreign client wrote entries: conflicts between entries are not this system's.
     spoiled: bool,
 }
 
@@ -137,7 +136,7 @@ impl World {
         })
     }
 
-    /// What the shell does in one look.
+    /// The shell's work in one pass.
     fn round(&mut self) {
         let state = self.store.state();
         let runs = self.running.map(|(_, record)| record);
@@ -191,7 +190,7 @@ impl World {
             .retain(|index, _| drained.repair.entries.get(index).is_some_and(|item| is_active(&item.value)));
     }
 
-    /// Whether a node is drained, a command runs or its effect is watched for an entry.
+    /// Whether a drain, a command or a health watch is under way for an entry.
     fn is_under_way(&self, state: &ClusterState, entry: &RepairQueueEntry) -> bool {
         if !is_active(entry) {
             return false;
@@ -208,7 +207,7 @@ impl World {
             || (!watch.is_zero() && since + watch >= self.now)
     }
 
-    /// Nothing begins beside as many as may, nor any step while the registry's reports are awaited.
+    /// Asserts that no step begins beyond the slots or while the first reports are awaited.
     fn may_begin(&self, state: &ClusterState, index: i64, next: &Next) {
         if !matches!(next, Next::Drain { .. } | Next::Execute { .. }) {
             return;
@@ -223,7 +222,8 @@ impl World {
         assert!(others < maximum, "entry {index} begins beside {others} others");
     }
 
-    /// Who waits for a slot does so for as many others as have one and do something with it, or will by themselves.
+    /// Checks that an entry waits for a slot only while all slots belong to entries that proceed or will do so by
+    /// themselves.
     fn lost_slots(&mut self) -> Option<String> {
         let outlooks = self.outlooks();
         let state = self.store.state();
@@ -237,7 +237,7 @@ impl World {
                 Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
             );
             let celebrates = matches!(outlook.obstacle, Some(Obstacle::SuccessCommandRuns { .. }));
-            // Its machine is healthy again while it is drained or watched: the slot is free once that is written.
+            // The machine recovered during a drain or watch: the next write frees the slot.
             let ends = matches!(outlook.next, Next::Succeed { .. })
                 && self.is_under_way(&state, &state.repair.entries[&outlook.index].value);
             (does || celebrates || ends) && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
@@ -317,7 +317,7 @@ impl World {
                 self.live.reports_awaited = is.then(|| self.now + Duration::seconds(180));
             }
             Happening::Reboot(machine, is) => {
-                // CKE begins no reboot of an API server beside a repair of another.
+                // CKE does not begin a reboot of an API server while another is under repair.
                 let state = self.store.state();
                 let free = state.repair.entries.values().all(|item| !is_active(&item.value));
                 let status = if *is && free { RebootStatus::Draining } else { RebootStatus::Queued };
@@ -366,7 +366,7 @@ proptest! {
             }
             prop_assert_eq!(records(&state.repair), []);
             prop_assert_eq!(world.lost_slots(), None);
-            // I9: an entry goes only when somebody asked for it.
+            // I9: an entry disappears only on request.
             for index in world.past.keys() {
                 let there = state.repair.entries.contains_key(index);
                 prop_assert!(there || world.deleted.contains(index), "entry {} is lost", index);

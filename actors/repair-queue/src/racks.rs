@@ -1,4 +1,4 @@
-//! Which machines stand in which rack, by what the registry says of them.
+//! Maps machines to racks by the registry's answers.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,23 +8,23 @@ use madako_domain::cluster::Node;
 use madako_domain::machine::Machine;
 use madako_domain::repair::hold::{Hold, HoldSettings, Label};
 
-/// Label of a node that has the number of its rack (CKE).
+/// Node label with the rack number (CKE).
 const NODE_RACK: &str = "cke.cybozu.com/rack";
-/// What the labels of a machine begin with on its node (CKE).
+/// Prefix of a machine's labels on its node (CKE).
 const NODE_LABELS: &str = "sabakan.cke.cybozu.com/";
 
-/// The addresses of machines by rack. It is made once of an answer of the registry, as that has every machine of a site.
+/// Racks by machine address. Built once for each answer of the registry, which has every machine of a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Racks {
     names: Vec<String>,
-    /// The rack of each address, if its machine stands in one; sorted, so that few addresses are found among many.
+    /// Index into `names` for each IPv4 address, sorted for binary search; `None`: the machine is in no rack.
     numbers: Vec<(u32, Option<usize>)>,
-    /// The same of what is no address.
+    /// The same for addresses that are not IPv4.
     texts: BTreeMap<String, Vec<Option<usize>>>,
 }
 
 impl Racks {
-    /// The racks of these machines, told apart by a label. Machines without the label stand in none.
+    /// Groups machines by a label. Machines without the label are in no rack.
     #[must_use]
     pub fn of(machines: &[Machine], label: &Label) -> Self {
         let groups = Groups::of(machines, label);
@@ -44,7 +44,7 @@ impl Racks {
         racks
     }
 
-    /// The racks of the machines that have an address; an item is `None` where one stands in none.
+    /// Racks of the machines with this address; `None`: the machine is in no rack.
     fn racks_of(&self, address: Key<'_>) -> impl Iterator<Item = Option<usize>> {
         let (number, text) = match address {
             Key::V4(number) => (Some(number), None),
@@ -57,37 +57,37 @@ impl Racks {
     }
 }
 
-/// What the registry's answers say of who stands where.
+/// Racks by the registry's answers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answers<'a> {
-    /// Of the machines that are reported for repair, if that was answered.
+    /// Machines reported for repair; `None`: the registry has not answered yet.
     pub reported: Option<&'a Racks>,
-    /// Of every machine that the registry is asked for; `None`: no such answer came yet.
+    /// All machines that the registry is asked for; `None`: the registry has not answered yet.
     pub observed: Option<&'a Racks>,
 }
 
-/// What is kept of racks.
+/// Data kept of racks.
 #[derive(Debug, Clone, Default)]
 pub struct KeptRacks<'a> {
-    /// By rack, as far as it can be read.
+    /// Readable holds, by rack.
     pub holds: Vec<(&'a str, &'a Hold)>,
-    /// Racks of which it cannot be: they count as held.
+    /// Racks whose hold cannot be read: they count as held.
     pub unreadable: Vec<&'a str>,
 }
 
-/// What holds the repairs of machines back that are asked about.
+/// Machines whose repairs are held back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldBack {
-    /// The held rack of each machine that stands in one, by the machine's address.
+    /// The held rack of each such machine, by the machine's address.
     pub racks: BTreeMap<String, String>,
-    /// Racks that count as held because what is kept of them cannot be read.
+    /// Racks that count as held because their hold cannot be read.
     pub unreadable: BTreeSet<String>,
-    /// Machines that may stand in a held rack, as nobody knows where they do.
+    /// Machines that may be in a held rack, because their rack is not known yet.
     pub unplaced: BTreeSet<String>,
 }
 
-/// What addresses are looked up by. One of IPv4 is its number, as that has one spelling only and is compared at once; ten
-/// thousand of a site differ in their last characters. Another, which somebody may have stored, is its text.
+/// Lookup key of an address. An IPv4 address is a number: it has one spelling only and compares fast, while ten
+/// thousand addresses of a site differ only in their last characters. Any other stored address is its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key<'a> {
     V4(u32),
@@ -100,17 +100,16 @@ impl<'a> From<&'a str> for Key<'a> {
     }
 }
 
-/// An IPv4 address as a number.
 pub(crate) fn ipv4(address: &str) -> Option<u32> {
     address.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits)
 }
 
-/// Reports told apart by rack.
+/// Reports grouped by rack.
 #[derive(Default)]
 pub(crate) struct Groups<'a> {
-    /// Each rack with the places of its reports.
+    /// Each rack with the positions of its reports.
     pub(crate) racks: Vec<(Cow<'a, str>, Vec<usize>)>,
-    /// Which of them the report at each place is of.
+    /// Index into `racks` of each report.
     pub(crate) of: Vec<Option<usize>>,
 }
 
@@ -150,7 +149,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Where a machine stands that is asked about.
+/// Location of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands<'a> {
     Unknown,
@@ -158,12 +157,12 @@ enum Stands<'a> {
     Held(&'a str),
 }
 
-/// Which of the addresses that are asked about stand in a held rack, and in which: those of machines that hold it, of those
-/// that the registry's answers know, and of nodes of the cluster. What is kept for another label than the one of the settings
-/// holds nothing; what cannot be read may be for any.
+/// Finds the given addresses whose machines are in a held rack. Sources are the machines that hold the rack, the
+/// registry's answers, and the nodes of the cluster. A hold for another label than the configured one holds nothing;
+/// a hold that cannot be read may be for any label.
 ///
-/// While a rack is held and the registry was not heard about every machine yet, whoever is known from nowhere may stand in it.
-/// Who is not in an answer about every machine stands in no rack that anybody could know of.
+/// While a rack is held and no answer about every machine has arrived, a machine with no known rack may be in the
+/// held one. A machine that is missing from an answer about every machine is in no known rack.
 #[must_use]
 pub fn held_back<'a>(
     asked: impl IntoIterator<Item = &'a str>,
@@ -225,7 +224,7 @@ pub fn held_back<'a>(
     held
 }
 
-/// The addresses that are asked about, sorted.
+/// The addresses in question, sorted.
 struct Asked<'a>(Vec<(Key<'a>, &'a str, Stands<'a>)>);
 
 impl<'a> Asked<'a> {
@@ -238,7 +237,7 @@ impl<'a> Asked<'a> {
         Self(asked)
     }
 
-    /// Looks them up in an answer.
+    /// Sets the location of each address that an answer has.
     fn stand(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
         let held = |name: &String| held.get_key_value(name.as_str()).map(|(rack, _)| *rack);
         let held: Vec<Option<&'a str>> = answer.names.iter().map(held).collect();
@@ -250,7 +249,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// One who stands in a held rack by one source is held, whatever another says.
+    /// Sets a location. A held rack by one source overrides all other sources.
     fn stands(&mut self, address: &str, stands: Stands<'a>) {
         let key = Key::from(address);
         if let Ok(place) = self.0.binary_search_by(|(known, ..)| known.cmp(&key)) {
@@ -306,14 +305,15 @@ mod tests {
         let other = HoldSettings { label: Label::from("feed".to_owned()), ..settings.clone() };
         assert_eq!(held_back(all(), &stored(), answers, &nodes, Some(&other)), HeldBack::default());
         assert_eq!(held_back(all(), &stored(), answers, &nodes, None), HeldBack::default());
-        // Only who is asked about, also twice, and by a name that is no address.
+        // Only the addresses in question count, also twice, and also one that is not an IP address.
         let named = Racks::of(&[Machine { spec: named_spec("name"), ..machine(9, 3, 9.0) }], label);
         let asked = ["name", "10.0.0.2", "10.0.0.2", "", "10.0.0.6"];
         let answers = Answers { observed: Some(&named), ..answers };
         let held = held_back(asked, &stored(), answers, &nodes, Some(&settings));
         assert_eq!(held.racks.keys().map(String::as_str).collect::<Vec<_>>(), ["10.0.0.2", "name"]);
 
-        // Nobody knows yet where the machines stand that are neither reported nor nodes with a rack.
+        // Without an answer about every machine, machines that are neither reported nor nodes with a rack have no
+        // known place.
         let answers = Answers { reported: Some(&reported), observed: None };
         let unplaced = held_back(all(), &stored(), answers, &nodes, Some(&settings)).unplaced;
         let expected = ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7", "10.1.0.3"];

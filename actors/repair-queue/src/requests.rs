@@ -1,13 +1,12 @@
-//! From the registry's reports and the store's state to a change of the queue.
+//! Derives a change of the queue from the registry's reports and the store's state.
 //!
-//! Racks come first: what is kept of them is durable before anything is added, so that whoever looks at an entry, a new
-//! leader too, knows which racks are held.
+//! Holds are written before entries: readers of an entry, including a new leader, then know which racks are held.
 //!
 //! # Guarantees
-//! Nothing is decided on reports that are too old or answer another question. Nothing is added while something that a limiter
-//! asks for cannot be read, nor from an answer that is older than the removal of the machine's last entry ([`removals`]); racks are
-//! judged all the same, but for one of which what is kept cannot be read. A change compares all that it was decided on and
-//! somebody else may write.
+//! Reports that are too old or answer another query decide nothing. Nothing is added while a key that a limiter needs
+//! cannot be read, nor from an answer older than the removal of the machine's last entry ([`removals`]). Racks are
+//! evaluated nevertheless, except racks whose hold cannot be read. A change compares every key that it depends on and
+//! that another client may write.
 
 pub mod removals;
 
@@ -32,22 +31,21 @@ use crate::limiter::{Decision, Input, Removed, limit};
 use crate::limits::MOST_REQUESTS;
 use crate::racks::KeptRacks;
 
-/// An answer of the registry, and what is known beside it.
+/// An answer of the registry, and its context.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The machines in it.
     pub machines: &'a [Machine],
-    /// When it came.
+    /// Arrival of the answer.
     pub at: OffsetDateTime,
-    /// When the states of its machines changed.
+    /// Change times of its machines.
     pub times: &'a Times,
     /// Machines whose entries were removed after the registry was asked.
     pub removed: &'a Removed,
 }
 
-/// What becomes of the newest reports. `None`: nothing is decided on them now, as they are too old or answer another question.
+/// Evaluates the newest reports. `None`: they are too old or answer another query.
 ///
-/// While nothing is added nothing is refused either: nobody asks for it.
+/// While auto-repair is off, nothing is added and nothing is refused.
 #[must_use]
 pub fn decide(
     state: &ClusterState,
@@ -68,10 +66,10 @@ pub fn decide(
     Some(decision)
 }
 
-/// What becomes of reports by what the store holds. Where [`Decision::stop`] says why nothing is added, what limiters would do
-/// but for that is told as far as it can be known.
+/// Evaluates reports against the store. If [`Decision::stop`] says why nothing is added, the decision still shows
+/// what the limiters would do, as far as it can be known.
 ///
-/// While auto-repair is switched off they add nothing, but still say which racks have recovered.
+/// While auto-repair is off, reports add nothing, but still show which racks have recovered.
 #[must_use]
 pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings>) -> Decision {
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
@@ -96,14 +94,14 @@ pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings
     } else {
         unreadable(state).map(|key| Stop::Unreadable { key: key.to_owned() })
     };
-    // Nobody knows what would be overwritten.
+    // The present content of an unreadable hold is unknown: do not overwrite it.
     for rack in state.unreadable_holds() {
         decision.holds.remove(rack);
     }
     decision
 }
 
-/// The first key that limiters ask for and that cannot be read: an entry that nobody understands may be for any machine.
+/// The first key that limiters need and that cannot be read: an unreadable entry may be for any machine.
 #[must_use]
 pub fn unreadable(state: &ClusterState) -> Option<&str> {
     let asked = |key: &str| {
@@ -113,34 +111,32 @@ pub fn unreadable(state: &ClusterState) -> Option<&str> {
     state.faults.iter().map(|fault| fault.key.as_str()).find(|key| asked(key))
 }
 
-/// The addresses that entries are for.
+/// Addresses of all entries.
 pub fn asked_about(state: &ClusterState) -> impl Iterator<Item = &str> {
     state.repair.entries.values().map(|item| item.value.address.as_str())
 }
 
-/// The nodes of the cluster.
 pub fn nodes(state: &ClusterState) -> impl Iterator<Item = &Node> {
     state.cluster.iter().flat_map(|cluster| &cluster.value.nodes)
 }
 
-/// What is kept of racks.
 #[must_use]
 pub fn kept_racks(state: &ClusterState) -> KeptRacks<'_> {
     let holds = state.holds.iter().map(|(rack, hold)| (rack.as_str(), &*hold.value));
     KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() }
 }
 
-/// What is kept of racks, to be gone on with.
+/// Readable holds, for [`holds_after`](crate::hold::holds_after).
 #[must_use]
 pub fn kept(state: &ClusterState) -> Holds {
     state.holds.iter().map(|(rack, hold)| (rack.clone(), Arc::clone(&hold.value))).collect()
 }
 
-/// What is to be written of a decision next; `None`: nothing.
+/// The next change to write for a decision; `None`: nothing to write.
 #[must_use]
 pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
     let racks = decision.changed_holds(&state.holds);
-    // What is decided while it is switched off must not be carried out after that.
+    // A decision made while auto-repair is off must not be committed after it is on.
     let mut conditions = vec![state.unchanged(keys::AUTO_REPAIR_DISABLED)];
     if !racks.is_empty() {
         let mut writes = Vec::new();
@@ -163,7 +159,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
     Some(RepairChange { what: "repair-request", conditions, writes: writes.collect() })
 }
 
-/// How many racks are held, those too that count as held because what is kept of them cannot be read.
+/// Number of held racks, including racks whose hold cannot be read.
 #[must_use]
 pub fn racks_held(state: &ClusterState, hold: Option<&HoldSettings>) -> usize {
     let Some(settings) = hold else { return 0 };

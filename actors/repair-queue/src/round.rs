@@ -1,15 +1,16 @@
-//! One look at the queue: what comes next for every entry (CKE's `repairOps`, with what it leaves to chance settled).
+//! Computes the next action of every entry (CKE's `repairOps`; choices that CKE leaves to chance are deterministic
+//! here).
 //!
-//! Guarantees: whatever the queue holds, at most one entry of a machine, one control plane node and as many entries as the
-//! configuration allows are newly begun; what is under way counts before what could begin, so that neither an older index
-//! nor a lower limit ever makes more of them. Deciding costs `n log n` of the entries.
+//! Guarantees: whatever the queue holds, new work begins for at most one entry of a machine, one control plane node,
+//! and as many entries as the configuration allows. Entries under way count first, so that neither an older index nor
+//! a lowered limit leads to more. A decision costs `n log n` of the entries.
 //!
 //! # Slots
-//! An entry holds one of the `max_concurrent_repairs` slots while its node is drained, its command runs, or the watch after
-//! that lasts. When the watch is over it keeps the slot before everybody who waits, unless it cannot go on for a reason that
-//! no time mends (a held rack, a missing operation, no Kubernetes): then others may have the slot, and it goes on when one is
-//! free again. Its machine, and its place as the one control plane node, it keeps: the machine is in the middle of a repair,
-//! and its node stays cordoned. Nothing is written for that, as the entry says all of it already.
+//! An entry holds one of the `max_concurrent_repairs` slots while its node is drained, its command runs, or its
+//! health watch lasts. After the watch it keeps the slot before all waiting entries, unless waiting cannot clear its
+//! obstacle (a held rack, a missing operation, no Kubernetes). Then other entries may take the slot, and it continues
+//! when a slot is free. It keeps its machine, and its place as the one control plane node: the machine is in the
+//! middle of a repair, and its node stays cordoned. None of this is written, as it follows from the entry.
 
 mod places;
 
@@ -29,80 +30,71 @@ use crate::ahead::Ahead;
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 
-/// What is known of a machine's health.
+/// Result of a health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// The check said so.
     Healthy,
-    /// The check said otherwise, or failed.
+    /// The check reported an unhealthy machine, or failed.
     Unhealthy,
 }
 
-/// How far the draining of an entry's node is.
+/// Progress of the drain of an entry's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drain {
-    /// An earlier leader began it, and it was not looked at yet: it may have ended long ago.
+    /// An earlier leader began the drain, and it was not checked yet: it may have ended long ago.
     Unseen {
-        /// Until then it is not given up for its time-out.
+        /// No time-out before this.
         until: OffsetDateTime,
     },
-    /// Under way, and what it waits for.
     Runs {
-        /// What that is, if anything was seen.
         waits: Option<String>,
     },
-    /// Only what stays is left.
+    /// Only pods that a drain leaves in place are left.
     Done,
-    /// It was done, and is not any more: somebody uncordoned the node, pods came, or the API does not answer.
+    /// The drain was done and no longer is: an operator uncordoned the node, pods arrived, or the API does not
+    /// answer.
     Undone {
-        /// Until then it is not given up for its time-out: what came has as much time as what was there first.
+        /// No time-out before this: new pods get as much time as the first ones.
         until: OffsetDateTime,
-        /// What it waits for.
         waits: String,
     },
-    /// It cannot be done.
     Failed {
-        /// Why.
         why: String,
     },
 }
 
-/// What only the leader knows.
+/// State that only the leader has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Live {
-    /// Health of the machines of unfinished entries, by index, as far as it is known and fresh.
+    /// Valid health of the machines of unfinished entries, by index.
     pub health: BTreeMap<i64, Health>,
-    /// How far drains are, by index.
+    /// By index.
     pub drains: BTreeMap<i64, Drain>,
-    /// Whether this instance runs commands.
+    /// This instance runs commands.
     pub host: bool,
-    /// Whether it reaches Kubernetes.
+    /// This instance reaches Kubernetes.
     pub kubernetes: bool,
-    /// The registry's first reports of this reign, which may say that a rack failed, are waited for until then: no step and no
-    /// command begins before.
+    /// No step and no command begins before this time: the registry's first reports to this leader may show that a
+    /// rack failed.
     pub reports_awaited: Option<OffsetDateTime>,
-    /// From when the last transition of an entry counts, where a clock that was wrong wrote it.
+    /// Corrected times of last transitions that a wrong clock wrote.
     pub counted: Ahead,
 }
 
-/// Everything that a look is taken at.
+/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// The queue.
     pub queue: &'a RepairQueue,
-    /// The cluster's nodes.
     pub places: &'a Places<'a>,
-    /// How machines are repaired, or what stands in the way of knowing.
+    /// The repair configuration, or the obstacle in its place.
     pub config: Result<&'a RepairConfig, &'a Obstacle>,
-    /// What holds entries back because a rack is held.
+    /// Machines in held racks.
     pub held: &'a HeldBack,
-    /// What only the leader knows.
     pub live: &'a Live,
-    /// The time.
     pub now: OffsetDateTime,
 }
 
-/// The configuration in a state of the store, or why there is none.
+/// The repair configuration of a state.
 ///
 /// # Errors
 /// There is no cluster, or its section cannot be used.
@@ -114,51 +106,51 @@ pub fn config(state: &ClusterState) -> Result<&RepairConfig, Obstacle> {
     }
 }
 
-/// How far an entry is; less is served earlier.
+/// Priority of an entry: a smaller value is served earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// It holds a slot, whatever else is said of it.
+    /// The entry holds a slot, whatever else applies.
     UnderWay,
-    /// The watch after its command is over.
+    /// The health watch after its command is over.
     GoesOn,
-    /// It was begun, and its step was not.
+    /// The repair began, its next step did not.
     Waits,
-    /// It was not begun.
+    /// The repair did not begin.
     Queued,
 }
 
-/// An entry with what it is judged by.
+/// An entry and the inputs of its decision.
 struct Case<'a> {
     index: i64,
     entry: &'a RepairQueueEntry,
     place: Option<Place<'a>>,
     operation: Result<&'a RepairOperation, Obstacle>,
-    /// The record of the command that runs for it.
+    /// Record number of its running command.
     command: Option<i64>,
     stage: Stage,
 }
 
 impl Case<'_> {
-    /// Less is earlier: by stage; API servers first; then by index.
+    /// Sort key: stage, then control plane nodes first, then index.
     fn rank(&self) -> (Stage, bool, i64) {
         (self.stage, !self.place.is_some_and(|place| place.control_plane), self.index)
     }
 }
 
-/// What is taken already.
+/// Resources that entries occupy.
 struct Taken<'a> {
     slots: u32,
-    /// The entry that is at each machine.
+    /// The entry that occupies each machine.
     machines: BTreeMap<&'a str, i64>,
-    /// The entry of each machine that was begun and has not ended, though it may wait.
+    /// The entry of each machine whose repair began and has not ended, even if it waits.
     processed: BTreeMap<&'a str, i64>,
     api_server: Option<&'a str>,
-    /// The command of an entry that does not say so: it is deleted, unreadable, or an older state was written over it. Until
-    /// that ends nothing is begun beside it, since which machine it is at cannot be taken from the entry.
+    /// Record of a command whose entry does not show it: the entry is deleted, unreadable, or overwritten with an
+    /// older state. Nothing begins until that command ends, as the entry does not tell which machine it runs on.
     stray: Option<i64>,
 }
 
-/// Looks at every entry, in the order in which they are served; entries that need no place in it come first.
+/// Next action of every entry, in the order of service; entries that need no slot come first.
 #[must_use]
 pub fn look(view: &View<'_>) -> Vec<Outlook> {
     let rebooting: BTreeSet<&str> = view
@@ -197,7 +189,7 @@ pub fn look(view: &View<'_>) -> Vec<Outlook> {
 }
 
 impl<'a> View<'a> {
-    /// What needs no turn: removals, what ended, and what somebody wrote an older state over.
+    /// Actions that need no slot: removals, ended entries, and entries overwritten with an older state.
     fn at_once(&self, index: i64, entry: &RepairQueueEntry) -> Option<(Next, Option<Obstacle>)> {
         let runs = self.command_runs(index);
         if entry.deleted {
@@ -210,7 +202,7 @@ impl<'a> View<'a> {
         self.queue.kept_of(index)?.behind(entry).map(|_| (Next::Restore, runs))
     }
 
-    /// The command that runs for an entry.
+    /// Obstacle of an entry whose command runs.
     fn command_runs(&self, index: i64) -> Option<Obstacle> {
         if let Some(record) = self.queue.repair_of(index) {
             return Some(Obstacle::CommandRuns { record });
@@ -218,7 +210,7 @@ impl<'a> View<'a> {
         self.queue.command_of(index).map(|record| Obstacle::SuccessCommandRuns { record })
     }
 
-    /// From when the entry's last transition counts.
+    /// Time of the entry's last transition, corrected for wrong clocks.
     fn since(&self, entry: &RepairQueueEntry) -> OffsetDateTime {
         self.live.counted.since(entry)
     }
@@ -244,11 +236,11 @@ impl<'a> View<'a> {
         Case { index, entry, place, operation, command, stage }
     }
 
-    /// Until when the machine's health is watched after a command; `None`: that is over.
+    /// End of the health watch after a command; `None`: it is over.
     fn watched(&self, entry: &RepairQueueEntry, operation: &RepairOperation) -> Option<OffsetDateTime> {
         let watch = operation.step(entry.step).map_or(Duration::ZERO, |step| step.watch);
         let until = later(self.since(entry), watch);
-        // As in CKE, a watch of no time ends with the first health check, and one of some time after it.
+        // As in CKE, a zero watch ends with the first health check; a longer watch ends once its time has passed.
         let skipped = is_planted(Canary::WatchSkipped);
         (!watch.is_zero() && until >= self.now && !skipped).then_some(until)
     }
@@ -273,7 +265,7 @@ impl<'a> View<'a> {
             return (next, Some(runs));
         }
         if self.queue.unreadable.kept.contains_key(&case.index) {
-            // A command may have been started that nobody knows of.
+            // An untracked command may have run.
             let key = keys::repair_kept(case.index);
             return (Next::Execute { step: case.entry.step }, Some(Obstacle::KeptUnreadable { key }));
         }
@@ -301,14 +293,14 @@ impl<'a> View<'a> {
     }
 
     fn succeed(&self, index: i64, operation: &RepairOperation) -> (Next, Option<Obstacle>) {
-        // A success command whose end nobody saw is not run again.
+        // A success command whose end was not seen is not run again.
         let begun = self.queue.kept_of(index).is_some_and(|kept| kept.finishing.is_some());
         let command = operation.success.is_some() && !begun;
         let obstacle = if command { self.no_command() } else { None };
         (Next::Succeed { command }, obstacle)
     }
 
-    /// What keeps a command from being run now, whoever wants it.
+    /// Obstacle to running any command now.
     fn no_command(&self) -> Option<Obstacle> {
         if !self.live.host {
             return Some(Obstacle::NoHost);
@@ -345,10 +337,10 @@ impl<'a> View<'a> {
         let next = Next::Execute { step };
         let limit = self.config.map_or(Duration::ZERO, |config| config.eviction_timeout);
         let until = later(self.since(case.entry), limit);
-        // A machine that left the cluster has nothing to drain.
+        // A machine that left the cluster needs no drain.
         let is_drained = case.place.is_none()
             || (self.live.kubernetes && self.live.drains.get(&case.index) == Some(&Drain::Done));
-        // The node is not kept empty for as long as the registry stays away.
+        // An unavailable registry must not keep the node empty.
         if is_drained && until < self.now && self.held.unplaced.contains(&case.entry.address) {
             return abandon(Abandoned::Timeout { waits: Some(Obstacle::RackUnknown.to_string()) });
         }
@@ -391,7 +383,8 @@ impl<'a> View<'a> {
         let awaited = self.reports_awaited();
         if matches!(next, Next::Fail(_)) {
             let obstacle = obstacle.or(awaited);
-            // Until that is done its machine is being repaired, unless that may take for ever.
+            // Until the next step begins, the machine counts as under repair, unless waiting cannot clear the
+            // obstacle.
             if !obstacle.as_ref().is_some_and(frees_slot) {
                 taken.take(case);
             }
@@ -415,7 +408,7 @@ impl<'a> View<'a> {
         let back_off = case
             .entry
             .drain_backoff_expire
-            // It was counted from the entry's last transition.
+            // The back-off counts from the entry's last transition.
             .map(|until| until.saturating_add(self.since(case.entry) - since(case.entry)))
             .filter(|until| case.entry.status == RepairStatus::Processing && *until > self.now);
         if let Some(until) = back_off {
@@ -447,7 +440,7 @@ impl<'a> View<'a> {
         (next, obstacle)
     }
 
-    /// The beginning of a step, and what of the entry itself stands in its way.
+    /// First action of a step, and the entry's own obstacle to it.
     fn begin(&self, case: &Case<'a>, operation: &RepairOperation, number: u32) -> (Next, Option<Obstacle>) {
         let skipped = number > 0 && is_planted(Canary::SecondStepSkipped);
         let Some(step) = operation.step(number).filter(|_| !skipped) else {
@@ -464,7 +457,7 @@ impl<'a> View<'a> {
         self.execute(case, operation, number)
     }
 
-    /// The command of a step, and what stands in its way.
+    /// The command of a step, and its obstacle.
     fn execute(&self, case: &Case<'a>, operation: &RepairOperation, step: u32) -> (Next, Option<Obstacle>) {
         if operation.step(step).is_some_and(|step| step.command.is_none()) {
             return (Next::Fail(Failure::NoCommand { step }), self.unfailed(case, operation));
@@ -474,7 +467,8 @@ impl<'a> View<'a> {
         (Next::Execute { step }, obstacle)
     }
 
-    /// No step and no command begins, and no entry fails, before a new leader could know which racks failed while nobody led.
+    /// No step or command begins and no entry fails before a new leader can know which racks failed while there was
+    /// none.
     fn reports_awaited(&self) -> Option<Obstacle> {
         self.live.reports_awaited.map(|until| Obstacle::ReportsAwaited { until })
     }
@@ -493,7 +487,7 @@ impl<'a> View<'a> {
         disabled.or_else(|| self.held_by(case))
     }
 
-    /// What keeps an entry from being given up: a rack without power does not make its machines unrepairable, and a machine may
+    /// Obstacle to failing an entry: a rack without power does not make its machines unrepairable, and a machine may
     /// have become healthy.
     fn unfailed(&self, case: &Case<'_>, operation: &RepairOperation) -> Option<Obstacle> {
         self.held_by(case).or_else(|| self.unasked(case, operation))
@@ -507,13 +501,13 @@ impl<'a> View<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// The entry holds a slot; at most once each.
+    /// Occupies a slot, at most once an entry.
     fn take(&mut self, case: &Case<'a>) {
         self.slots = self.slots.saturating_add(1);
         self.occupy(case);
     }
 
-    /// The entry has its machine to itself, and is the control plane node that is worked on.
+    /// Occupies the machine, and the place of the one control plane node.
     fn occupy(&mut self, case: &Case<'a>) {
         self.machines.entry(&case.entry.address).or_insert(case.index);
         if case.place.is_some_and(|place| place.control_plane) && self.api_server.is_none() {
@@ -521,7 +515,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Who else is at this machine, or at another API server.
+    /// Conflict with another entry of this machine or another API server.
     fn rival(&self, case: &Case<'_>, rebooting: &BTreeSet<&str>) -> Option<Obstacle> {
         if let Some(record) = self.stray {
             return Some(Obstacle::CommandRuns { record });
@@ -545,7 +539,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// What comes next for an entry whose operation is not known: it holds no slot.
+/// Next action of an entry whose operation is not configured: it holds no slot.
 fn without_operation(case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obstacle>) {
     let step = match (&case.entry.status, &case.entry.step_status) {
         (RepairStatus::Processing, RepairStepStatus::Draining) => {
@@ -555,25 +549,25 @@ fn without_operation(case: &Case<'_>, obstacle: &Obstacle) -> (Next, Option<Obst
             };
             return (Next::Abandon(why), None);
         }
-        // Its own step was done.
+        // The current step was done.
         (RepairStatus::Processing, RepairStepStatus::Watching) => case.entry.step + 1,
         _ => case.entry.step,
     };
     (Next::Execute { step }, Some(obstacle.clone()))
 }
 
-/// Whether no time mends it, so that others may have the entry's slot.
+/// Whether waiting cannot clear this obstacle, so that its slot is freed.
 fn frees_slot(obstacle: &Obstacle) -> bool {
     use Obstacle::{Disabled, Held, HoldUnreadable, NoHost, NoKubernetes, RackUnknown};
     matches!(obstacle, Disabled | Held { .. } | HoldUnreadable { .. } | RackUnknown | NoKubernetes | NoHost)
 }
 
-/// A time after another; the end of time when there is none.
+/// Adds a duration, up to the end of time.
 pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
 }
 
-/// When the entry's last transition was; the beginning of time when it does not say.
+/// Time of the entry's last transition; the Unix epoch when it is missing.
 pub(crate) fn since(entry: &RepairQueueEntry) -> OffsetDateTime {
     entry.last_transition_time.unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

@@ -1,5 +1,3 @@
-//! Queues, clusters and configurations for tests.
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +15,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-/// When tests begin.
+/// Start time of tests.
 pub(crate) const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
 
-/// Two steps: one that drains and watches for 100 s, one that does neither.
+/// Two steps: one drains and watches for 100 s, the other does neither.
 pub(crate) const REPAIR: &str = r#"{
     "max_concurrent_repairs": 2, "eviction_timeout_seconds": 60,
     "repair_procedures": [{"machine_types": ["t"], "repair_operations": [
@@ -31,7 +29,7 @@ pub(crate) const REPAIR: &str = r#"{
          "repair_steps": [{"repair_command": ["reset"], "watch_seconds": 100}]},
         {"operation": "empty", "health_check_command": ["check"]}]}]}"#;
 
-/// A store in memory with what repairs read.
+/// A store in memory with the keys of repairs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     pub(crate) revision: i64,
@@ -63,7 +61,7 @@ impl Store {
         self.put(keys::CLUSTER, &cluster);
     }
 
-    /// Says in which rack a node stands.
+    /// Sets the rack label of a node.
     pub(crate) fn rack(&mut self, address: &str, rack: &str) {
         let mut cluster = (*self.state().cluster.as_ref().unwrap().value).clone();
         for node in cluster.nodes.iter_mut().filter(|node| node.address == address) {
@@ -118,7 +116,6 @@ impl Store {
         Arc::clone(last.insert(Arc::new(state)))
     }
 
-    /// Whether every condition holds.
     pub(crate) fn holds(&self, conditions: &[Condition]) -> bool {
         conditions.iter().all(|condition| match condition {
             Condition::Unchanged { key, revision } => {
@@ -134,9 +131,9 @@ impl Store {
         })
     }
 
-    /// Commits a change as the leader's gate does; whether it was.
+    /// Commits a change as the leader does. Returns whether its conditions held.
     pub(crate) fn commit(&mut self, change: &RepairChange) -> bool {
-        // What was decided on an older state is late, not wrong.
+        // A decision on an older state is late, not wrong.
         if !self.holds(&change.conditions) {
             return false;
         }
@@ -150,12 +147,11 @@ impl Store {
     }
 }
 
-/// A queued entry.
 pub(crate) fn queued(index: i64, address: &str, operation: &str) -> RepairQueueEntry {
     RepairQueueEntry { index, ..RepairQueueEntry::new(operation, "t", address) }
 }
 
-/// An entry in processing, whose last transition was `ago` seconds before the tests begin.
+/// An entry in processing whose last transition is `ago` seconds before [`NOW`].
 pub(crate) fn processing(
     index: i64,
     address: &str,

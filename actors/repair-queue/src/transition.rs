@@ -1,7 +1,7 @@
-//! What is written for each thing that is done: the entry, its operation record, and what is kept beside it.
+//! Writes of each action: the entry, its operation record, and the data kept for the entry.
 //!
-//! Each is one transaction that compares the entry, what is kept of it and the counter of records as they were seen, so that
-//! nothing is done on a state that somebody changed. What takes no time has a record that is complete at once.
+//! Each is one transaction that compares the entry, its kept data and the counter of records with the decided state,
+//! so that it fails if any of them changed. An action that takes no time has a record that is complete at once.
 
 use std::time::Duration;
 
@@ -20,39 +20,33 @@ use time::{OffsetDateTime, UtcOffset};
 pub use crate::limits::BACK_OFF_BASE;
 use crate::round::later;
 
-/// Removal of an entry.
 pub const DEQUEUE: &str = "repair-dequeue";
-/// Beginning of a drain.
 pub const DRAIN_START: &str = "repair-drain-start";
-/// A drain that was given up.
 pub const DRAIN_TIMEOUT: &str = "repair-drain-timeout";
-/// A repair command.
 pub const EXECUTE: &str = "repair-execute";
-/// The end of a repair.
 pub const FINISH: &str = "repair-finish";
-/// The names of all operations of the repair queue (CKE's).
+/// CKE's names of the repair queue's operations.
 pub const OPERATIONS: [&str; 5] = [DEQUEUE, DRAIN_START, DRAIN_TIMEOUT, EXECUTE, FINISH];
 
-/// The pause after draining was given up `count` times: 300 s and up to 300 s more each time. `draw` is from 0 to 1.
+/// Pause after `count` drains were given up: from 300 s to 300 s × (`count` + 1), by `draw` in 0..1.
 #[must_use]
 pub fn back_off(count: u32, draw: f64) -> Duration {
     let most = BACK_OFF_BASE.as_secs_f64() * f64::from(count);
     BACK_OFF_BASE + Duration::try_from_secs_f64((most * draw).floor()).unwrap_or(BACK_OFF_BASE)
 }
 
-/// A thing that is to be done, and what it is done to.
 pub struct Transition<'a> {
     state: &'a ClusterState,
     index: i64,
     entry: RepairQueueEntry,
     kept: Kept,
-    /// The record's number.
+    /// Number of the record.
     id: i64,
     now: OffsetDateTime,
 }
 
 impl<'a> Transition<'a> {
-    /// Prepares it; `None`: the entry is gone, or no record can be registered. `nodename` is its node's present name.
+    /// `None`: the entry is gone, or records cannot be written. `nodename` is the node's present name.
     #[must_use]
     pub fn new(state: &'a ClusterState, index: i64, nodename: &str, now: OffsetDateTime) -> Option<Self> {
         let queue = &state.repair;
@@ -64,7 +58,7 @@ impl<'a> Transition<'a> {
         Some(Self { state, index, entry, kept, id, now: whole_second(now) })
     }
 
-    /// The entry is removed, with everything that is kept of it.
+    /// Removes the entry and all data kept for it.
     #[must_use]
     pub fn remove(self) -> RepairChange {
         let record = self.done(DEQUEUE, String::new());
@@ -73,7 +67,7 @@ impl<'a> Transition<'a> {
         RepairChange { what: DEQUEUE, conditions: self.conditions(), writes }
     }
 
-    /// Draining begins.
+    /// Begins a drain.
     #[must_use]
     pub fn drain(mut self, step: u32) -> RepairChange {
         self.enter(step, RepairStepStatus::Draining);
@@ -83,7 +77,7 @@ impl<'a> Transition<'a> {
         self.written(DRAIN_START, conditions, record)
     }
 
-    /// Draining is given up; `draw` is from 0 to 1.
+    /// Gives a drain up; `draw` is in 0..1.
     #[must_use]
     pub fn abandon(mut self, why: &str, draw: f64) -> RepairChange {
         self.enter(self.entry.step, RepairStepStatus::Waiting);
@@ -96,7 +90,7 @@ impl<'a> Transition<'a> {
         self.written(DRAIN_TIMEOUT, conditions, record)
     }
 
-    /// The command of a step is about to be started; the record has the number that is returned too.
+    /// Announces a step's command. Also returns the number of its record.
     #[must_use]
     pub fn execute(mut self, step: u32) -> (RepairChange, i64) {
         self.enter(step, RepairStepStatus::Watching);
@@ -107,7 +101,7 @@ impl<'a> Transition<'a> {
         (self.written(EXECUTE, conditions, record), id)
     }
 
-    /// The success command is about to be started; the record has the number that is returned too.
+    /// Announces the success command. Also returns the number of its record.
     #[must_use]
     pub fn finish_with_command(mut self) -> (RepairChange, i64) {
         let id = self.id;
@@ -117,7 +111,7 @@ impl<'a> Transition<'a> {
         (self.written(FINISH, conditions, record), id)
     }
 
-    /// The entry ends without a command.
+    /// Ends the entry without a command.
     #[must_use]
     pub fn finish(mut self, status: RepairStatus, step: u32, why: &str) -> RepairChange {
         self.end(status, step, why);
@@ -126,7 +120,7 @@ impl<'a> Transition<'a> {
         self.written(FINISH, conditions, record)
     }
 
-    /// The entry is put back to what was done already; `None`: nothing is missing in it.
+    /// Restores an overwritten entry; `None`: nothing is missing in it.
     #[must_use]
     pub fn restore(mut self) -> Option<RepairChange> {
         let was = format!("{} (step {}, {})", self.entry.status, self.entry.step, self.entry.step_status);
@@ -189,7 +183,7 @@ impl<'a> Transition<'a> {
         RepairChange { what, conditions, writes: vec![RepairWrite::Entry(self.entry), kept, record] }
     }
 
-    /// What every transition compares.
+    /// Conditions of every transition.
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
         let mut conditions = vec![queue.kept_unchanged(self.index)];
@@ -200,7 +194,7 @@ impl<'a> Transition<'a> {
         conditions
     }
 
-    /// What one compares that announces an effect: nobody disabled the queue, and the cluster is the same.
+    /// Conditions of an announcement: the queue is enabled, and the cluster is unchanged.
     fn effect(&self) -> Vec<Condition> {
         let mut conditions = self.conditions();
         let revision = self.state.repair.disabled_revision;
@@ -210,25 +204,25 @@ impl<'a> Transition<'a> {
     }
 }
 
-/// Beginning of the info of a record that ends a repair without a command: how the repair ended.
+/// Prefix of the info of a record that ends a repair without a command.
 fn outcome_prefix(status: &RepairStatus) -> String {
     format!("{status}: ")
 }
 
-/// Whether the record says that a repair failed; CKE's status of such a record is `completed`, as it took no command.
+/// Whether the record ends a repair in failure; without a command CKE's status of the record is `completed`.
 #[must_use]
 pub fn ends_in_failure(record: &Record) -> bool {
     record.operation == FINISH && record.info.starts_with(&outcome_prefix(&RepairStatus::Failed))
 }
 
-/// Whether a change says that a step or the whole repair failed.
+/// Whether a change fails a step or the whole repair.
 #[must_use]
 pub fn is_failure(change: &RepairChange) -> bool {
     let fails = |write: &RepairWrite| matches!(write, RepairWrite::Entry(entry) if entry.status == RepairStatus::Failed);
     change.what == DRAIN_TIMEOUT || change.writes.iter().any(fails)
 }
 
-/// A command ended: its record does, and with it what it decides about the entry. `None`: the record has ended already.
+/// Ends a command's record and applies the result to the entry. `None`: the record has ended already.
 #[must_use]
 pub fn ended(
     state: &ClusterState,
@@ -252,7 +246,7 @@ pub fn ended(
     let what = if finishing { FINISH } else { EXECUTE };
     let mut conditions = vec![Condition::Unchanged { key: keys::record(id), revision: item.revision }];
     let record = RepairWrite::Record(record);
-    // A repair command that did its work, or of which nobody knows, leaves the rest to the health check.
+    // If a repair command succeeded or its outcome is unknown, the health check decides the rest.
     let decides = match end.how {
         HowEnded::Succeeded => finishing,
         HowEnded::Failed => true,
@@ -276,7 +270,7 @@ pub fn ended(
     Some(RepairChange { what, conditions, writes: vec![RepairWrite::Entry(entry), kept, record] })
 }
 
-/// A record of ours that has not ended, and that nobody here runs a command for: nobody knows what became of that.
+/// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
 #[must_use]
 pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
     let (id, item) = queue
@@ -293,13 +287,13 @@ pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Op
     })
 }
 
-/// What is kept of an entry that is gone, or was another one, goes.
+/// Deletes data kept for an entry that is gone or was replaced.
 #[must_use]
 pub fn forget(queue: &RepairQueue) -> Option<RepairChange> {
-    // An entry that cannot be read is there.
+    // An unreadable entry exists.
     let gone =
         |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);
-    // While its command runs, that is all that says so.
+    // While its command runs, the kept data is the only trace of that command.
     let index = queue.kept.keys().filter(|index| queue.command_of(**index).is_none()).find(gone)?;
     Some(RepairChange {
         what: "repair-forget",
@@ -318,7 +312,7 @@ fn command_name(operation: &str) -> &'static str {
     }
 }
 
-/// CKE's entries have times to the second, in UTC.
+/// Times of CKE's entries are in UTC with whole seconds.
 fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
     let time = time.to_offset(UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time)

@@ -1,21 +1,22 @@
-//! Health checks: whose turn it is, which run, and what is believed of their answers.
+//! Health checks: their order, the running ones, and how long answers are valid.
 //!
-//! # Whose turn it is
-//! Every unfinished entry is asked once a round (one interval after it was asked last), and at once when it changed. At most
-//! [`CHECKS_AT_ONCE`] run; whoever was asked longest ago is next, those never asked before all. Half of the places are first for
-//! those whose turn to be repaired waits for nothing but an answer. However slow the checks are, everybody is therefore asked in
-//! turn, and who is about to be repaired does not wait for a thousand others.
+//! # Order
+//! Each unfinished entry is checked once an interval, and at once when it changed. At most [`CHECKS_AT_ONCE`] checks
+//! run. The entry with the oldest check is next; entries that were never checked come before all. Half of the places
+//! prefer entries whose repair waits only for the answer. However slow checks are, each entry is therefore checked in
+//! turn, and an entry that is about to be repaired does not wait behind a thousand others.
 //!
-//! An entry whose command runs is not asked here: between the attempts of a command that fails, its own task asks.
+//! An entry whose command runs is not checked here: the command's own task checks it between failed attempts.
 //!
-//! # What is believed
-//! An answer's age counts from when it came, however long its check took. It is an answer for the state of the entry that the
-//! check was begun for: what was asked before a command says nothing about the time after it. It is believed for
-//! [`FRESH_ROUNDS`] rounds and no longer, however slow the checks are and however many wait: a machine that became healthy
-//! meanwhile is not to be switched off for an answer of before. Later nothing is known of the machine until it is asked again, and
-//! its entry is decided about when the answer comes.
+//! # Validity
+//! An answer's age counts from its arrival, however long the check took. The answer is valid for the revision of the
+//! entry that the check began with: a check from before a command says nothing about the time after it. It expires
+//! after [`FRESH_ROUNDS`] intervals, however slow checks are and however many wait: an old answer must not power off
+//! a machine that has become healthy. Until the next answer arrives, the machine's health is unknown and its entry is
+//! not decided on.
 //!
-//! Several entries may be for one machine. When one of them learns that the machine is healthy, an answer that another one had
+//! Several entries may name one machine. When one of them learns that the machine is healthy, earlier answers of the
+//! others expire: they are checked again before anything begins.
 //! before is believed no longer: that one asks again before anything begins.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,13 +35,12 @@ use crate::limits::{CHECKS_AT_ONCE, CHECKS_FIRST, FRESH_ROUNDS};
 use crate::outlook::{Obstacle, Outlook};
 use crate::round::Health;
 
-/// Health checks: what they said, which run, and when each entry was asked last.
 #[derive(Default)]
 pub(super) struct Checks {
     known: BTreeMap<i64, Known>,
     running: BTreeMap<i64, Check>,
     asked: BTreeMap<i64, Asked>,
-    /// Counts what was asked: two entries may be asked at one moment of the clock.
+    /// Sequence number: two checks may begin at the same instant.
     count: u64,
 }
 
@@ -55,12 +55,12 @@ struct Check {
     address: String,
     number: u64,
     revision: i64,
-    /// Whether it has one of the places of those who are about to be repaired.
+    /// The check has one of the places for entries that are about to be repaired.
     first: bool,
     _task: Task,
 }
 
-/// When an entry was asked last, and at which of its revisions.
+/// Time and entry revision of the last check.
 #[derive(Clone, Copy)]
 struct Asked {
     revision: i64,
@@ -69,14 +69,13 @@ struct Asked {
 }
 
 impl Asked {
-    /// When its next round is.
     fn next(&self, interval: Duration) -> Instant {
         self.since + interval
     }
 }
 
 impl Checks {
-    /// Forgets who has ended and what is believed no longer, and ends checks of entries that changed.
+    /// Forgets ended entries and expired answers, and ends checks of entries that changed.
     pub(super) fn clear(&mut self, queue: &RepairQueue, interval: Duration) {
         let now = Instant::now();
         let same = |index: &i64, revision: i64| {
@@ -93,12 +92,12 @@ impl Checks {
         });
     }
 
-    /// What is believed of the machines' health since [`Self::clear`].
+    /// Answers that were valid at the last [`Self::clear`].
     pub(super) fn believed(&self) -> BTreeMap<i64, Health> {
         self.known.iter().map(|(index, known)| (*index, known.health)).collect()
     }
 
-    /// Who is asked now, and next, the longest unasked first, of those who can be asked (index and revision).
+    /// Entries (index, revision) that are due now, oldest check first.
     fn due(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
         let now = Instant::now();
         let asked = |index: &i64| self.asked.get(index);
@@ -114,8 +113,8 @@ impl Checks {
         due
     }
 
-    /// The same with those first whose repair waits for the answer alone, as far as they have places: whether each is one of
-    /// them.
+    /// The due checks to start, preferred entries first as far as they have places; the flag says whether a check
+    /// takes a preferred place.
     fn in_turn(&self, due: Vec<i64>, wanted: &BTreeSet<i64>) -> Vec<(i64, bool)> {
         let taken = self.running.values().filter(|check| check.first).count();
         let first = due.iter().filter(|index| wanted.contains(index));
@@ -126,7 +125,7 @@ impl Checks {
         turns
     }
 
-    /// How long until the next round of an entry is due that nothing else will lead to; `None`: nobody's.
+    /// Time until the next check that only the timer starts; `None`: there is none.
     pub(super) fn next(&self, interval: Duration) -> Option<Duration> {
         let now = Instant::now();
         let waiting = self.asked.iter().filter(|(index, _)| !self.running.contains_key(index));
@@ -161,7 +160,7 @@ impl Checks {
 }
 
 impl RepairState {
-    /// Asks for the health of every unfinished entry whose turn it is.
+    /// Starts the health checks that are due.
     pub(super) fn start_checks(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
         let Some(host) = self.given.host.clone() else { return };
         let commanded = self.effects.under_way().map(|announced| announced.command.index);
@@ -189,10 +188,10 @@ impl RepairState {
             let number = self.take_number();
             let actor = self.myself.clone();
             let check = command::check(Arc::clone(&host), self.hands.permits().clone(), words, deadline);
-            // It follows from nothing: checks are asked for round after round.
+            // A periodic check has no parent span.
             let task = Task::start_anew(async move {
                 let health = check.await;
-                // The actor is gone: nobody wants the answer.
+                // The actor is gone: the answer is not needed.
                 let _ = actor.cast(RepairMessage::Checked { index, check: number, health }.into());
             });
             self.checks.begin(index, Check { address, number, revision, first, _task: task });
@@ -212,7 +211,7 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Checks of entries `0..count` in one revision each, and nothing asked yet.
+    /// Checks of entries `0..count`, each in a revision of its own; no check has begun.
     fn scene(count: i64) -> (Store, Checks, Vec<(i64, i64)>) {
         let mut store = Store::new(&["a"], &["w"]);
         for index in 0..count {
@@ -254,13 +253,13 @@ mod tests {
         assert_eq!(checks.next(INTERVAL), Some(INTERVAL / 2));
         tokio::time::advance(INTERVAL / 2).await;
         assert_eq!(checks.due(&could, INTERVAL), [1, 2, 0], "one runs, and two are due again");
-        // Whoever changed is due at once, and still behind those who have waited longer.
+        // A changed entry is due at once, but behind entries that have waited longer.
         answer(&mut checks, 3);
         let changed: Vec<_> = could.iter().map(|(index, revision)| (*index, revision + 100)).collect();
         assert_eq!(checks.due(&changed, INTERVAL), [1, 2, 0, 3]);
     }
 
-    /// Whose health is believed now.
+    /// Indexes with a valid answer now.
     fn believed(store: &Store, checks: &mut Checks) -> Vec<i64> {
         checks.clear(&store.state().repair, INTERVAL);
         checks.believed().into_keys().collect()
@@ -309,7 +308,7 @@ mod tests {
         answer(&mut checks, 0);
         answers(&mut checks, 1, &HealthAnswer::Healthy);
         assert_eq!(believed(&store, &mut checks), [1]);
-        // One that comes later is as good as ever.
+        // A later answer is valid.
         answer(&mut checks, 2);
         assert_eq!(believed(&store, &mut checks), [1, 2]);
     }

@@ -1,4 +1,4 @@
-//! Commands over the port: the attempts of an announced command, and health checks.
+//! Commands through the host port: attempts of an announced command, and health checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,17 @@ use tracing::{Instrument as _, Span, field, info_span};
 use super::telemetry;
 use crate::limits::HEARD_WITHIN;
 
-/// Why a machine's command is not run.
+/// Reason for not running a command on a healthy machine.
 pub(super) const HEALTHY: &str = "the machine is healthy";
 
-/// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A step of a repair.
     Repair,
-    /// The success command of an operation.
     Success,
 }
 
 impl Kind {
-    /// Name in metrics and traces.
+    /// Label in metrics and traces.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Repair => "repair",
@@ -36,7 +33,7 @@ impl Kind {
     }
 }
 
-/// A command of an entry, and the record that announces it.
+/// A command of an entry, and the number of the record that announces it.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) index: i64,
@@ -46,11 +43,11 @@ pub(super) struct Command {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,
     pub(super) interval: Duration,
-    /// Words and deadline of the health check that is asked between its attempts; `None`: the machine has none.
+    /// Arguments and deadline of the health check between attempts; `None`: the machine has none.
     pub(super) health: Option<(Vec<String>, Duration)>,
 }
 
-/// A command with what its decision is told in.
+/// A command with the span of its decision.
 #[derive(Debug, Clone)]
 pub(super) struct Announced {
     pub(super) command: Command,
@@ -75,7 +72,7 @@ impl Effect for Announced {
 }
 
 impl Command {
-    /// Whether what is kept of its entry names its record as the one of such a command.
+    /// Whether the data kept for its entry names this record for a command of this kind.
     pub(super) fn is_kept_as(&self, kept: &Kept) -> bool {
         let record = match self.kind {
             Kind::Success => kept.finishing,
@@ -84,7 +81,6 @@ impl Command {
         record == Some(self.record)
     }
 
-    /// Runs it once.
     pub(super) async fn attempt(
         &self,
         host: &dyn Host,
@@ -101,7 +97,7 @@ impl Command {
             }
             Ok(outcome) => told(&outcome),
             Err(HostError::Permit(_)) => return AttemptEnd::NotBegun,
-            // It may have run, and is not run again.
+            // The command may have run, and is not run again.
             Err(error @ HostError::Lost { .. }) => {
                 let text = format!("outcome unknown: {error}");
                 return AttemptEnd::Final(CommandEnd { how: HowEnded::Unknown, text });
@@ -113,9 +109,9 @@ impl Command {
         AttemptEnd::Failed(CommandEnd { how: HowEnded::Failed, text })
     }
 
-    /// The pause before another attempt; why there is none. The machine's health is asked each round, and once more when the
-    /// pause is over. Every check begins after the attempt that failed, so that its answer is about the machine as that
-    /// left it.
+    /// Pauses before another attempt. Returns the reason if no further attempt may begin. Checks the machine's health
+    /// each interval and once more at the end of the pause. Each check begins after the failed attempt, so that its
+    /// answer describes the machine as that attempt left it.
     pub(super) async fn pause(
         &self,
         host: Arc<dyn Host>,
@@ -132,7 +128,7 @@ impl Command {
             let answer = check(Arc::clone(&host), permits.clone(), words.clone(), *deadline).await;
             telemetry::checked(answer.as_ref());
             match answer {
-                // It was not run.
+                // The check did not run.
                 None => continue,
                 Some(HealthAnswer::Healthy) => return Some(HEALTHY.to_owned()),
                 Some(HealthAnswer::Unhealthy | HealthAnswer::Failed(_)) => {}
@@ -145,7 +141,7 @@ impl Command {
     }
 }
 
-/// Record of the end of a command.
+/// Maps the workflow's conclusion to the end that is recorded.
 pub(super) fn end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
     match conclusion {
         Conclusion::Ended(end) => end.clone(),
@@ -163,7 +159,7 @@ pub(super) fn end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
     }
 }
 
-/// How an attempt ended, for its span.
+/// Name of an attempt's result, for its span.
 fn outcome_name(ended: &Result<HostOutcome, HostError>) -> &'static str {
     match ended {
         Ok(outcome) if outcome.succeeded() => "succeeded",
@@ -174,7 +170,7 @@ fn outcome_name(ended: &Result<HostOutcome, HostError>) -> &'static str {
     }
 }
 
-/// Asks a machine's health. `None`: the check was not run.
+/// Runs a health check. `None`: the check did not run.
 pub(super) async fn check(
     host: Arc<dyn Host>,
     permits: Permits,
@@ -191,7 +187,7 @@ pub(super) async fn check(
     }
 }
 
-/// How a command ended and what it printed, for people. Both outputs are bounded by the port.
+/// Result and output of a command as text. The port bounds both outputs.
 fn told(outcome: &HostOutcome) -> String {
     let seconds = outcome.took.as_secs_f64();
     let mut text = match outcome.end {

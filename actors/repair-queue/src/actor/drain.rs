@@ -1,17 +1,18 @@
-//! Draining of one node over the port, as CKE does it: dry run, cordon, eviction, and the wait for the end of the pods.
+//! Drains one node through the Kubernetes port, in CKE's steps: dry run, cordon, eviction, wait until the pods have
+//! ended.
 //!
-//! Guarantees: before the cordon nothing is changed, and nothing at all when a job runs or a protected pod may not go; a pod
-//! is judged by its uid, so that one which came back under the same name is another. It ends by itself only when it cannot be
-//! done; how long it may take is the brain's to say. That a permit ends before an answer came does not end it: what was asked for
-//! is asked for again with another permit of the same epoch, as a node or a pod that it was done to already is left as it is.
+//! Guarantees: nothing changes before the cordon, and nothing at all if a job runs or a protected pod refuses
+//! eviction. A pod is identified by its uid: a pod that is recreated under the same name is another pod. A drain
+//! fails only on an error; its time-out is enforced by the brain. An expired permit does not fail a drain: the
+//! request is sent again with another permit of the same epoch, and is idempotent.
 //!
-//! A node that is drained may wait for long until its command's turn comes, and somebody may uncordon it meanwhile, or pods
-//! come that tolerate the cordon. So it is looked at again every [`DRAIN_POLL`] for as long as the entry is being drained. What came
-//! is told at once, and drained like the first; while the API does not answer, the node does not count as drained. Between
-//! two looks nothing is known: what comes then is not seen.
+//! A drained node may wait a long time for its command. Meanwhile an operator may uncordon it, or pods that tolerate
+//! the cordon may arrive. The drain therefore checks the node every [`DRAIN_POLL`] while the entry is being drained.
+//! It reports a change at once and drains the node again. While the API does not answer, the node does not count as
+//! drained. Changes between two checks are not seen.
 //!
-//! One that an earlier leader began is looked at first. If that leader cordoned the node, its dry run was done: what is left of
-//! the pods is evicted, and nothing is done when nothing is left. If it did not come to that, the drain begins anew.
+//! A drain that an earlier leader began is checked first. If that leader cordoned the node, the dry run had passed:
+//! only the remaining pods are evicted. Otherwise the drain begins anew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,29 +28,26 @@ use tracing::{Instrument as _, info_span};
 
 use crate::limits::DRAIN_POLL;
 
-/// What a drain needs to know.
 pub(super) struct Order {
     pub(super) kubernetes: Arc<dyn Kubernetes>,
     pub(super) permits: Permits,
     pub(super) node: String,
     pub(super) config: Arc<RepairConfig>,
-    /// Whether the drain was begun by an earlier leader: it may have cordoned the node already, and evicted some of its pods.
+    /// An earlier leader began the drain: the node may be cordoned already, and some pods evicted.
     pub(super) resumed: bool,
-    /// Whether its time was over before that: it is looked at, and nothing is changed.
+    /// The drain had timed out under the earlier leader: its state is reported, and nothing is changed.
     pub(super) late: bool,
 }
 
-/// How far a drain is.
 enum Found {
-    /// Nothing was changed yet.
+    /// No change was made yet.
     Uncordoned,
-    /// The node is cordoned by us, and pods are left.
+    /// This system cordoned the node, and pods to evict are left.
     Begun,
-    /// The node is cordoned by us, and only what stays is left.
+    /// This system cordoned the node, and only pods that a drain leaves in place are left.
     Done,
 }
 
-/// Why a drain ended early.
 enum Stop {
     Failed(String),
 }
@@ -61,13 +59,14 @@ impl From<KubernetesError> for Stop {
 }
 
 impl Order {
-    /// Drains the node, and keeps it drained; `tell` is called with each thing that it waits for, and with each end.
+    /// Drains the node and keeps it drained. Calls `tell` with each pod or error that it waits for, and with each
+    /// result.
     pub(super) async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
         let Stop::Failed(why) = self.drain(&tell).await;
         tell(DrainNews::Failed(why));
     }
 
-    /// Goes on until it cannot be done, or nobody wants it any more.
+    /// Runs until the drain fails or its task is dropped.
     async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Stop {
         let mut found = Found::Uncordoned;
         if self.resumed {
@@ -76,7 +75,7 @@ impl Order {
                 Err(stop) => return stop,
             };
             if self.late && !matches!(found, Found::Done) {
-                // The brain has heard what is left, and gives it up.
+                // The brain knows what is left, and gives the drain up.
                 std::future::pending::<()>().await;
             }
         }
@@ -89,7 +88,6 @@ impl Order {
         }
     }
 
-    /// Empties the node, from where it was found.
     async fn empty(&self, found: &Found, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
         if matches!(found, Found::Done) {
             return Ok(());
@@ -102,13 +100,13 @@ impl Order {
         self.permits.effect(cordon, interrupted(tell)).instrument(info_span!("cordon")).await?;
         let mut asked = BTreeSet::new();
         let pods = self.kubernetes.pods_on(&self.node).await?;
-        // One may have come between the dry run and the cordon.
+        // A job may have started between the dry run and the cordon.
         if let Some(job) = running_job(&pods) {
             return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
         }
         self.evict_all(&pods, &protected, &mut asked, tell).await?;
         loop {
-            // That the API does not answer for a while ends nothing: the time-out does.
+            // An API that does not answer for a while does not fail the drain; only the time-out ends it.
             match self.kubernetes.pods_on(&self.node).await {
                 Ok(pods) => {
                     let Some(left) = unfinished(&pods) else { return Ok(()) };
@@ -121,7 +119,7 @@ impl Order {
         }
     }
 
-    /// Looks after a node that is drained, until something is to be done again.
+    /// Polls a drained node until it has to be drained again.
     async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Found {
         let mut told_done = true;
         loop {
@@ -144,7 +142,7 @@ impl Order {
         }
     }
 
-    /// How far the earlier leader came. While the API does not answer that is asked again, for as long as the brain waits.
+    /// Reads the progress of the earlier leader. Retries while the API does not answer; the brain limits the time.
     async fn first_look(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<Found, Stop> {
         loop {
             match self.look().await {
@@ -171,7 +169,8 @@ impl Order {
         Ok((found, left.map(|left| left.to_string())))
     }
 
-    /// Whether everything could go. Pods that are deleted in the end never refuse.
+    /// Asks for each pod whether its eviction would be allowed. Pods that are deleted when eviction is refused do not
+    /// count.
     async fn dry_run(
         &self,
         protected: &BTreeSet<String>,
@@ -238,7 +237,7 @@ impl Order {
     }
 }
 
-/// Tells what is asked for again, as its permit ended.
+/// Reports a request that is sent again because its permit expired.
 fn interrupted(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&KubernetesError) + Send + Sync {
     move |error| tell(DrainNews::Waits(error.to_string()))
 }

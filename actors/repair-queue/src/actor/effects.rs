@@ -1,4 +1,5 @@
-//! Decisions on their way to the leader, and the commands that they announce: what the workflow says is done here.
+//! Sends decisions to the leader, and performs the actions of the effect workflow for the commands that decisions
+//! announce.
 
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;
@@ -13,64 +14,59 @@ use super::command::{self, Announced, Command};
 use super::{RepairState, telemetry};
 use crate::transition::is_failure;
 
-/// Subject of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// An entry of the queue, by its index.
+    /// Index of an entry.
     Entry(i64),
-    /// What the registry reports.
+    /// Racks and new entries, from the registry's reports.
     Reports,
-    /// A record, or what is kept, of no entry.
+    /// A record or kept data that belongs to no entry.
     Upkeep,
 }
 
-/// A decision.
 pub(super) struct Decided {
     pub(super) change: RepairChange,
     pub(super) subject: Subject,
-    /// What is told of it when it is committed, if it is of an entry.
+    /// Text of the event after the commit; used for entries only.
     pub(super) told: String,
     pub(super) then: Then,
 }
 
 impl Decided {
-    /// A change that nothing is told of.
+    /// A change without an event.
     pub(super) fn upkeep(change: RepairChange) -> Self {
         Self { change, subject: Subject::Upkeep, told: String::new(), then: Then::Nothing }
     }
 }
 
-/// What follows a commit.
+/// Step after a commit.
 pub(super) enum Then {
     Nothing,
-    /// The end of a command is recorded.
+    /// The change records the end of a command.
     Record,
-    /// A drain was begun here.
     Drain,
-    /// A command is started.
     Run(Command),
 }
 
-/// The change in flight.
 pub(super) struct Writing {
     what: &'static str,
     subject: Subject,
-    /// The machine of its entry, if that is there.
+    /// Address of the entry's machine, if the entry exists.
     address: Option<String>,
     told: String,
-    /// Whether a step or the whole repair fails by it.
+    /// The change fails a step or the whole repair.
     failed: bool,
     is_drain: bool,
-    /// Whether its subject is left alone for a while when it is rejected.
+    /// A rejected change suspends its subject until the next tick.
     is_shunned: bool,
-    /// Entries that it adds.
+    /// Indexes of new entries.
     added: Vec<i64>,
-    /// What the decision is told in.
+    /// Span of the decision.
     span: Span,
 }
 
 impl RepairState {
-    /// Brings a decision on this state to the leader.
+    /// Sends a decision on this state to the leader.
     pub(super) fn write(&mut self, state: &ClusterState, decided: Decided) {
         let Decided { change, subject, told, then } = decided;
         let address = match subject {
@@ -95,14 +91,14 @@ impl RepairState {
                 self.effects.announce(change, Announced { command, span: span.clone() }, on, now)
             }
         };
-        // A look decides on a state that may be decided on, and announces no command beside another.
+        // `newest` returns only states that allow decisions, and only one command is announced at a time.
         let Some(action) = action else { return };
         self.writing =
             Some(Writing { what, subject, address, told, failed, is_drain, is_shunned, added, span });
         self.perform(vec![action]);
     }
 
-    /// Does what the workflow says. Whether the newest state is to be looked at.
+    /// Performs actions of the workflow. Returns whether the newest state is to be evaluated.
     pub(super) fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) -> bool {
         let mut decides = false;
         for action in actions {

@@ -1,4 +1,5 @@
-//! Nodes that are cordoned and that nothing is done with any more: they are uncordoned, as CKE does it each round.
+//! Uncordons nodes that this system cordoned and that no repair or reboot needs any more, once an interval, as CKE
+//! does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,34 +15,32 @@ use tracing::{Instrument as _, Span, info_span};
 use super::RepairState;
 use crate::round::places;
 
-/// Looks at the nodes, and uncordonings that run.
 #[derive(Default)]
 pub(super) struct Cordons {
     looking: Option<Task>,
-    /// Whether to look again when this look ends.
+    /// Read the nodes again when the current read ends.
     again: bool,
-    /// Nodes that the last look found, until they are looked at beside the queue.
+    /// Nodes that the last read found, until the queue is consulted.
     seen: Vec<String>,
     uncordoning: BTreeMap<String, Task>,
-    /// What the last drain of a node was told in, until the node is uncordoned.
+    /// Span of each node's last drain, until the node is uncordoned.
     drained: BTreeMap<String, Span>,
     trouble: String,
 }
 
 impl Cordons {
-    /// Whether a node is being uncordoned just now.
     pub(super) fn is_uncordoned(&self, node: &str) -> bool {
         self.uncordoning.contains_key(node)
     }
 
-    /// A drain is over; its node stays cordoned for as long as something is done with it.
+    /// Keeps the span of an ended drain, for the node's uncordoning.
     pub(super) fn left(&mut self, node: String, drain: Span) {
         self.drained.insert(node, drain);
     }
 }
 
 impl RepairState {
-    /// Asks which nodes are cordoned by us.
+    /// Reads which nodes this system cordoned.
     pub(super) fn look_at_nodes(&mut self) {
         let Some(kubernetes) = self.given.kubernetes.clone() else { return };
         if self.cordons.looking.is_some() {
@@ -54,7 +53,7 @@ impl RepairState {
                 nodes.into_iter().filter(KubeNode::is_cordoned_by_us).map(|node| node.name).collect()
             };
             let nodes = kubernetes.nodes().await.map(ours).map_err(|error| error.to_string());
-            // The actor is gone: nobody wants the answer.
+            // The actor is gone: the answer is not needed.
             let _ = actor.cast(RepairMessage::Cordoned(nodes).into());
         }));
     }
@@ -77,7 +76,7 @@ impl RepairState {
         }
     }
 
-    /// Uncordons the nodes that were seen and that nothing is done with, by the newest state of the queue.
+    /// Uncordons the nodes of the last read that, by the newest state, no repair or reboot needs.
     pub(super) fn uncordon_idle(&mut self, state: &ClusterState) {
         let seen = std::mem::take(&mut self.cordons.seen);
         if seen.is_empty() {
@@ -104,7 +103,7 @@ impl RepairState {
                 async move { kubernetes.uncordon(&permit, &name).await }
             };
             let failed = permits.effect(uncordon, |_| {}).await.err().map(|error| error.to_string());
-            // The actor is gone: its successor looks at the nodes again.
+            // The actor is gone: its successor reads the nodes again.
             let _ = actor.cast(RepairMessage::Uncordoned { node: name, failed }.into());
         };
         let task = Task::start_anew(uncordoned.instrument(span));
@@ -121,7 +120,7 @@ impl RepairState {
         }
     }
 
-    /// Tells what is wrong with Kubernetes once.
+    /// Emits an event when the Kubernetes error differs from the previous one.
     fn trouble(&mut self, why: String) {
         if self.cordons.trouble != why {
             self.cordons.trouble.clone_from(&why);
@@ -130,17 +129,17 @@ impl RepairState {
     }
 }
 
-/// Nodes that a repair or a reboot is at.
+/// Names of nodes under repair or reboot.
 fn busy(state: &ClusterState) -> BTreeSet<&str> {
     let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
     let name = |address: &str| places.get(address).map(|place| place.name);
     let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));
-    // One that left the cluster meanwhile is worked at under the name that it had.
+    // An entry whose machine left the cluster keeps the node name that it had.
     let repaired = repaired.filter_map(|item| {
         let kept = Some(item.value.nodename.as_str()).filter(|name| !name.is_empty());
         name(&item.value.address).or(kept)
     });
-    // A reboot's node is an address; CKE compares names.
+    // A reboot entry names its node by address; CKE compares names.
     let rebooted = state.repair.rebooting().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
     repaired.chain(rebooted).collect()
 }

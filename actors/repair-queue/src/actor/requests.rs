@@ -1,4 +1,4 @@
-//! What the registry reports: entries that are added, racks that are held.
+//! The registry's reports: entries to add, and racks to hold.
 
 use std::sync::Arc;
 
@@ -20,29 +20,29 @@ use crate::requests;
 use crate::requests::removals::Removals;
 use crate::round::later;
 
-/// The newest reports, what was told of them, and what is known of answers before them.
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) newest: Option<Arc<Reports>>,
-    /// Whether any were judged: what they say of racks is in the store, or is written before anything begins.
+    /// An answer was evaluated since this actor started: its racks are in the store, or are written before anything
+    /// begins.
     judged_one: bool,
     told: Told,
-    /// The answer that was judged last, and the times of its machines.
+    /// The last evaluated answer, and the change times of its machines.
     judged: Option<Arc<Reports>>,
     times: Times,
     removals: Removals,
-    /// Who stands where, by the newest reports and by the newest observation: each is looked through once.
+    /// Racks by the newest reports and by the newest observation; each input is scanned once.
     reported: Option<(Arc<Reports>, Racks)>,
     observed: Option<(Arc<Observation>, Racks)>,
-    /// What was looked at for who stands in a held rack: another look at the same finds the same.
+    /// Inputs of the last computation of machines in held racks: equal inputs give the same result.
     held_of: Option<Looked>,
-    /// What was judged last, and what is to be written of it.
+    /// The last evaluated state and reports, and the change to write.
     decided: Option<(Arc<ClusterState>, Arc<Reports>, Option<RepairChange>)>,
-    /// Whether the metric is known to show that nothing is refused.
+    /// The metric already shows that nothing is refused.
     shows_none: bool,
 }
 
-/// A state of the store, reports and an observation; each is one as long as it is the same in memory.
+/// Inputs that decide which machines are in held racks. Equality is identity in memory.
 struct Looked {
     state: Arc<ClusterState>,
     reports: Option<Arc<Reports>>,
@@ -50,7 +50,8 @@ struct Looked {
 }
 
 impl Looked {
-    /// Whether who stands in a held rack is the same by both: looked up are racks, nodes, and machines with an entry.
+    /// Whether both give the same machines in held racks. The result depends on racks, nodes, and machines with an
+    /// entry.
     fn is_same(&self, other: &Self) -> bool {
         fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
             one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
@@ -85,7 +86,7 @@ impl Requests {
         }
     }
 
-    /// Takes in an answer that was not judged before.
+    /// Computes the change times of an answer that is new.
     fn take_in(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
         if self.judged.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
@@ -98,7 +99,7 @@ impl Requests {
 }
 
 impl RepairState {
-    /// Which machines stand in a held rack, by what is stored, reported and observed now.
+    /// Updates the machines in held racks from the store, the reports and the observation.
     pub(super) fn know_held(&mut self, state: &Arc<ClusterState>) {
         self.requests.removals.see(state);
         let hold = self.given.hold.as_ref();
@@ -124,11 +125,11 @@ impl RepairState {
         telemetry::racks_held(count);
     }
 
-    /// Until when what was not begun waits for the registry's first reports; `None`: not, or not any more.
+    /// Deadline until which steps wait for the registry's first reports; `None`: no waiting.
     ///
-    /// A rack may have failed while nobody led, and only the reports tell. They are waited for where they may hold a rack
-    /// and the registry is asked for them, and no longer than for [`FIRST_REPORTS_POLLS`]: a registry that stays away must
-    /// not block what an operator asked for.
+    /// A rack may have failed while there was no leader, and only reports show it. The wait applies only if reports
+    /// may hold a rack and the registry is asked for them. It lasts at most [`FIRST_REPORTS_POLLS`] intervals: an
+    /// unavailable registry must not block an operator's request.
     pub(super) fn reports_awaited(&self, state: &ClusterState) -> Option<OffsetDateTime> {
         let asked = !state.auto_repair_disabled && state.reports_query().is_some();
         if self.requests.judged_one || !asked || self.given.hold.is_none() {
@@ -139,13 +140,13 @@ impl RepairState {
         (since.elapsed() < most).then(|| later(began, most))
     }
 
-    /// Judges the newest reports. Whether something of that is to be written, which comes first: a rack must be known to
-    /// be held before anything begins in it.
+    /// Evaluates the newest reports. Returns whether a change was sent, which comes first: a hold is durable before
+    /// anything begins in its rack.
     pub(super) fn request(&mut self, state: &Arc<ClusterState>) -> bool {
         let (asked, interval) = (state.reports_query(), self.given.interval);
         let newest = self.requests.newest.clone();
         let Some(reports) = newest.filter(|newest| newest.are_good(asked, interval, Instant::now())) else {
-            // Nothing is refused while nothing is asked for, nor known to be by an answer that is too old.
+            // Nothing is refused while auto-repair is off, and refusals of an answer that is too old are not known.
             if !std::mem::replace(&mut self.requests.shows_none, true) {
                 telemetry::refused(None);
             }
@@ -165,7 +166,7 @@ impl RepairState {
         true
     }
 
-    /// Judges good reports by a state of the store, tells what is new, and remembers what is to be written.
+    /// Evaluates good reports against a state of the store, emits news, and keeps the change to write.
     fn judge(&mut self, state: &Arc<ClusterState>, reports: &Arc<Reports>) {
         let hold = self.given.hold.as_ref();
         let now = (self.given.interval, Instant::now());
@@ -178,7 +179,7 @@ impl RepairState {
         telemetry::refused(Some(&decision));
         let mut news = self.requests.told.news(&decision, &reports.machines);
         if decision.stop.is_some() {
-            // Nothing is refused while nothing is asked for; that does not let anybody through.
+            // While additions are stopped no report is refused; that does not clear a refusal.
             news.cleared.clear();
         }
         if !news.is_empty() {

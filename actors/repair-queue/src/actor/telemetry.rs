@@ -19,7 +19,6 @@ use crate::limiter::Decision;
 use crate::news::counts;
 use crate::outlook::{Obstacle, Outlook};
 
-/// Registers the help texts of the repair queue's metrics.
 pub fn describe_metrics() {
     describe_gauge!("cke_repair_queue_enabled", "1 if the repair queue is enabled.");
     describe_gauge!("cke_repair_queue_items", "Entries of the repair queue, by status.");
@@ -47,12 +46,12 @@ pub fn describe_metrics() {
     reboots::describe_metrics();
 }
 
-/// A decision was made.
+/// Duration of computing all outlooks.
 pub(super) fn looked(took: Duration) {
     histogram!("madako_repair_look_seconds").record(took.as_secs_f64());
 }
 
-/// Reports were judged; `None`: nobody asks for repairs at the moment.
+/// Counts refusals by reason; `None`: auto-repair is off.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn refused(decision: Option<&Decision>) {
     let counts = decision.map_or_else(|| Reason::NAMES.map(|name| (name, 0)), counts);
@@ -61,24 +60,20 @@ pub(super) fn refused(decision: Option<&Decision>) {
     }
 }
 
-/// So many racks are held.
 #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
 pub(super) fn racks_held(racks: usize) {
     gauge!("madako_repair_racks_held").set(racks as f64);
 }
 
-/// A transition was committed.
 pub(super) fn done(what: &'static str) {
     counter!("madako_repair_operations_total", "operation" => what).increment(1);
 }
 
-/// A command ended.
 pub(super) fn ran(kind: &'static str, outcome: &'static str, took: Duration) {
     histogram!("madako_repair_command_seconds", "kind" => kind, "outcome" => outcome)
         .record(took.as_secs_f64());
 }
 
-/// A health check ended.
 pub(super) fn checked(answer: Option<&HealthAnswer>) {
     let outcome = match answer {
         Some(HealthAnswer::Healthy) => "healthy",
@@ -89,13 +84,13 @@ pub(super) fn checked(answer: Option<&HealthAnswer>) {
     counter!("madako_repair_health_checks_total", "outcome" => outcome).increment(1);
 }
 
-/// What the gauges show, so that only what changed is set.
+/// Values on display: only changed gauges are set.
 #[derive(Default)]
 pub(super) struct Shown {
     /// Identity of each entry, and the cluster's revision.
     of: Option<(BTreeMap<i64, i64>, i64)>,
     machines: BTreeMap<String, BTreeSet<RepairStatus>>,
-    /// Since when, in Unix time, each entry waits for the reason that it waits for.
+    /// Unix time since which each entry waits for each reason.
     since: BTreeMap<(i64, &'static str), i64>,
     reboots: Reboots,
 }
@@ -132,7 +127,7 @@ impl Shown {
         self.show_machines(state);
     }
 
-    /// The union of the cluster's nodes and the entries' machines (CKE). A machine that is in neither any more shows 0.
+    /// Shows the union of the cluster's nodes and the entries' machines (CKE). A machine in neither shows 0.
     fn show_machines(&mut self, state: &ClusterState) {
         let nodes = state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
         let mut machines: BTreeMap<String, BTreeSet<RepairStatus>> =

@@ -1,4 +1,4 @@
-//! The shell, on paused time, with a leader that judges and compares, a host and a Kubernetes that do as they are told.
+//! The shell on paused time, with a leader that evaluates and compares, and scripted fakes of host and Kubernetes.
 
 mod commands;
 mod drains;

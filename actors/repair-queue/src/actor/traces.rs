@@ -1,11 +1,12 @@
-//! What is told with what: from the answer of the registry that reported a machine to the commands of its repair.
+//! Spans that connect the registry answer that reports a machine with the commands of the machine's repair.
 //!
-//! A repair takes many turns of this actor, which the store's watch, timers and commands bring about. So the span that each
-//! entry's repair began in is remembered: decisions on the entry are told below it, and an effect below its decision.
+//! A repair spans many messages of this actor, from the watch, timers and commands. The actor therefore keeps the
+//! span in which each entry's repair began: decisions on the entry are children of it, and an effect is a child of
+//! its decision.
 //!
 //! # Guarantees
-//! One span for each entry that has not ended, in memory alone: another leader, or this actor when it was restarted, begins a
-//! trace of its own with the next thing that it decides on an entry.
+//! One span for each entry that has not ended, in memory only. A new leader, or this actor after a restart, begins a
+//! new trace with its next decision on an entry.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +14,20 @@ use tracing::{Span, info_span};
 
 use super::effects::Subject;
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Traces {
-    /// What the newest reports came in.
+    /// Span of the newest reports.
     reports: Option<Span>,
-    /// What the repair of each entry began in.
+    /// Span in which each entry's repair began.
     entries: BTreeMap<i64, Span>,
 }
 
 impl Traces {
-    /// Reports came: what is decided on them later is told with them.
+    /// Keeps the current span as the parent of later decisions on these reports.
     pub(super) fn reported(&mut self) {
         self.reports = Some(Span::current());
     }
 
-    /// The span of a decision.
     pub(super) fn decision(&self, subject: Subject, what: &'static str) -> Span {
         let parent = match subject {
             Subject::Entry(index) => self.entries.get(&index),
@@ -42,14 +41,13 @@ impl Traces {
         }
     }
 
-    /// A decision is committed: what is decided on these entries later follows from it, or from what it followed from.
+    /// After a commit, later decisions on these entries follow from the decision or from its origin.
     pub(super) fn committed(&mut self, entries: impl IntoIterator<Item = i64>, decision: &Span) {
         for entry in entries {
             self.entries.entry(entry).or_insert_with(|| decision.clone());
         }
     }
 
-    /// Forgets entries that are over.
     pub(super) fn retain(&mut self, goes_on: impl Fn(i64) -> bool) {
         self.entries.retain(|entry, _| goes_on(*entry));
     }

@@ -1,4 +1,4 @@
-//! What runs beside the mailbox, health checks aside: the command and the drains.
+//! The command and the drains, which run beside the mailbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,27 +21,25 @@ use super::command::{self, Announced, Command, Kind};
 use super::{FIRST_LOOK, RepairState, drain};
 use crate::round::{Drain, Health, later, places_of};
 
-/// A drain that runs.
 pub(super) struct Draining {
     number: u64,
     pub(super) node: String,
     state: Progress,
-    /// How long what comes to a drained node may take to go.
+    /// Time limit for pods that appear on a drained node.
     limit: Duration,
-    /// What it is told in.
+    /// Span of the decision.
     span: Span,
     _task: Task,
 }
 
-/// How far a drain is.
 enum Progress {
-    /// An earlier leader began it.
+    /// An earlier leader began the drain.
     Unseen,
     Runs {
         waits: Option<String>,
     },
     Done,
-    /// It was done until then.
+    /// The node was drained until `since`.
     Undone {
         since: Instant,
         waits: String,
@@ -52,7 +50,7 @@ enum Progress {
 }
 
 impl RepairState {
-    /// Ends what the store says is not to go on.
+    /// Ends work that the store no longer asks for.
     pub(super) fn clear(&mut self, state: &ClusterState) {
         let queue = &state.repair;
         self.checks.clear(queue, self.given.interval);
@@ -79,18 +77,18 @@ impl RepairState {
         }
     }
 
-    /// Tells the workflow what the store shows of an announcement that was not known to be written.
+    /// Tells the workflow whether the store shows an announcement whose commit has an unknown result.
     ///
-    /// The number of the record does not say it: of two changes in a row whose ends are unknown both have the same, and
-    /// the first may be the one that was written. What is kept beside the entry says whose record it is. A command that is not
-    /// started here never is: its record ends as one that nobody runs.
+    /// The record's number does not show it: two consecutive changes with unknown results have the same number, and
+    /// the first may be the one that was written. The data kept for the entry names the owner of the record. A
+    /// command that is not started here never starts: its record ends without one.
     pub(super) fn resolve(&mut self, state: &ClusterState) {
         let Some(Announced { command, .. }) = self.effects.unsure() else { return };
         let queue = &state.repair;
         let kept = queue.kept_of(command.index);
         let is_kept = kept.is_some_and(|kept| command.is_kept_as(kept));
         let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
-            // What came meanwhile would have kept it from being announced.
+            // A change in the meantime may forbid the start.
             match self.against_start(state, command) {
                 None => Seen::Announced,
                 Some(why) => Seen::AnnouncedInVain { why },
@@ -104,8 +102,8 @@ impl RepairState {
         self.perform(actions);
     }
 
-    /// Why a command that was announced some time ago is not started any more. A success command follows from the machine's
-    /// health, which is asked whatever else is.
+    /// Reason not to start a command that was announced some time ago. A success command follows from the machine's
+    /// health alone, and always starts.
     fn against_start(&self, state: &ClusterState, command: &Command) -> Option<String> {
         if command.kind != Kind::Repair {
             return None;
@@ -114,7 +112,7 @@ impl RepairState {
         self.against(state, command.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
     }
 
-    /// Why no attempt of a repair's command begins.
+    /// Reason not to begin an attempt of a repair command.
     fn against(&self, state: &ClusterState, index: i64) -> Option<String> {
         if state.repair.disabled {
             return Some("the repair queue was disabled".to_owned());
@@ -175,7 +173,7 @@ impl RepairState {
         })
     }
 
-    /// How far drains are, those too that nobody looked at yet.
+    /// Progress of all drains, including those not checked yet.
     pub(super) fn drains_seen(&self, state: &ClusterState) -> BTreeMap<i64, Drain> {
         let mut seen: BTreeMap<i64, Drain> =
             self.drains.iter().map(|(index, drain)| (*index, self.drain_seen(drain))).collect();
@@ -200,17 +198,17 @@ impl RepairState {
         }
     }
 
-    /// A drain that was taken over from an earlier leader.
+    /// Progress of a drain that an earlier leader began.
     fn unseen(&self) -> Drain {
         Drain::Unseen { until: self.ends_after(FIRST_LOOK, self.began.1) }
     }
 
-    /// When so much time will have passed, or had passed, since then, whatever became of the wall clock meanwhile.
+    /// End of a pause that began at `since` on the monotonic clock, in present wall-clock time.
     fn ends_after(&self, pause: Duration, since: Instant) -> OffsetDateTime {
         later(self.given.clock.now(), pause) - since.elapsed()
     }
 
-    /// Starts the drains that the store announces and nobody carries out.
+    /// Starts the drains that the store announces and that do not run yet.
     pub(super) fn start_drains(&mut self, state: &ClusterState) {
         let (Some(kubernetes), Some(config)) = (self.given.kubernetes.clone(), state.repair_config.clone())
         else {
@@ -221,7 +219,7 @@ impl RepairState {
             .entries
             .iter()
             .filter(|(index, item)| is_drained(&item.value) && !self.drains.contains_key(index))
-            // What is removed next, or written over an entry that is further on, is drained no more.
+            // No drain for an entry that is about to be removed or restored from an overwritten state.
             .filter(|(index, item)| {
                 !item.value.deleted
                     && state.repair.kept_of(**index).is_none_or(|kept| kept.behind(&item.value).is_none())
@@ -241,7 +239,7 @@ impl RepairState {
                 continue;
             }
             let number = self.take_number();
-            // One that an earlier leader began is told in a trace of its own.
+            // A drain of an earlier leader has a trace of its own.
             let decision = self.begun.get(&index);
             let resumed = decision.is_none();
             let span = info_span!(parent: decision.and_then(Span::id), "drain", entry = index, node);
@@ -282,7 +280,6 @@ impl RepairState {
     }
 }
 
-/// Whether an entry says that its node is being drained.
 fn is_drained(entry: &RepairQueueEntry) -> bool {
     is_active(entry) && entry.step_status == RepairStepStatus::Draining
 }

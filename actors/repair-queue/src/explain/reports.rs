@@ -1,4 +1,4 @@
-//! What becomes of each machine that is reported, told from the very decision that the leader makes.
+//! Prospects of each reported machine, from the leader's own decision.
 
 use madako_domain::machine::Machine;
 use madako_domain::repair::RepairQueueEntry;
@@ -8,29 +8,26 @@ use time::OffsetDateTime;
 
 use crate::limiter::{Decision, node_address};
 
-/// What becomes of a machine that is reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prospect<'a> {
-    /// The machine.
     pub machine: &'a Machine,
-    /// The address that it would be repaired by; empty when it has none.
+    /// Address for the repair; empty if missing.
     pub address: &'a str,
-    /// The entry that the leader adds; `None`: nothing is added.
+    /// The entry that the leader adds.
     pub adds: Option<&'a RepairQueueEntry>,
-    /// Everything that stands in the way of an entry, and of its beginning where one is added: short names and sentences.
+    /// Every obstacle to an entry, or to its beginning if one is added: names and sentences.
     pub reasons: Vec<(&'static str, String)>,
-    /// When the last of that ends by itself; `None`: nobody knows.
+    /// Time at which the last obstacle disappears by itself; `None`: unknown.
     pub until: Option<OffsetDateTime>,
 }
 
-/// What becomes of reports by a decision on them.
 #[must_use]
 pub fn prospects<'a>(
     machines: &'a [Machine],
     decision: &'a Decision,
     state: &ClusterState,
 ) -> Vec<Prospect<'a>> {
-    // Each report is added or refused, both in the order of the reports.
+    // Each report is either added or refused, in the order of the reports.
     let (mut added, mut refused) = (decision.add.iter(), decision.refused.iter().peekable());
     let stop = decision.stop.as_ref().map(|stop| (stop.name(), stop.to_string()));
     let prospects = machines.iter().enumerate().map(|(place, machine)| {
@@ -74,7 +71,7 @@ mod tests {
     use crate::requests::{Asked, judge};
     use crate::testing::{Store, queued};
 
-    /// Serial, whether it is added, and the names of what stands in the way.
+    /// Serial, whether an entry is added, names of the obstacles.
     type Line = (String, bool, Vec<&'static str>);
 
     fn lines(change: impl FnOnce(&mut Store), maximum: i64, machines: &[Machine]) -> Vec<Line> {
@@ -125,7 +122,7 @@ mod tests {
                 line("s1", false, &["has-entry", "rack-held"]),
                 line("s2", false, &["rack-held"]),
                 line("s3", false, &["out-of-cluster", "rack-held"]),
-                // The configuration has no procedure for its type: the entry is added all the same.
+                // The configuration has no procedure for its type: an entry is added nevertheless.
                 line("s4", true, &["missing"]),
                 line("s4", false, &["duplicate-address"]),
                 line("s5", false, &["no-address"]),

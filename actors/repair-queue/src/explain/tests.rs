@@ -20,7 +20,7 @@ fn explained(
     explain(&store.state(), beside, None, NOW)
 }
 
-/// Entry, health, what comes next, and what stands in the way.
+/// Entry, health, next action, obstacle.
 type Line<'a> = (i64, Option<&'a str>, &'a str, Option<&'a str>);
 
 fn lines(explained: &[Explained]) -> Vec<Line<'_>> {

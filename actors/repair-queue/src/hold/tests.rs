@@ -1,4 +1,4 @@
-//! What is an event, what ends one, and what an operator's word changes.
+//! The start and end of events, and the effect of a release.
 
 mod properties;
 
@@ -12,7 +12,7 @@ fn settings() -> HoldSettings {
     HoldSettings::default()
 }
 
-/// What is kept after one answer, and nothing before.
+/// Holds after one answer without a history.
 fn at_once(reports: &[Machine]) -> Holds {
     holds_at(reports, Some(&settings()), &Holds::new(), now())
 }
@@ -33,14 +33,14 @@ fn three_of_a_rack_within_ten_minutes_of_each_other_are_one_event() {
         (&[0.0, 300.0, 600.1], false),
         (&[100.1, 400.2, 700.1], true),
         (&[5.0, 5.0], false),
-        // However long ago.
+        // The age of failures does not matter.
         (&[1e7, 1e7 + 600.0, 1e7 + 1.0], true),
-        // Links of a chain are none: the first and the last are too far from each other.
+        // A chain is no event: its first and last failures are too far apart.
         (&[0.0, 500.0, 1000.0, 1500.0], false),
         (&[0.0, 500.0, 1000.0, 1500.0, 590.0], true),
-        // Others of the rack do not make three of two.
+        // Other failures of the rack do not complete an event of two.
         (&[0.0, 10.0, 5000.0, 5001.0], false),
-        // A registry whose clock is ahead of itself.
+        // A registry whose clock runs ahead.
         (&[-10.0, 0.0, 590.0], true),
         (&[f64::MAX, f64::MAX, 1e300], true),
     ] {
@@ -78,11 +78,11 @@ fn the_label_can_be_another_and_a_machine_without_it_counts_nowhere() {
 fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
     let mut reports = rack(3, 1, &[0.0, 1.0, 2.0, 3.0]);
     let first = at_once(&reports);
-    // A poll later nothing is different, and nothing is to be written.
+    // A poll later the result is the same, and nothing is to be written.
     reports = aged(&reports, 60.4);
     let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second, first, "times that jitter change nothing");
-    // The state of three changes anew, each at another time: they did not recover.
+    // The states of three machines change, each at another time: they did not recover.
     for (at, duration) in [(0, 10.0), (1, 2000.0), (2, 5000.0)] {
         reports[at].status.state = MachineState::Unhealthy;
         reports[at].status.duration = duration;
@@ -90,7 +90,7 @@ fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
     let third = holds_at(&reports, Some(&settings()), &second, later(6000.0));
     assert_eq!(held(&third), ["3"]);
     assert_eq!(third["3"].since(), Some(now()));
-    // One recovers, and fails again much later: it was not reported ever since.
+    // One recovers and fails again much later: it was not reported throughout.
     let recovered = reports.remove(3);
     let fourth = holds_at(&reports, Some(&settings()), &third, later(6060.0));
     assert_eq!(fourth["3"].machines().len(), 3);
@@ -134,14 +134,14 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
     let after = go_on(&aged(&reports, 3600.0 + 29.0), &holds, 3600.0);
     assert_eq!(after, holds, "the same reports, a registry that took its time");
 
-    // Two new ones beside them are two; a third makes an event, of those three alone.
+    // Two new failures beside them are two; a third makes an event of these three alone.
     let mut more = [reports.clone(), rack(3, 11, &[0.0, 1.0])].concat();
     assert_eq!(held(&go_on(&more, &holds, 0.0)), Vec::<&str>::new());
     more.extend(rack(3, 21, &[2.0]));
     let again = go_on(&more, &holds, 0.0);
     assert_eq!(again["3"].serials(), ["s11", "s12", "s21"]);
 
-    // One whose state changed since is another report; one that is not reported is remembered for a while.
+    // A machine whose state changed since is a new report; a missing one is remembered for a while.
     let mut changed = aged(&reports, 3600.0);
     changed.remove(3);
     for machine in &mut changed[..2] {
@@ -161,14 +161,14 @@ fn an_answer_without_released_reports_does_not_let_them_hold_the_rack_again() {
     Arc::make_mut(holds.get_mut("3").unwrap()).release();
     let go_on =
         |reports: &[Machine], holds: &Holds, at: f64| holds_at(reports, Some(&settings()), holds, later(at));
-    // The variables are changed, and set back: an answer with nobody, and one with others.
+    // The variables change and change back: one answer is empty, one has other machines.
     let none = go_on(&[], &holds, 60.0);
     assert!(none["3"].released.iter().all(|report| report.absent == Some(later(60.0))));
     let others = go_on(&rack(5, 31, &[0.0]), &none, 120.0);
     assert_eq!(others, none, "nothing is written while they are absent");
     assert_eq!(go_on(&aged(&reports, 3600.0), &others, 3600.0), holds, "they are as before");
 
-    // A failure since is a real one.
+    // A later failure is a new one.
     let failed = rack(3, 1, &[5.0, 6.0, 7.0]);
     let again = go_on(&failed, &others, 3600.0);
     assert_eq!((held(&again), again["3"].released.len()), (vec!["3"], 0));
@@ -209,7 +209,7 @@ fn what_was_kept_for_another_label_is_dropped() {
 
 #[test]
 fn what_is_kept_of_a_rack_is_bounded_and_calm() {
-    // Every minute another of one "rack" of a whole site: as many overlapping windows as machines.
+    // Each minute another machine of one "rack" that spans a site: as many overlapping windows as machines.
     let reports: Vec<Machine> = (0..3000_u32)
         .map(|n| {
             let mut machine = machine(1, 3, f64::from(n) * 60.0);
@@ -263,7 +263,7 @@ fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses()
         let twice = [&three[..2], &three[..2]].concat();
         assert_eq!(at_once(&twice), Holds::new(), "each counts once: {serial:?}");
 
-        // What is kept is what was kept, by somebody who reads it from the store as well.
+        // The holds survive a round trip through the store.
         let go_on = |reports: &[Machine], holds: &Holds, at: f64| {
             let kept = holds.iter().map(|(rack, hold)| {
                 let text = serde_json::to_string(&**hold).unwrap();
@@ -276,7 +276,7 @@ fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses()
         let released = go_on(&aged(&three, 120.0), &holds, 120.0);
         assert_eq!(held(&released), [""; 0], "they were let go");
         assert_eq!(released["3"].released.len(), 3);
-        // One that was not among them makes no event with two that were, and three new ones do.
+        // A machine outside the event makes no new event with two of its machines; three new ones do.
         let more = [aged(&three, 180.0), named(rack(3, 11, &[1.0]))].concat();
         assert_eq!(held(&go_on(&more, &released, 180.0)), [""; 0]);
         let more = [aged(&three, 240.0), named(rack(3, 11, &[1.0, 2.0, 3.0]))].concat();

@@ -1,25 +1,26 @@
-//! When the state of each reported machine changed, though clocks are set.
+//! Determines when the state of each reported machine changed, even if clocks are set.
 //!
-//! What an answer tells is our time less a duration by the registry's clock. When one of the two clocks is set, or drifts, the
-//! times of all reports move, while no machine changed its state. A time that is remembered stands for a report for as long as it
-//! is the same one; this decides which are.
+//! An answer gives the local time less a duration on the registry's clock. When one of the two clocks is set or
+//! drifts, the times of all reports move although no machine changed its state. A remembered time stands for a report
+//! as long as the report is the same; this module decides which reports are.
 //!
 //! # The rule
-//! A report is the one of before unless its time is *later*, by more than [`SAME_REPORT`], than clocks explain: a state that changes
-//! anew never does so earlier. Clocks explain
-//! - a move that nearly all reports have in common: any that is earlier; one that is later only when machines share it that
-//!   did not fail together. Those that fail together once may do so again, but not hours apart in the same order;
-//! - a time that lies before the last answer, in which the machine was reported as it is now: nothing changed since. How
-//!   long ago that answer came is measured by a clock that nobody sets.
+//! A report is the previous one unless its time is *later*, by more than [`SAME_REPORT`], than clocks explain: a new
+//! change of state never has an earlier time. Clocks explain
+//! - a move that nearly all reports share: any move to an earlier time; a move to a later time only if the reports
+//!   that share it are of machines that did not fail together. Machines that failed together once may do so again,
+//!   but not hours apart in the same order;
+//! - a time before the last answer that reported the machine in its present state: nothing has changed since. The age
+//!   of that answer is measured on the monotonic clock.
 //!
-//! Where neither is known, as of the machines of one rack after a new leader began, a later time is a new report: a rack that
-//! is held once too often is let go by a word, repairs of a whole rack cannot be taken back.
+//! Where neither is known, as for the machines of one rack after a leader change, a later time is a new report: an
+//! operator can release a rack that is held unnecessarily, but cannot undo repairs of a whole rack.
 //!
 //! # Guarantees
-//! Each machine of an answer has one time. It does not change while the report is the same one, whatever the clocks do.
+//! Each machine of an answer has one time. It does not change while the report is the same, whatever the clocks do.
 //!
 //! # Assumes
-//! A machine that was not in the last answer has recovered: it is not remembered.
+//! A machine that is missing from the last answer has recovered: it is not remembered.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -37,51 +38,51 @@ use crate::indexed::{Indexed, Who, who};
 use crate::limits::SAME_MOVE;
 pub use crate::limits::SAME_REPORT;
 
-/// Reports that a move must be known of: two may agree by chance.
+/// Minimum reports for a common move: two may agree by chance.
 const FEWEST: usize = 3;
 
-/// Longest time in one state that is told apart, in seconds: 1,900 years. Go's durations end at 292.
+/// Maximum duration of a state, in seconds: 1,900 years. Go's durations end at 292 years.
 const LONGEST: f64 = 60e9;
 
-/// How long a machine has been in its state, by the registry's clock.
+/// Duration of the machine's state, by the registry's clock.
 fn age(machine: &Machine) -> time::Duration {
     time::Duration::saturating_seconds_f64(machine.status.duration.clamp(-LONGEST, LONGEST))
 }
 
-/// When the state of a machine changed that was reported at a time.
+/// Time at which the state of a machine changed, for a report that arrived at `at`.
 #[must_use]
 pub fn changed_at(machine: &Machine, at: OffsetDateTime) -> OffsetDateTime {
     at.saturating_sub(age(machine))
 }
 
-/// Whether two times of one machine are those of one change.
+/// Whether two times of one machine belong to one change.
 #[must_use]
 pub fn is_same(one: OffsetDateTime, other: OffsetDateTime) -> bool {
     (one - other).unsigned_abs() <= SAME_REPORT
 }
 
-/// What is remembered of an answer: the time of each machine in it.
+/// Times of the machines of one answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     /// By serial and address, sorted.
     machines: Vec<((String, String), Time)>,
-    /// What is looked up in the answer; `None`: nobody remembers one.
+    /// Index of the answer; `None`: there was no answer.
     indexed: Option<Arc<Indexed>>,
-    /// When the answer came; `None`: nobody remembers an answer.
+    /// Arrival of the answer; `None`: there was no answer.
     seen: Option<Seen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Time {
-    /// What the last answer told.
+    /// By the last answer alone.
     told: OffsetDateTime,
-    /// What stands for it.
+    /// After correction: the time that counts.
     changed: OffsetDateTime,
 }
 
 impl Times {
-    /// The times of an answer that came at `at`, which was `seen` on the clock that ages are measured by; `before` are those of
-    /// the last one. While there was none, what is kept in the store is remembered instead.
+    /// Times of an answer that arrived at `at`, which is `seen` on the monotonic clock; `before` has the times of the
+    /// previous answer. Without a previous answer, the holds in the store replace it.
     #[must_use]
     pub fn of(
         machines: &[Machine],
@@ -97,7 +98,7 @@ impl Times {
         let mut remembered = Remembered::new(kept, before);
         let reports = machines;
         let mut order: Vec<usize> = (0..machines.len()).collect();
-        // Of two reports of one machine the first counts: this keeps their order.
+        // The first of two reports of one machine counts: the stable sort keeps their order.
         order.sort_by_key(|place| who(&machines[*place]));
         let mut places = vec![0; machines.len()];
         let mut known: Vec<(&Machine, OffsetDateTime, Option<Time>)> = Vec::with_capacity(machines.len());
@@ -131,7 +132,7 @@ impl Times {
         Self { machines, indexed, seen }
     }
 
-    /// What is looked up in the answer that these times are of, and in others made anew.
+    /// Index of these reports: the cached one if it fits, else a new one.
     pub(crate) fn indexed(
         &self,
         reports: &[Machine],
@@ -146,7 +147,7 @@ impl Times {
         }
     }
 
-    /// When the state of a machine changed that is in the answer: of that serial and address.
+    /// Change time of the machine with this serial and address, if the answer has it.
     #[must_use]
     pub fn changed(&self, (serial, address): (&str, &str)) -> Option<OffsetDateTime> {
         let of = |known: &(String, String)| (known.0.as_str(), known.1.as_str()).cmp(&(serial, address));
@@ -155,7 +156,7 @@ impl Times {
     }
 }
 
-/// What is remembered of machines: the last answer, or what the store keeps of them.
+/// Previous times: of the last answer, or from the store's holds.
 struct Remembered<'a> {
     before: Peekable<Iter<'a, ((String, String), Time)>>,
     kept: BTreeMap<Who<'a>, Vec<OffsetDateTime>>,
@@ -175,7 +176,7 @@ impl<'a> Remembered<'a> {
         Self { before: before.machines.iter().peekable(), kept }
     }
 
-    /// What is remembered of a machine; who asks does so in their order.
+    /// Previous time of a machine; callers ask in sorted order.
     fn time(&mut self, machine: Who<'_>, told: OffsetDateTime) -> Option<Time> {
         let who = |known: &'a (String, String)| (known.0.as_str(), known.1.as_str());
         while self.before.next_if(|(known, _)| who(known) < machine).is_some() {}
@@ -189,8 +190,8 @@ impl<'a> Remembered<'a> {
     }
 }
 
-/// By how much clocks moved the times, as far as that can be believed; `moves` is, for each report, by how much its time did, and
-/// what it was before.
+/// Common move of the times due to clocks, as far as it is credible; `moves` has, for each report, the move and the
+/// previous time.
 fn common_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Duration) -> time::Duration {
     let none = time::Duration::ZERO;
     if moves.len() < FEWEST {
@@ -204,7 +205,7 @@ fn common_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Durat
         return none;
     }
     if median.is_positive() {
-        // By the quarters: one machine that agrees by chance must not speak for those that failed together.
+        // Quartiles: one machine that agrees by chance must not vouch for machines that failed together.
         agree.sort_unstable();
         let quarter = agree.len() / 4;
         let spread = agree[agree.len() - 1 - quarter] - agree[quarter];
@@ -215,13 +216,14 @@ fn common_move(mut moves: Vec<(time::Duration, OffsetDateTime)>, together: Durat
     median
 }
 
-/// Whether a machine has been in its state since before the last answer, `elapsed` ago. Its age is by the registry's clock of now;
-/// by that of before it was moved by `common`, it was older.
+/// Whether a machine was in its state before the last answer, `elapsed` ago. `age` is by the registry's present
+/// clock; by its clock before a move of `common`, the machine was older.
 fn is_older(age: time::Duration, common: time::Duration, elapsed: Duration) -> bool {
     let least = elapsed.saturating_add(SAME_REPORT);
     let by_before = age.saturating_add(common);
     let in_future = age.is_negative() && age.unsigned_abs() > SAME_REPORT;
-    // A state that begins in the future began before the registry's clock was set back; by how much is not always known.
+    // A state that begins in the future began before the registry's clock was set back, by an amount that is not
+    // always known.
     if in_future {
         return common.is_zero() || by_before > least;
     }

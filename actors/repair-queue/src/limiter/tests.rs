@@ -1,4 +1,4 @@
-//! Each limiter by itself, their order, and all of them together.
+//! Each limiter alone, their order, and all together.
 
 mod properties;
 
@@ -7,7 +7,7 @@ use madako_domain::repair::RepairStatus;
 use super::*;
 use crate::machines::{machine, now};
 
-/// What limiters judge by, all of it owned.
+/// Owned input of the limiters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Case {
     pub(super) reports: Vec<Machine>,
@@ -35,7 +35,7 @@ impl Case {
         })
     }
 
-    /// Serials with the short names of what refused them.
+    /// Serials of refused machines with the reasons' names.
     fn refused(&self) -> Vec<(String, &'static str)> {
         let refused = self.decide().refused.into_iter();
         refused.map(|refused| (refused.told(&self.reports).serial, refused.reason.name())).collect()
@@ -143,7 +143,7 @@ fn an_unreachable_machine_waits_while_it_is_rebooted_or_not_in_the_cluster() {
     assert_eq!(given.refused(), one("s1", "out-of-cluster"));
     given.reboots = vec![reboot("10.0.0.1", RebootStatus::Rebooting)];
     assert_eq!(given.refused(), one("s1", "rebooting"), "both apply");
-    // The wait is over, or it is for unreachable machines only.
+    // The wait is over, or the machine is not unreachable.
     given.reports[0].status.duration = 600.0;
     assert_eq!(given.refused(), []);
     given.reports[0].status.duration = 1.0;
@@ -152,7 +152,7 @@ fn an_unreachable_machine_waits_while_it_is_rebooted_or_not_in_the_cluster() {
     given.reports[0].status.state = MachineState::Unreachable;
     given.constraints = allowing(100, 0);
     assert_eq!(given.refused(), []);
-    // What ckecli stores without a word, and a wait that no calendar has the end of.
+    // Values that ckecli stores without a check, and a wait beyond the calendar.
     given.constraints = allowing(100, -5);
     assert_eq!(given.refused(), []);
     given.constraints = allowing(100, i64::MAX);
@@ -192,7 +192,7 @@ fn a_held_rack_waits_and_repairs_elsewhere_go_on() {
         ["10.0.0.4", "10.0.0.5"]
     );
     assert_eq!(given.refused().iter().map(|(_, reason)| *reason).collect::<Vec<_>>(), ["rack-held"; 3]);
-    // Whatever other limiters say of them: they have entries, no address, the same address, or wait.
+    // Other limiters do not matter: the machines have entries, no address, one address, or wait.
     given.entries = vec![entry("10.0.0.1", false)];
     given.reports[1].spec.ipv4.clear();
     given.constraints = allowing(3, 600);
@@ -228,7 +228,7 @@ fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_alone_counts(
     given.entries = vec![entry("10.0.0.1", false)];
     given.removed = vec!["10.0.0.1".to_owned(), "10.0.0.4".to_owned()];
     given.constraints = allowing(2, 600);
-    // One entry, one report that nothing holds back, and one that waits for the next answer.
+    // One entry, one report without an obstacle, and one that waits for the next answer.
     let decision = given.decide();
     assert_eq!(decision.add, []);
     assert_eq!(decision.refused[4].reason, Reason::TooMany { entries: 1, reports: 2, maximum: 2 });

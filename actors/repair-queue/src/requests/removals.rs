@@ -1,15 +1,15 @@
-//! Entries that were removed, until the registry was asked anew.
+//! Remembers removed entries until the registry is asked again.
 //!
-//! A machine that was repaired is reported by an answer that was asked for while it still failed. When its entry is removed,
-//! that answer must not bring it back.
+//! An answer may report a machine as failed although it was repaired after the question. When its entry is removed,
+//! that answer must not add a new one.
 //!
 //! # The rule
-//! An answer adds no entry for a machine if one of that machine was removed at a revision of the store that was not known when the
-//! registry was asked. What was removed before this began to look is not known: it counts as removed in the revision that was
-//! looked at first.
+//! An answer adds no entry for a machine if an entry of that machine was removed at a revision of the store that was
+//! unknown when the registry was asked. Removals before the first observed state are not known: they count as removed
+//! at its revision.
 //!
 //! # Guarantees
-//! It needs no clock, and nothing in the store. What is remembered is bounded.
+//! It uses no clock and stores nothing. The memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use madako_domain::state::ClusterState;
 use crate::limiter::Removed;
 use crate::limits::MOST_REMOVALS;
 
-/// What was removed, by the states of the store that were looked at.
+/// Removals seen in the observed states of the store.
 #[derive(Debug, Default)]
 pub struct Removals {
     queue: Option<Arc<RepairQueue>>,
-    /// Answers to older questions say nothing.
+    /// Answers to questions from before this revision add nothing.
     first: i64,
-    /// The revision in which an address had lost an entry.
+    /// Revision at which each address had lost an entry.
     removed: BTreeMap<String, i64>,
 }
 
 impl Removals {
-    /// Looks at the next state of the store.
+    /// Observes the next state of the store.
     pub fn see(&mut self, state: &ClusterState) {
         let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
             self.first = state.revision;
@@ -51,12 +51,12 @@ impl Removals {
         }
     }
 
-    /// Forgets what an answer knows that was asked for at a revision; later answers do as well.
+    /// Forgets removals that an answer to a question at this revision includes; later answers include them as well.
     pub fn answered(&mut self, revision: i64) {
         self.removed.retain(|_, removed| *removed > revision);
     }
 
-    /// What was removed after the registry was asked at a revision.
+    /// Entries removed after a question at this revision.
     #[must_use]
     pub fn since(&self, revision: i64) -> Removed {
         if revision < self.first {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(removals.since(first), of(&["w"]), "another state of an entry removes nothing");
         assert_eq!(removals.since(second), of(&[]));
 
-        // The same number for another machine, without a state between them.
+        // The same index for another machine, without a state in between.
         delete(&mut store, 1);
         store.entry(&queued(1, "y", "o"));
         removals.see(&store.state());

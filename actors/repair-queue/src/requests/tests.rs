@@ -87,7 +87,7 @@ fn a_hold_is_written_before_anything_is_added() {
     let decision = decided(&second, &reports(machines.clone())).unwrap();
     let added = change(&second, &decision).unwrap();
     assert_eq!((added.what, added.writes.len()), ("repair-request", 1));
-    // Nobody is reported any more: what was kept goes.
+    // No machine is reported any more: the hold is deleted.
     let decision = decided(&second, &reports(vec![])).unwrap();
     let gone = change(&second, &decision).unwrap();
     assert_eq!(gone.writes, [RepairWrite::Hold { rack: "3".to_owned(), hold: None }]);
@@ -180,7 +180,7 @@ fn while_it_is_switched_off_a_held_rack_is_followed_to_its_recovery_and_nothing_
     let compared = Condition::Unchanged { key: keys::AUTO_REPAIR_DISABLED.to_owned(), revision: 3 };
     assert!(gone.conditions.contains(&compared), "{:?}", gone.conditions);
 
-    // When no rack is held, nobody is asked.
+    // Without held racks no lookup happens.
     assert_eq!(
         decided(&state(&[URL, OPEN, OFF, ("madako/repair/holds/9", &released)]), &reports(three)),
         None

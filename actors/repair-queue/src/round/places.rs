@@ -1,23 +1,19 @@
-//! Which node of the cluster a machine is.
+//! Maps machine addresses to nodes of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::repair::queue::RepairQueue;
 
-/// A node of the cluster, as far as repairs need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Name of its Kubernetes node.
     pub name: &'a str,
-    /// Whether it is a control plane node.
     pub control_plane: bool,
 }
 
-/// The nodes of the cluster by address.
 pub type Places<'a> = BTreeMap<&'a str, Place<'a>>;
 
-/// The nodes of a cluster by address; of two with one address the first counts, as in CKE.
+/// Of two nodes with one address the first counts, as in CKE.
 #[must_use]
 pub fn places(cluster: Option<&Cluster>) -> Places<'_> {
     places_among(cluster.into_iter().flat_map(|cluster| &cluster.nodes))
@@ -33,7 +29,7 @@ fn places_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> Places<'a> {
     places
 }
 
-/// The same of those nodes alone that the queue or a reboot speaks of: of a large cluster few.
+/// The nodes that the queue or a reboot names, which are few of a large cluster.
 #[must_use]
 pub fn places_of<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> Places<'a> {
     let entries = queue.entries.values().map(|item| item.value.address.as_str());

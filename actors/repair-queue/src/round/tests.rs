@@ -6,13 +6,13 @@ use madako_domain::store::Write;
 use super::*;
 use crate::testing::{NOW, Store, processing, queued};
 
-/// What is looked at beside the store.
+/// Input besides the store.
 struct Beside {
     live: Live,
     held: HeldBack,
 }
 
-/// Machines that are not healthy, with Kubernetes and a host.
+/// Unhealthy machines, with Kubernetes and a host.
 fn beside(store: &Store) -> Beside {
     let state = store.state();
     let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
@@ -39,7 +39,7 @@ fn look_at(store: &Store) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
     look_with(store, &beside(store))
 }
 
-/// Indices of the entries that something is done with.
+/// Indexes of entries with a due action.
 fn due(outlooks: &BTreeMap<i64, (Next, Option<Obstacle>)>) -> Vec<i64> {
     outlooks.iter().filter(|(_, (_, obstacle))| obstacle.is_none()).map(|(index, _)| *index).collect()
 }
@@ -69,7 +69,7 @@ fn as_many_begin_as_may_and_api_servers_come_first() {
 
 #[test]
 fn what_is_under_way_comes_before_what_could_begin_again() {
-    // The back-off of the first is over while the second is worked on: CKE would begin with the first beside it.
+    // The back-off of the first ends while work on the second is under way: CKE would begin the first beside it.
     let entries = [processing(0, "a", 0, Waiting, 500), processing(1, "b", 0, Watching, 10)];
     let outlooks = look_at(&store(&entries));
     assert_eq!(outlooks[&0].1, Some(Obstacle::ApiServerRepaired { address: "b".to_owned() }));
@@ -207,12 +207,12 @@ fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
     assert_eq!(due(&outlooks), [1, 3], "the third cannot go on, and its slot is the fourth's");
 }
 
-/// A first step that is watched for 100 s, and a second that drains.
+/// A first step with a health watch of 100 s, and a second step that drains.
 const DRAINS_LATER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures": [{"machine_types": ["t"],
     "repair_operations": [{"operation": "unreachable", "health_check_command": ["check"], "repair_steps": [
         {"repair_command": ["reset"], "watch_seconds": 100}, {"repair_command": ["reinstall"], "need_drain": true}]}]}]}"#;
 
-/// What keeps an entry from going on, and how it comes to that.
+/// An obstacle to proceeding, and the change that causes it.
 type Stop = (&'static str, fn(&mut Store, &mut Beside));
 
 const STOPS: [Stop; 4] = [
@@ -225,7 +225,7 @@ const STOPS: [Stop; 4] = [
     ("no-host", |_, beside| beside.live.host = false),
 ];
 
-/// One entry whose watch has been over for a while, and others.
+/// An entry whose health watch ended a while ago, and other entries.
 fn watched(address: &str, others: &[RepairQueueEntry], stop: &Stop) -> (Store, Beside) {
     let mut store = store(&[processing(0, address, 0, Watching, 500)]);
     store.configure(&["a", "b", "c"], &["w", "x", "y"], DRAINS_LATER);
@@ -319,7 +319,7 @@ fn no_step_begins_before_the_registry_could_say_which_racks_failed() {
         assert!(matches!(next, Next::Succeed { .. }), "{entry:?}: {next}");
         assert_eq!(obstacle, None, "{entry:?}");
     }
-    // A drain that is under way goes on, and is given up as ever.
+    // A drain under way proceeds, and times out as usual.
     for (ago, obstacle) in [(1, Some("draining")), (61, None)] {
         let store = store(&[processing(0, "w", 0, Draining, ago)]);
         let mut beside = beside(&store);
@@ -330,7 +330,7 @@ fn no_step_begins_before_the_registry_could_say_which_racks_failed() {
     }
 }
 
-/// Its steps say nothing to run.
+/// Steps without a command.
 const WITHOUT_COMMAND: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair_operations": [
     {"operation": "unreachable", "health_check_command": ["check"], "repair_steps": [
         {"watch_seconds": 100}, {"watch_seconds": 100}]}]}]}"#;
@@ -402,13 +402,13 @@ fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
         (Next::Abandon(Abandoned::Impossible { why }), None)
     );
     assert_eq!(draining(1, None, "outside"), (Next::Execute { step: 0 }, None), "it left the cluster");
-    // One that was taken over may have ended before its time-out: it is looked at first, but not for ever.
+    // A drain of an earlier leader may have ended before its time-out: it is checked first, for a bounded time.
     let unseen = |seconds| Some(Drain::Unseen { until: NOW + time::Duration::seconds(seconds) });
     let waits = Obstacle::Draining { until, waits: None };
     assert_eq!(draining(61, unseen(10), "w"), (Next::Execute { step: 0 }, Some(waits.clone())));
     assert_eq!(draining(50, unseen(-10), "w"), (Next::Execute { step: 0 }, Some(waits)));
     assert_eq!(draining(61, unseen(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits: None }));
-    // What came to a drained node has its own time to go.
+    // Pods that appear on a drained node have their own time limit.
     let undone = |seconds| {
         let until = NOW + time::Duration::seconds(seconds);
         Some(Drain::Undone { until, waits: "a pod".to_owned() })
@@ -434,7 +434,7 @@ fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
     let outlooks = look_with(&store, &beside);
     let until = |index: i64| outlooks[&index].1.as_ref().and_then(Obstacle::until).map(|until| until - NOW);
     let seconds = |seconds| Some(time::Duration::seconds(seconds));
-    // The watch and the time-out of the configuration, and what was left of the pause.
+    // The configured watch and time-out, and the rest of the pause.
     assert_eq!([until(0), until(1), until(2)], [seconds(100), seconds(60), seconds(200)], "{outlooks:?}");
 }
 
@@ -466,13 +466,13 @@ fn every_obstacle_has_a_name_of_its_own() {
     assert_eq!(names.len(), Obstacle::NAMES.len());
 }
 
-/// The command of a step of entry 0, whose record 4 has not ended, whatever the entry says.
+/// The running command of a step of entry 0, with record 4, whatever the entry says.
 fn with_a_command(store: &mut Store) {
     let started = serde_json::json!({"step": 0, "at": "2026-01-02T03:04:05Z", "record": 4});
     with_record(store, &serde_json::json!({"started": started}));
 }
 
-/// The same of its success command; that of its step has ended.
+/// The same for its success command; the command of its step has ended.
 fn with_a_success_command(store: &mut Store) {
     let started = serde_json::json!({"step": 0, "at": "2026-01-02T03:04:05Z", "record": 3});
     with_record(store, &serde_json::json!({"started": started, "finishing": 4}));
@@ -520,7 +520,7 @@ fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away()
         store.write(&[Write::Delete { key: keys::repair(0) }]);
         assert_eq!(crate::transition::forget(&store.state().repair), None);
         assert_eq!(look_at(&store)[&1].1, Some(Obstacle::CommandRuns { record: 4 }));
-        // It has ended.
+        // The command has ended.
         store.put(
             &keys::record(4),
             &serde_json::json!({"id": "4", "status": "completed", "operation": "repair-execute"}),
@@ -544,7 +544,7 @@ fn what_is_kept_and_cannot_be_read_stops_its_entry_alone_and_that_may_be_deleted
     let removal = crate::transition::Transition::new(&state, 0, "", NOW).unwrap().remove();
     assert!(store.commit(&removal), "its conditions hold");
     assert_eq!(look_at(&store).keys().copied().collect::<Vec<_>>(), [1]);
-    // Nor is forgotten what is kept of an entry that is there and cannot be read.
+    // Data kept for an entry that exists but cannot be read stays as well.
     let mut store = self::store(&[processing(0, "w", 0, Watching, 5)]);
     with_a_command(&mut store);
     store.text(&keys::repair(0), "garbage");

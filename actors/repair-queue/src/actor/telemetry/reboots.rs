@@ -1,8 +1,8 @@
-//! CKE's metrics of the reboot queue, as what it keeps in the store says. Nothing is rebooted here: who reads them sees what waits,
-//! and what hinders repairs meanwhile.
+//! CKE's metrics of the reboot queue, from the entries in the store. This crate reboots nothing: the metrics show
+//! which reboots wait and block repairs.
 //!
-//! Guarantees: names, labels and values are CKE's (its `docs/metrics.md` and `metrics/`), so that there are none without a cluster.
-//! Does not: count entries that cannot be read, or whose status CKE does not know.
+//! Guarantees: names, labels and values are CKE's (its `docs/metrics.md` and `metrics/`); without a cluster there are
+//! none. Does not count entries that cannot be read or whose status CKE does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,6 @@ use madako_domain::reboot::RebootStatus;
 use madako_domain::state::ClusterState;
 use metrics::{describe_gauge, gauge};
 
-/// Registers their help texts.
 pub(super) fn describe_metrics() {
     describe_gauge!("cke_reboot_queue_enabled", "1 if the reboot queue is enabled.");
     describe_gauge!("cke_reboot_queue_running", "1 if CKE says that it works at the reboot queue.");
@@ -19,10 +18,9 @@ pub(super) fn describe_metrics() {
     describe_gauge!("cke_node_reboot_status", "1 if a node has an entry of this status in the reboot queue.");
 }
 
-/// What is shown, so that only what changed is set.
+/// Values on display: only changed gauges are set.
 #[derive(Default)]
 pub(super) struct Reboots {
-    /// Revision of each entry, and the cluster's.
     of: Option<(BTreeMap<i64, i64>, i64)>,
     nodes: BTreeMap<String, BTreeSet<RebootStatus>>,
 }
@@ -50,14 +48,14 @@ impl Reboots {
         self.show_nodes(state);
     }
 
-    /// The cluster's nodes by name. One that is none any more shows 0, where CKE shows nothing.
+    /// Shows the cluster's nodes by name. A node that left shows 0, where CKE shows nothing.
     fn show_nodes(&mut self, state: &ClusterState) {
         let nodes = || state.cluster.iter().flat_map(|cluster| &cluster.value.nodes);
         let names: BTreeMap<&str, &str> = nodes().map(|node| (node.address.as_str(), node.name())).collect();
         let mut shown: BTreeMap<String, BTreeSet<RebootStatus>> =
             nodes().map(|node| (node.name().to_owned(), BTreeSet::new())).collect();
         for item in state.repair.reboots.values() {
-            // One that was removed from the cluster after it was queued is nobody's.
+            // An entry whose node left the cluster is not shown.
             let name = names.get(item.value.node.as_str());
             if let Some(statuses) = name.and_then(|name| shown.get_mut(*name)) {
                 statuses.insert(item.value.status.clone());

@@ -192,7 +192,7 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_command_may_run() {
-    // The second entry's back-off ends between the tries: it was begun, and therefore comes before the first.
+    // The second entry's back-off ends between the attempts: it was begun, and therefore precedes the first.
     let backing_off = RepairQueueEntry {
         operation: "plain".to_owned(),
         drain_backoff_expire: Some(NOW + time::Duration::SECOND),
@@ -231,7 +231,7 @@ async fn a_command_whose_announcement_shows_late_is_not_started_when_something_c
         world.gate.lock().unwrap().fails.push_back((false, unanswered));
         world.begin().await;
         let announced = world.until_lost(1).await.remove(0);
-        // The store shows it together with what came after it.
+        // The store shows it together with a later change.
         world.change(|store| {
             assert!(store.commit(&announced));
             match what {
@@ -327,7 +327,7 @@ async fn with_unchanged_inputs_nothing_is_written() {
     assert_eq!(told, 3, "each thing is told once: {:?}", world.events.0.lock().unwrap());
 }
 
-/// A configuration whose one command is tried four times, a minute apart.
+/// A configuration with one command of four attempts, a minute apart.
 const RETRIED: &str = r#"{"repair_procedures": [{"machine_types": ["t"], "repair_operations": [
     {"operation": "plain", "health_check_command": ["check"], "repair_steps": [
         {"repair_command": ["reset"], "command_retries": 3, "command_interval": 60, "watch_seconds": 100000}]}]}]}"#;
@@ -382,7 +382,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
         let record = &world.records()[0];
         assert_eq!(record.status.to_string(), "cancelled");
         assert!(record.error.starts_with(told), "{:?} begins otherwise than {told:?}", record.error);
-        // Somebody's word is no verdict on the machine; four failures are.
+        // An operator's write is no verdict on the machine; four failed attempts are.
         let status = world.entry(0).map(|entry| entry.status);
         let expected = match told {
             "" => Some(RepairStatus::Failed),
@@ -393,7 +393,7 @@ async fn a_command_that_fails_is_not_tried_again_once_something_speaks_against_i
     }
 }
 
-/// A machine whose command has failed once, and is to be tried again after `interval` seconds.
+/// A machine whose command failed once, and is retried after `interval` seconds.
 async fn failed_once(interval: u32) -> World {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     let retried = RETRIED.replace("60", &interval.to_string());
@@ -433,7 +433,7 @@ async fn health_is_asked_before_another_attempt_also_without_a_pause() {
     world.change(|store| store.configure(&["a"], &["w"], &RETRIED.replace("60", "0")));
     {
         let mut host = world.host.0.lock().unwrap();
-        // What cures it says that it failed.
+        // The curing command reports a failure.
         host.does.insert("reset".to_owned(), Does::CuresAndExits(3));
     }
     world.begin().await;
@@ -505,7 +505,7 @@ async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers()
 
 #[tokio::test(start_paused = true)]
 async fn who_cannot_go_on_lets_others_be_repaired_and_goes_on_later() {
-    // Two may be repaired at a time: the watch of the first two ends while their operation is gone.
+    // Two slots: the watch of the first two ends while their operation is not configured.
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "y", "later")]).await;
     let gone = crate::testing::REPAIR.replace("\"plain\"", "\"later\"");
     world.begin().await;

@@ -68,7 +68,7 @@ async fn a_node_that_leaves_the_cluster_while_it_is_repaired_stays_cordoned_unti
     world.until("the end of the command", watched).await;
     assert_eq!(world.ran(), ["reset w"]);
     world.change(|store| store.configure(&["a", "b", "c"], &["x", "y"], REPAIR));
-    // Several looks at the nodes, and less than the time for which the machine is watched.
+    // Several polls of the nodes, and less than the health watch.
     tokio::time::sleep(Duration::from_secs(35)).await;
     assert!(watched(&world.gate.lock().unwrap().store.state()));
     assert!(!world.calls().contains(&"uncordon node-w".to_owned()), "{:?}", world.calls());
@@ -144,7 +144,7 @@ async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_t
     let unavailable = KubernetesError::Unavailable { what: "pods".into(), why: "connection refused".into() };
     let refused = KubernetesError::Refused { what: "pods".into(), status: 403, why: "forbidden".into() };
     let hour = Duration::from_secs(3_600);
-    // An eviction may take 60 s here: three slow answers are more than that, and the cordon would be the fourth call.
+    // The drain may take 60 s here: three slow answers exceed that, and the cordon would be the fourth call.
     for (why, error, takes) in [
         ("pods: the API server did not answer: connection refused", Some(unavailable), Duration::ZERO),
         ("pods: the API server refused with 403: forbidden", Some(refused), Duration::ZERO),
@@ -193,7 +193,7 @@ async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_t
     }
 }
 
-/// What comes to a node that is drained already.
+/// Puts a pod or a state on a drained node.
 type Comes = fn(&mut KubeState);
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +223,7 @@ async fn a_node_that_waits_for_its_command_s_turn_stays_drained() {
     ];
     for (case, comes, expected, repaired) in cases {
         let mut world = world().await;
-        // The other machine's command runs until long after the drain is done.
+        // The other machine's command outlasts the drain.
         world.change(|store| store.entry(&queued(1, "x", "plain")));
         world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(300)));
         world.begin().await;
@@ -278,7 +278,7 @@ async fn a_refused_eviction_is_tried_as_often_as_configured() {
     }
 }
 
-/// A drain that an earlier leader began `ago` seconds before; whether it came to the cordon.
+/// A drain that an earlier leader began `ago` seconds before, with or without its cordon.
 async fn taken_over(ago: i64, cordoned: bool) -> World {
     let world = world().await;
     world.change(|store| store.entry(&processing(0, "w", 0, RepairStepStatus::Draining, ago)));
@@ -332,7 +332,7 @@ async fn a_drain_that_has_ended_is_seen_before_its_time_out_gives_it_up() {
     {
         let mut kubernetes = world.kubernetes.0.lock().unwrap();
         kubernetes.pods.insert("node-w".to_owned(), vec![pod("log", "DaemonSet")]);
-        // Both reads take long, and are answered.
+        // Both reads take long, and answer.
         kubernetes.takes = Duration::from_secs(29);
     }
     world.begin().await;
@@ -385,7 +385,7 @@ async fn a_drain_goes_on_with_a_new_leader_and_ends_when_the_queue_is_disabled()
     assert_eq!(world.ran(), [""; 0]);
 }
 
-/// What is said of an effect whose permit ended before an answer came, and of one that did not begin.
+/// Errors of effects whose permit ended before an answer, and of effects that did not begin.
 fn cuts(count: usize) -> impl Iterator<Item = KubernetesError> {
     let cut = |what: &str| KubernetesError::Unavailable { what: what.to_owned(), why: "cut off".to_owned() };
     (0..count).map(

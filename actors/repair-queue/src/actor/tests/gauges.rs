@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-/// The gauges by name and label, such as `name{reason}`.
+/// By name and label, such as `name{reason}`.
 #[derive(Default)]
 pub(super) struct Gauges(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 
 impl Gauges {
-    /// Those whose name and labels begin so.
+    /// Gauges with this prefix of name and labels.
     pub(super) fn all(&self, name: &str) -> Vec<(String, f64)> {
         let gauges = self.0.lock().unwrap();
         let of_name = gauges.iter().filter(|(key, _)| key.starts_with(name));
         of_name.map(|(key, value)| (key.clone(), f64::from_bits(value.load(Ordering::Relaxed)))).collect()
     }
 
-    /// Those of them that do not show 0.
+    /// Those that are not 0.
     pub(super) fn shown(&self, name: &str) -> Vec<(String, f64)> {
         self.all(name).into_iter().filter(|(_, value)| *value > 0.0).collect()
     }

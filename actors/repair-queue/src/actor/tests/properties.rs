@@ -1,8 +1,8 @@
-//! Random fleets, reports, users, clocks and faults around the whole actor, which one leader after the other has.
+//! Random fleets, reports, users, clocks and faults around the whole actor, through several leaders.
 //!
-//! Judged is each state of the store, each change that is brought to the leader, and each command when it starts.
+//! Checks each state of the store, each submitted change, and each command when it starts.
 //!
-//! Does not: judge what is done to Kubernetes.
+//! Does not check the effects on Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,43 +31,43 @@ use super::world::{Does, Gate, World, pod};
 use crate::machines::machine;
 use crate::testing::{REPAIR, Store, queued};
 
-/// Largest fleet: racks of four.
+/// Maximum fleet size: racks of four.
 const MOST: u8 = 12;
 
-/// How often the registry is asked, in seconds.
+/// Interval of registry polls, in seconds.
 const POLL: u64 = 10;
 
-/// Something that happens. Machines and entries are chosen among what there is.
+/// An event of the world. Machines and entries are selected among existing ones.
 #[derive(Debug, Clone)]
 enum Happening {
-    /// Time goes on, and the registry is asked meanwhile.
+    /// Time passes, with polls of the registry.
     Passes(u64),
-    /// A machine begins to be reported, or is not any more; whether it is broken in truth is another matter.
+    /// A machine appears in reports, or disappears from them, independently of its real health.
     Reported(u8, bool),
-    /// The registry reports a part of the fleet, each of it for another time, whatever is true.
+    /// The registry reports a part of the fleet, with different times, independently of the real health.
     Falsely(u16),
     /// The registry's clock is set.
     Clock(i32),
-    /// It does not answer, or does again.
+    /// The registry becomes unavailable, or available again.
     Away(bool),
-    /// A machine is healthy in truth, or not.
+    /// The real health of a machine changes.
     Healthy(u8, bool),
-    /// What a machine is to the cluster: nothing, a worker, a control plane node.
+    /// The machine's role in the cluster: none, worker, control plane node.
     Role(u8, u8),
     Maximum(u8),
     Add(u8, bool),
     Delete(usize),
-    /// A user writes an entry as it was a while ago.
+    /// A user writes back an earlier version of an entry.
     Overwrite(usize, usize),
     Disable(bool),
     Release(u8),
     Reboot(u8, bool),
     Does(bool, u8),
-    /// The next commit is lost, is refused, or is written without an answer.
+    /// The next commit is lost, is rejected, or is written without an answer.
     Fails(u8),
-    /// What was lost is written after all.
+    /// Lost commits are written.
     Lands,
-    /// Another leader takes over, who knows what the store knows.
+    /// Another leader takes over with the store's state alone.
     Dies,
     Kubernetes(u8),
 }
@@ -101,16 +101,16 @@ fn address(machine: u8) -> String {
     format!("10.0.0.{}", machine + 1)
 }
 
-/// Which commands started, by what announced them.
+/// Started commands, by their announcements.
 #[derive(Default)]
 struct Commands {
-    /// Entry (its index and its create revision) and step; the success command has none.
+    /// Entry (index and create revision) and step; a success command has no step.
     begun: BTreeSet<(i64, i64, Option<u32>)>,
     wrong: Vec<String>,
 }
 
 impl Commands {
-    /// A command starts: one record is unfinished, and what is kept of an entry names it.
+    /// Checks a started command: one record is unfinished, and an entry's kept data names it.
     fn start(&mut self, program: &str, state: &ClusterState) {
         let queue = &state.repair;
         let Some(record) = queue.records.unfinished.keys().next().copied() else {
@@ -138,15 +138,15 @@ struct Site {
     world: World,
     size: u8,
     roles: BTreeMap<u8, u8>,
-    /// Since when each machine is reported, in seconds of true time.
+    /// Time since which each machine is reported, in seconds of true time.
     reported: BTreeMap<u8, f64>,
     started: Instant,
     clock: f64,
     away: bool,
     commands: Arc<Mutex<Commands>>,
-    /// Everything that each entry ever was.
+    /// All past versions of each entry.
     past: BTreeMap<i64, Vec<RepairQueueEntry>>,
-    /// Somebody else wrote an older state: what two entries say together is not ours.
+    /// A user wrote an older version: conflicts between entries are not this system's.
     spoiled: bool,
     last: Arc<ClusterState>,
 }
@@ -165,7 +165,7 @@ impl Site {
             let state = gate.lock().unwrap().store.state();
             watched.lock().unwrap().start(program, &state);
         }));
-        // Leaders end while one runs.
+        // Leaders end during it.
         world.host.0.lock().unwrap().does.insert("reset".to_owned(), Does::Takes(Duration::from_secs(15)));
         world.begin().await;
         let last = world.gate.lock().unwrap().store.state();
@@ -188,7 +188,7 @@ impl Site {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// The registry's answer, unless it is away or not asked.
+    /// Delivers the registry's answer, unless it is unavailable or not asked.
     fn poll(&self) {
         let (state, at) = (self.state(), self.world.arguments.clock.now());
         let Some(query) = state.reports_query().filter(|_| !self.away) else { return };
@@ -224,7 +224,7 @@ impl Site {
         self.world.change(change);
     }
 
-    /// An entry that is there.
+    /// An existing entry.
     fn chosen(&self, number: usize) -> Option<RepairQueueEntry> {
         let state = self.state();
         let count = state.repair.entries.len();
@@ -259,7 +259,7 @@ impl Site {
             Happening::Maximum(maximum) => self.change(|store| set_maximum(store, maximum)),
             Happening::Add(machine, drains) => {
                 let operation = if drains { "unreachable" } else { "plain" };
-                // Numbers as ckecli gives them.
+                // Indexes as ckecli assigns them.
                 let index = self.state().repair.write_index.unwrap().0;
                 let entry = queued(index, &address(machine % self.size), operation);
                 self.change(|store| {
@@ -291,7 +291,7 @@ impl Site {
                 }
             }
             Happening::Reboot(machine, is) => {
-                // CKE begins no reboot of an API server beside a repair of another.
+                // CKE does not begin a reboot of an API server while another is under repair.
                 let free = self.state().repair.under_way().next().is_none();
                 let status = if is && free { RebootStatus::Draining } else { RebootStatus::Queued };
                 self.change(|store| store.reboot(0, &address(machine % self.size), status));
@@ -334,7 +334,7 @@ impl Site {
         }
     }
 
-    /// Gives a machine a role in the cluster, unless the leader would not commit that.
+    /// Gives a machine a role, unless the leader would reject the change.
     fn give(&mut self, machine: u8, role: u8) {
         let mut roles = self.roles.clone();
         roles.insert(machine, role);
@@ -349,7 +349,7 @@ impl Site {
         }
     }
 
-    /// Judges what was written and run since the last time.
+    /// Checks all writes and commands since the last call.
     fn judge(&mut self) -> Result<(), TestCaseError> {
         let published = {
             let gate: &mut Gate = &mut self.world.gate.lock().unwrap();
@@ -367,7 +367,7 @@ impl Site {
             }
             prop_assert_eq!(records(queue), []);
             for (index, was) in &self.last.repair.entries {
-                // I9: an entry goes only when somebody asked for it.
+                // I9: an entry disappears only on request.
                 let there = queue.entries.contains_key(index);
                 prop_assert!(there || was.value.deleted, "entry {} is lost", index);
             }
@@ -382,7 +382,7 @@ impl Site {
         Ok(())
     }
 
-    /// All is well again: every entry comes to its end, and then nothing is written.
+    /// Clears all faults: every entry ends, and then nothing is written.
     async fn recover(&mut self) -> Result<(), TestCaseError> {
         self.away = false;
         self.reported.clear();
@@ -399,7 +399,7 @@ impl Site {
         });
         let is_over =
             |state: &ClusterState| state.repair.entries.values().all(|item| item.value.is_finished());
-        // Ten drains that were given up make a back-off of nearly an hour.
+        // Ten given-up drains make a back-off of nearly an hour.
         for _ in 0..200 {
             self.pass(60).await;
             self.judge()?;
@@ -410,7 +410,7 @@ impl Site {
         let state = self.state();
         let unfinished = state.repair.entries.values().filter(|item| !item.value.is_finished());
         prop_assert_eq!(unfinished.collect::<Vec<_>>(), Vec::<&Arc<_>>::new());
-        // A rack fails, and a machine elsewhere: that is written once.
+        // A rack fails, and a machine elsewhere: one write.
         self.change(|store| set_maximum(store, 0));
         let now = self.elapsed();
         self.reported = (0..self.size.min(5)).map(|machine| (machine, now)).collect();

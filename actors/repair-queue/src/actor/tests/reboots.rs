@@ -1,4 +1,4 @@
-//! CKE's metrics of the reboot queue, against what CKE shows of the same keys.
+//! CKE's metrics of the reboot queue, compared with CKE's output for the same keys.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::gauges::Gauges;
 use super::world::World;
 use crate::testing::{REPAIR, Store};
 
-/// Whether it is switched off and what CKE wrote of its work, nodes and statuses of entries; and what that shows: enabled, running,
-/// and entries that are cancelled, draining, queued, rebooting; and of nodes.
+/// Input: whether the queue is disabled, CKE's marker of a running reboot, nodes and statuses of entries. Output:
+/// enabled, running, counts of cancelled, draining, queued and rebooting entries, and the nodes' gauges.
 type Case<'a> = (&'a str, &'a str, &'a [(&'a str, RebootStatus)], Shown, &'a [&'a str]);
 type Shown = ([f64; 1], [f64; 1], [f64; 4]);
 
-/// Those of a name, in the order of their labels.
+/// Values of a gauge, in the order of its labels.
 fn values(gauges: &Gauges, name: &str) -> Vec<f64> {
     gauges.all(&format!("{name}{{")).into_iter().map(|(_, value)| value).collect()
 }
 
-/// What nodes show that is not 0, as `node,status`.
+/// Node gauges that are not 0, as `node,status`.
 fn nodes(gauges: &Gauges) -> Vec<String> {
     let shown = gauges.shown("cke_node_reboot_status{").into_iter();
     let labels = |key: String| key.split(['{', '}']).nth(1).unwrap().to_owned();
@@ -29,7 +29,7 @@ fn nodes(gauges: &Gauges) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn the_reboot_queue_is_shown_as_cke_shows_it() {
     let gauges = Gauges::default();
-    // All tasks of this test are of this thread.
+    // All tasks of this test run on this thread.
     let _guard = metrics::set_default_local_recorder(&gauges);
     let mut world = World::new(Store::new(&["a"], &["w", "x"])).await;
     world.begin().await;
@@ -38,10 +38,10 @@ async fn the_reboot_queue_is_shown_as_cke_shows_it() {
     let cases: [Case<'_>; 6] = [
         ("", "", &[], ([1.0], [0.0], [0.0, 0.0, 0.0, 0.0]), &[]),
         ("false", "true", &[("w", Queued)], ([1.0], [1.0], [0.0, 0.0, 1.0, 0.0]), &["node-w,queued"]),
-        // It stops, and it has stopped.
+        // Disabled but still running, and disabled and stopped.
         ("true", "true", &two, ([0.0], [1.0], [0.0, 0.0, 1.0, 1.0]), &["node-w,queued", "node-x,rebooting"]),
         ("true", "false", &two, ([0.0], [0.0], [0.0, 0.0, 1.0, 1.0]), &["node-w,queued", "node-x,rebooting"]),
-        // Twice the same node; and one that is none of the cluster's, which counts all the same.
+        // One node twice; and a node outside the cluster, whose entry counts nevertheless.
         ("True", "1", &three, ([1.0], [0.0], [1.0, 1.0, 1.0, 0.0]), &["node-w,cancelled", "node-w,draining"]),
         ("", "", &[], ([1.0], [0.0], [0.0, 0.0, 0.0, 0.0]), &[]),
     ];
@@ -56,7 +56,7 @@ async fn the_reboot_queue_is_shown_as_cke_shows_it() {
                     store.text(key, value);
                 }
             }
-            // What was removed shows with the next revision.
+            // Removals show with the next revision.
             store.text("seen", "");
         });
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! What the registry's reports lead to.
+//! Effects of the registry's reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn report(world: &World, machines: &[Machine]) {
     report_asked_at(world, machines, revision);
 }
 
-/// An answer that was asked for when the store was at a revision.
+/// An answer to a question at a revision of the store.
 fn report_asked_at(world: &World, machines: &[Machine], revision: i64) {
     let state = world.gate.lock().unwrap().store.state();
     world.reported.publish(Arc::new(Reports {
@@ -75,7 +75,7 @@ async fn a_rack_that_fails_is_held_and_repairs_nobody() {
     let state = world.gate.lock().unwrap().store.state();
     assert!(state.holds["3"].value.is_held());
     assert_eq!(state.repair.entries[&0].value.address, "10.0.0.4");
-    // Somebody adds one by hand: it does not start either.
+    // An operator adds an entry: it does not start either.
     world.change(|store| {
         store.entry(&crate::testing::queued(7, "10.0.0.1", "plain"));
     });
@@ -119,7 +119,7 @@ async fn each_refusal_is_told_once_and_not_per_poll() {
     assert_eq!(told.len(), 1, "{told:?}");
     let names: Vec<_> = told[0].refused.iter().map(|refusal| refusal.reason.name()).collect();
     assert_eq!(names, ["too-many", "too-many"]);
-    // One recovers: a change, and told once.
+    // One recovers: one change and one event.
     for _ in 0..20 {
         report(&world, &[machine(1, 1, 50.0)]);
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -140,7 +140,7 @@ async fn a_rack_that_recovers_while_auto_repair_is_off_is_let_go_and_its_entries
         store.text(keys::AUTO_REPAIR_DISABLED, "true");
         store.entry(&crate::testing::queued(7, "10.0.0.1", "plain"));
     });
-    // Polls that fail bring nothing: the hold stays.
+    // Failed polls change nothing: the hold stays.
     tokio::time::sleep(Duration::from_secs(1_000)).await;
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
     report(&world, &rack);
@@ -166,7 +166,7 @@ async fn a_new_leader_hears_first_which_racks_failed_and_begins_nothing_in_them(
     }
     world.change(|store| store.rack("10.0.0.4", "4"));
     world.begin().await;
-    // The registry takes its time.
+    // The registry is slow.
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(world.ran(), [""; 0]);
     report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)]);
@@ -227,7 +227,7 @@ async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_
     report(&world, &reports);
     world.until("an entry of the other machine", |state| state.repair.entries.len() == 2).await;
     let asked = world.gate.lock().unwrap().store.revision;
-    // Its entry goes, and no answer comes, or one that was under way.
+    // The entry is removed, and no new answer arrives, or an answer to an earlier question.
     world.change(|store| store.write(&[Write::Delete { key: keys::repair(0) }]));
     tokio::time::sleep(Duration::from_secs(15)).await;
     report_asked_at(&world, &reports, asked);
@@ -236,7 +236,7 @@ async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_
     assert_eq!(entries(&world), 1);
     let told = |event: &Event| matches!(event, Event::Reports(news) if news.refused.iter().any(|refusal| refusal.reason == Reason::JustRemoved));
     assert!(world.events.0.lock().unwrap().iter().any(told));
-    // The next one still reports it.
+    // The next answer still reports it.
     report(&world, &reports);
     world.until("its entry again", |state| state.repair.entries.len() == 2).await;
     assert_eq!(world.entry(2).unwrap().address, "10.0.0.1");
@@ -246,7 +246,7 @@ async fn an_answer_that_is_older_than_the_removal_of_an_entry_does_not_bring_it_
 async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothing() {
     let mut world = world(10).await;
     let asked = world.gate.lock().unwrap().store.revision;
-    // What was removed in this revision, nobody saw.
+    // Removals in this revision were not observed.
     world.change(|store| store.text("anything", ""));
     report_asked_at(&world, &[machine(1, 1, 50.0)], asked);
     world.begin().await;
@@ -260,7 +260,7 @@ async fn after_a_restart_an_answer_that_is_older_than_the_first_look_adds_nothin
 async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_of_its_machine() {
     let mut world = world(10).await;
     world.begin().await;
-    // Healthy in the registry's eyes, and no node of the cluster.
+    // Healthy by the registry, and no node of the cluster.
     observe(&world, vec![machine(20, 3, 1e6), machine(21, 4, 1e6)]);
     report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)]);
     world.until("the rack is held", |state| state.holds.contains_key("3")).await;
@@ -275,7 +275,7 @@ async fn an_entry_does_not_begin_in_a_held_rack_that_only_the_observation_knows_
         .await;
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
-    // The machine is put into another rack.
+    // The machine moves to another rack.
     observe(&world, vec![machine(20, 5, 1e6)]);
     world
         .until("it to begin", |state| {
@@ -303,7 +303,7 @@ fn has_begun(index: i64) -> impl Fn(&ClusterState) -> bool {
     }
 }
 
-/// Whether it was told that an entry waits for a reason.
+/// Whether an event reported that an entry waits for a reason.
 fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
     let events = world.events.0.lock().unwrap();
     let told = |event: &Event| matches!(event, Event::RepairWaits { index, reason, .. } if *index == entry && *reason == why);
@@ -353,7 +353,7 @@ async fn while_a_rack_is_held_who_stands_nobody_knows_where_waits_for_an_observa
         }
     });
     world.begin().await;
-    // The registry stays away.
+    // The registry does not answer.
     world.until("the node of another rack to begin", has_begun(8)).await;
     world.until("the machine that was reported in a rack that is not held", has_begun(6)).await;
     tokio::time::sleep(Duration::from_secs(50_000)).await;
@@ -367,7 +367,7 @@ async fn while_a_rack_is_held_who_stands_nobody_knows_where_waits_for_an_observa
 async fn the_metric_of_refused_reports_is_right_and_0_while_nothing_is_asked_for_or_known() {
     const NAME: &str = "madako_reports_refused";
     let gauges = Gauges::default();
-    // All tasks of this test are of this thread.
+    // All tasks of this test run on this thread.
     let _guard = metrics::set_default_local_recorder(&gauges);
     let mut world = world(0).await;
     world.begin().await;
@@ -394,7 +394,7 @@ async fn the_metric_of_refused_reports_is_right_and_0_while_nothing_is_asked_for
         world.change(turned(false));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(gauges.shown(NAME), refused, "{round}: the answer is good still");
-        // The registry stays away: three polls later nobody knows.
+        // The registry does not answer: after three polls the reports are too old.
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(gauges.shown(NAME), [], "{round}");
     }

@@ -1,4 +1,4 @@
-//! What is told with what: the spans of a repair, from the report to the last effect.
+//! Spans of a repair, from the report to the last effect.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use super::world::{World, pod};
 use crate::machines::{machine, now};
 use crate::testing::{REPAIR, Store, processing};
 
-/// Every span of ours that was begun: its name behind those that it is below.
+/// Each span of this system, as its path of names from the root.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<BTreeSet<String>>>);
 
@@ -38,7 +38,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 }
 
 impl Spans {
-    /// Hears what this thread tells from now on: all tasks of a test are of its thread.
+    /// Records the spans of this thread: all tasks of a test run on it.
     fn hear() -> (Self, DefaultGuard) {
         let spans = Self::default();
         let guard = set_default(Registry::default().with(spans.clone()));
@@ -50,7 +50,7 @@ impl Spans {
     }
 }
 
-/// A worker whose node runs a pod, and which is repaired by a command after it was drained.
+/// A worker with one pod, which is drained and then repaired by a command.
 async fn world(prepare: impl FnOnce(&mut Store)) -> (World, Machine) {
     let machine = machine(1, 1, 50.0);
     let address = machine.address().unwrap();
@@ -68,7 +68,7 @@ async fn world(prepare: impl FnOnce(&mut Store)) -> (World, Machine) {
     (world, machine)
 }
 
-/// Waits until the node is nobody's any more, which is the last thing that happens.
+/// Waits until the node is uncordoned, which is the last effect.
 async fn uncordoned(world: &World) {
     let seen = async {
         while !world.calls().iter().any(|call| call.starts_with("uncordon ")) {
@@ -97,7 +97,7 @@ async fn a_repair_is_told_below_the_report_that_led_to_it_and_each_effect_below_
     });
     world.until_status(0, RepairStatus::Succeeded).await;
     uncordoned(&world).await;
-    // The entry is added below the report, and what is decided on it is below that.
+    // The entry is added below the report, and decisions on it are below that.
     let expected = [
         "report",
         "report/repair",

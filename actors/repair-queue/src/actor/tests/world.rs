@@ -1,4 +1,4 @@
-//! What surrounds the repair queue in its tests.
+//! Fakes around the repair queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,16 +32,16 @@ use tokio::time::Instant;
 use crate::testing::{NOW, Store};
 use crate::{Repair, RepairArguments};
 
-/// Far more than anything takes on paused time.
+/// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(100_000);
 
 const EPOCH: i64 = 7;
 
-/// What a program does.
+/// Behaviour of a program.
 #[derive(Debug, Clone)]
 pub(super) enum Does {
     Exits(i32),
-    /// The machine is healthy afterwards, whatever the program says.
+    /// The machine is healthy afterwards, whatever the exit code.
     CuresAndExits(i32),
     Hangs,
     Takes(Duration),
@@ -49,25 +49,25 @@ pub(super) enum Does {
     NotBegin,
 }
 
-/// Is told the program of each command.
+/// Receives the program of each command.
 type Watch = Box<dyn FnMut(&str) + Send>;
 
 #[derive(Default)]
 pub(super) struct HostState {
-    /// Words of everything that was run, checks aside.
+    /// Arguments of every command except checks.
     pub(super) ran: Vec<Vec<String>>,
     pub(super) checks: usize,
-    /// Checks that ended, by machine.
+    /// Completed checks, by machine.
     pub(super) checked: BTreeMap<String, usize>,
-    /// Machines whose check says so.
+    /// Machines whose checks succeed.
     pub(super) healthy: BTreeSet<String>,
-    /// Machines that become healthy when `reset` was run on them.
+    /// Machines that `reset` makes healthy.
     pub(super) cured: BTreeSet<String>,
     pub(super) does: BTreeMap<String, Does>,
-    /// Commands, checks aside, that run now, and how many did so at once at most.
+    /// Running commands except checks; `at_once` is their maximum.
     pub(super) running: usize,
     pub(super) at_once: usize,
-    /// Is told of each command, checks aside, when it starts.
+    /// Called when a command other than a check starts.
     pub(super) watch: Option<Watch>,
 }
 
@@ -141,7 +141,6 @@ impl Host for FakeHost {
     }
 }
 
-/// What the API server says.
 #[derive(Default)]
 pub(super) struct KubeState {
     pub(super) nodes: BTreeMap<String, KubeNode>,
@@ -149,14 +148,14 @@ pub(super) struct KubeState {
     pub(super) protected: BTreeSet<String>,
     /// Names of pods whose eviction is refused.
     pub(super) budget: BTreeSet<String>,
-    /// How many evictions of a pod are refused that are meant; a dry run is not.
+    /// Number of refused evictions for each pod; dry runs do not count.
     pub(super) refusals: BTreeMap<String, usize>,
     /// Names of pods that never end.
     pub(super) stuck: BTreeSet<String>,
     pub(super) down: Option<KubernetesError>,
-    /// How long each answer takes.
+    /// Duration of each answer.
     pub(super) takes: Duration,
-    /// How the next effects fail, each when its permit has ended.
+    /// Errors of the next effects, each after its permit has ended.
     pub(super) cut: VecDeque<KubernetesError>,
     pub(super) calls: Vec<String>,
 }
@@ -183,7 +182,7 @@ impl FakeKubernetes {
 }
 
 impl FakeKubernetes {
-    /// As [`Self::ask`], for what needs a permit.
+    /// As [`Self::ask`], for requests with a permit.
     async fn act(
         &self,
         permit: &Permit,
@@ -277,7 +276,7 @@ pub(super) fn pod(name: &str, controller: &str) -> Pod {
     }
 }
 
-/// The wall clock, which paused time moves.
+/// The wall clock, driven by paused time.
 pub(super) struct TestClock(Instant);
 
 impl Clock for TestClock {
@@ -295,24 +294,24 @@ impl EventSink for Events {
     }
 }
 
-/// The store behind the leader, and how the leader answers.
+/// The store behind the leader, and the leader's behaviour.
 pub(super) struct Gate {
     pub(super) store: Store,
     state: Publisher<Arc<ClusterState>>,
     pub(super) committed: Vec<RepairChange>,
-    /// How the next commits fail, and whether they are written all the same.
+    /// Errors of the next commits; the flag says whether the write happens nevertheless.
     pub(super) fails: VecDeque<(bool, CommitError)>,
-    /// What failed and was not written then: it may be later.
+    /// Failed changes that were not written yet: they may be written later.
     pub(super) lost: Vec<RepairChange>,
-    /// Whether permits are given.
+    /// Permits are granted.
     pub(super) permits: bool,
-    /// Whether none is given any more once a command was announced.
+    /// No permits are granted after an announcement.
     pub(super) permits_end: bool,
-    /// Commits after which the repair queue is killed; `None`: never.
+    /// The repair queue is killed after this many commits; `None`: never.
     pub(super) fuse: Option<usize>,
-    /// Each state that was published, until somebody takes them.
+    /// Published states, until the test takes them.
     pub(super) published: Vec<Arc<ClusterState>>,
-    /// Invariants that changes would have broken which were brought here.
+    /// Invariants that submitted changes would have broken.
     pub(super) broken: Vec<String>,
 }
 
@@ -323,7 +322,7 @@ impl Gate {
         self.state.publish(state);
     }
 
-    /// What failed and was not written is written now, if it may be still.
+    /// Writes failed changes whose conditions still hold.
     pub(super) fn land(&mut self) {
         for change in std::mem::take(&mut self.lost) {
             if self.store.holds(&change.conditions) {
@@ -333,7 +332,7 @@ impl Gate {
         }
     }
 
-    /// The invariants that a change breaks.
+    /// Invariants that a change breaks.
     fn judge(&self, change: &RepairChange) -> Vec<Violation> {
         let state = self.store.state();
         let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
@@ -413,7 +412,6 @@ impl Actor for FakeLeader {
     }
 }
 
-/// Everything together.
 pub(super) struct World {
     pub(super) gate: Arc<Mutex<Gate>>,
     pub(super) host: Arc<FakeHost>,
@@ -470,7 +468,7 @@ impl World {
         self.actor = Some(actor);
     }
 
-    /// Ends the repair queue at once, with everything that it runs.
+    /// Ends the repair queue and its tasks at once.
     pub(super) async fn kill(&mut self) {
         if let Some(actor) = self.actor.take() {
             actor.kill_and_wait(None).await.unwrap();
@@ -486,7 +484,7 @@ impl World {
         state.repair.entries.get(&index).map(|item| item.value.clone())
     }
 
-    /// Waits until something holds of the state.
+    /// Waits until the state satisfies a predicate.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&ClusterState) -> bool) {
         let mut states = self.arguments.state.clone();
         let seen = tokio::time::timeout(PATIENCE, async { while !holds(&*states.next().await) {} });
@@ -496,10 +494,10 @@ impl World {
         }
     }
 
-    /// Waits until so many commits failed without being written; those.
+    /// Waits until `count` commits failed unwritten, and returns them.
     pub(super) async fn until_lost(&self, count: usize) -> Vec<RepairChange> {
         let lost = || self.gate.lock().unwrap().lost.clone();
-        // Nothing tells of them: they are looked for, on paused time.
+        // There is no event for them: poll on paused time.
         let seen = async {
             while lost().len() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,17 +1,15 @@
-//! What holds for any racks.
-
 use proptest::prelude::*;
 
 use super::*;
 
-/// Reports of three racks over some twenty-five minutes, in steps that meet the bounds of windows.
+/// Reports of three racks over about twenty-five minutes, in steps that hit the bounds of windows.
 fn reports() -> impl Strategy<Value = Vec<Machine>> {
     prop::collection::vec((0_i64..3, 0_u32..16), 0..16).prop_map(|reports| {
         (1..).zip(reports).map(|(id, (rack, steps))| machine(id, rack, f64::from(steps) * 100.0)).collect()
     })
 }
 
-/// Whether three of these lie within ten minutes of each other, by looking at every three.
+/// Whether three of these lie within ten minutes, by checking every triple.
 fn any_three(machines: &[&Machine]) -> bool {
     let times: Vec<f64> = machines.iter().map(|machine| machine.status.duration).collect();
     let close = |one: usize, other: usize| (times[one] - times[other]).abs() <= 600.0;
@@ -42,7 +40,7 @@ proptest! {
         prop_assert_eq!(&at_once(&shuffled), &holds);
         let next = holds_at(&aged(&shuffled, 60.0), Some(&settings()), &holds, later(60.0));
         prop_assert_eq!(&next, &holds);
-        // Our own clock an hour off: the same racks, as only differences count.
+        // The local clock is off by an hour: the same racks, as only differences count.
         let off = holds_at(&reports, Some(&settings()), &Holds::new(), later(clock_off));
         prop_assert_eq!(held(&off), held(&holds));
     }
@@ -71,7 +69,7 @@ proptest! {
         let mut left = keep.into_iter();
         let mut still: Vec<Machine> =
             reports.iter().filter(|_| left.next().unwrap_or(true)).cloned().collect();
-        // Each changes its state at a time of its own: no new event comes of it.
+        // Each changes its state at another time: no new event results.
         for (machine, hours) in still.iter_mut().zip(1..) {
             machine.status.duration = f64::from(hours) * 3600.0;
         }

@@ -1,4 +1,4 @@
-//! Clocks that are set, and reports that are new all the same.
+//! Clocks that are set, and reports that are new nevertheless.
 
 use madako_domain::repair::hold::Holds;
 use proptest::prelude::*;
@@ -9,8 +9,8 @@ use crate::machines::{aged, machine, now};
 
 const HOUR: f64 = 3600.0;
 
-/// Who asks the registry every minute. The clock that ages are measured by runs true; `registry` and `ours` are by how much
-/// the others are off, in seconds.
+/// A client that asks the registry every minute. The monotonic clock is right; `registry` and `ours` are the offsets
+/// of the other clocks, in seconds.
 struct Leader {
     start: Seen,
     elapsed: f64,
@@ -32,7 +32,7 @@ impl Leader {
         }
     }
 
-    /// A leader who saw these racks fail and let them go.
+    /// A leader that saw these racks fail, and whose operator released them.
     fn after_a_release(machines: &[Machine]) -> Self {
         let mut leader = Self::new();
         leader.asks(60.0, machines);
@@ -43,7 +43,7 @@ impl Leader {
         leader
     }
 
-    /// An answer some seconds after the last one; the machines are given as they were when this began.
+    /// An answer some seconds after the previous one; `machines` are as of the start.
     fn asks(&mut self, after: f64, machines: &[Machine]) {
         self.elapsed += after;
         let reports = aged(machines, self.elapsed + self.registry);
@@ -54,7 +54,7 @@ impl Leader {
         self.kept = holds_after(&reports, &self.times, Some(&hold), &self.kept, at);
     }
 
-    /// Another leader takes over, who knows what is stored.
+    /// Another leader takes over with the stored state.
     fn restart(&mut self) {
         self.times = Times::default();
     }
@@ -64,12 +64,12 @@ impl Leader {
     }
 }
 
-/// Three machines of a rack that failed so long ago, some seconds from each other.
+/// Three machines of a rack that failed `ago` seconds ago, some seconds apart.
 fn rack(rack: u8, ago: f64) -> Vec<Machine> {
     (0..3).map(|n| machine(rack * 10 + n, i64::from(rack), ago + 7.0 * f64::from(n))).collect()
 }
 
-/// The machines, which failed anew so many seconds after all began.
+/// The machines after a new failure, `at` seconds after the start.
 fn again(machines: &[Machine], at: f64) -> Vec<Machine> {
     let mut machines = machines.to_vec();
     for (machine, n) in machines.iter_mut().zip(0_u8..) {
@@ -81,7 +81,7 @@ fn again(machines: &[Machine], at: f64) -> Vec<Machine> {
 #[test]
 fn the_registrys_clock_or_ours_an_hour_off_makes_no_report_of_one_rack_new() {
     for (registry, ours) in [(HOUR, 0.0), (-HOUR, 0.0), (0.0, HOUR), (0.0, -HOUR), (-HOUR, HOUR)] {
-        // Failed long ago, or so that durations become negative.
+        // An early failure, and one that makes durations negative.
         for ago in [5_000.0, 1_000.0] {
             let machines = rack(3, ago);
             let mut held = Leader::new();
@@ -138,7 +138,7 @@ fn a_rack_that_failed_again_between_two_answers_is_held_again() {
         leader.asks(60.0, &again(&machines, 150.0));
         assert_eq!(leader.held(), ["3"], "with the same seconds between its machines");
 
-        // The registry was away for hours meanwhile.
+        // The registry was unavailable for hours.
         let mut leader = Leader::after_a_release(&machines);
         leader.asks(10.0 * HOUR, &again(&machines, 5.0 * HOUR));
         assert_eq!(leader.held(), ["3"]);
@@ -152,7 +152,7 @@ fn a_rack_that_recovered_for_an_answer_and_failed_again_is_held_again_whatever_t
         let mut leader = Leader::after_a_release(&machines);
         leader.asks(60.0, &[]);
         leader.registry = registry;
-        // Their times are taken after the clock was set, so that their ages are right.
+        // The times are taken after the clock was set, so that the ages are right.
         leader.asks(60.0, &again(&machines, 170.0 + registry));
         assert_eq!(leader.held(), ["3"], "{registry}");
     }
@@ -224,11 +224,11 @@ fn a_later_move_is_believed_of_many_that_failed_apart_and_an_earlier_one_of_many
     };
     for (moves, expected) in [
         (&[(5_000.0, 0.0), (5_001.0, 9_000.0), (5_002.0, 20_000.0)][..], 5_001.0),
-        // One event: it may have happened twice, also beside one machine that agrees by chance.
+        // One event: it may have happened twice, even beside one machine that agrees by chance.
         (&[(5_000.0, 0.0), (5_001.0, 300.0), (5_002.0, 600.0)], 0.0),
         (&[(5_000.0, 0.0), (5_000.0, 1.0), (5_000.0, 2.0), (5_000.0, 3.0), (5_000.0, 90_000.0)], 0.0),
         (&[(-5_000.0, 0.0), (-5_001.0, 300.0), (-5_002.0, 600.0)], -5_001.0),
-        // Two, and a tie, say nothing.
+        // Two reports, and a tie, are no evidence.
         (&[(5_000.0, 0.0), (5_000.0, 90_000.0)], 0.0),
         (&[(5_000.0, 0.0), (5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),
         (&[(-5_000.0, 0.0), (-5_000.0, 90_000.0), (0.0, 0.0), (0.0, 90_000.0)], 0.0),

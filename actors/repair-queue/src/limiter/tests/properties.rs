@@ -1,4 +1,4 @@
-//! The limiters beside a second, slow telling of the rules.
+//! The limiters compared with a second, slow implementation of the rules.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// What each limiter but the last says of a report, each rule told by itself.
+/// Reason of the limiters of single reports, each rule implemented independently.
 fn told(case: &Case, at: usize) -> Option<&'static str> {
     let report = &case.reports[at];
     let Some(address) = report.spec.ipv4.first() else { return Some("no-address") };
@@ -119,7 +119,7 @@ proptest! {
         for entry in &decision.add {
             prop_assert!(seen.insert(&entry.address), "{} has two", entry.address);
         }
-        // Asked again with what was added, it adds nothing.
+        // With its own additions as entries, it adds nothing.
         let mut next = case.clone();
         next.entries.extend(decision.add);
         prop_assert_eq!(next.decide().add, vec![]);
