@@ -1,9 +1,10 @@
-//! Planted bugs, to see that simulations find them (as canaries in a mine). A simulation plants one bug when it begins.
+//! Planted bugs (canaries), which prove that the simulation finds such bugs. A simulation plants one bug at its
+//! start.
 //!
-//! Guarantees: only builds with debug assertions can plant a bug, so the build of the tests is enough and no other is needed. In
-//! a release build [`is_planted`] is the constant `false`, and no name of a bug is in the program.
+//! Guarantees: only a build with debug assertions can plant a bug, so the test build suffices. In a release build
+//! [`is_planted`] is the constant `false`, and the program contains no name of a bug.
 //!
-//! Does not: change a checker or a simulator. The code that has the bug asks [`is_planted`] once.
+//! Does not: change a checker or a simulator. The code with the bug calls [`is_planted`] once.
 
 macro_rules! canaries {
     ($($canary:ident = $name:literal, $part:ident, $what:literal;)+) => {
@@ -14,28 +15,27 @@ macro_rules! canaries {
             $(#[doc = $what] $canary,)+
         }
 
-        /// What a canary is called and does.
+        /// Names and descriptions of the bugs, in debug builds only.
         #[cfg(debug_assertions)]
         impl Canary {
-            /// All of them.
+            /// All canaries, in order of declaration.
             pub const ALL: &[Self] = &[$(Self::$canary),+];
 
-            /// What they are called.
             const NAMES: &[&str] = &[$($name),+];
 
-            /// Its name.
+            /// The name on the command line, such as `unfenced-commit`.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$canary => $name,)+ }
             }
 
-            /// The part of the service that it is in.
+            /// The part of the service that contains the bug.
             #[must_use]
             pub fn part(self) -> Part {
                 match self { $(Self::$canary => Part::$part,)+ }
             }
 
-            /// What goes wrong.
+            /// A description of the fault.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self { $(Self::$canary => $what,)+ }
@@ -88,32 +88,32 @@ canaries! {
     IfMatchIgnored = "if-match-ignored", Placement, "A request with If-Match changes whatever version is there.";
 }
 
-/// A part of the service that has canaries.
+/// The part of the service that contains a canary.
 #[cfg(debug_assertions)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Election, transactions, watches, supervision.
     LeaderAndStore,
-    /// Machines into a cluster.
+    /// The plans of the cluster and the removal guard.
     ClusterKeeping,
-    /// The queue of repairs.
+    /// The repair queue.
     Repair,
-    /// Applications to clusters.
+    /// The placement of applications on clusters.
     Placement,
 }
 
-/// What is planted, and what can be: whatever asks for the one keeps the names of the others in its program, which shows that bugs
-/// can be planted there.
+/// The planted bug and the names of all bugs. A program that reads the first keeps the names in its binary, which
+/// shows that this build can plant bugs.
 #[cfg(debug_assertions)]
 #[derive(Debug)]
 pub struct Planted {
-    /// The number of a canary, or [`NONE`].
+    /// The number of the planted canary, or [`NONE`].
     number: std::sync::atomic::AtomicU8,
-    /// The names of all.
+    /// The names of all canaries.
     pub names: &'static [&'static str],
 }
 
-/// What is planted in this process.
+/// The planted bug of this process.
 #[cfg(debug_assertions)]
 pub static PLANTED: Planted =
     Planted { number: std::sync::atomic::AtomicU8::new(NONE), names: Canary::NAMES };
@@ -121,21 +121,21 @@ pub static PLANTED: Planted =
 #[cfg(debug_assertions)]
 const NONE: u8 = u8::MAX;
 
-/// Plants a bug in this process, in the place of what was planted before.
+/// Plants a bug in this process and removes the previous one.
 #[cfg(debug_assertions)]
 pub fn plant(canary: Option<Canary>) {
     let number = canary.map_or(NONE, |canary| canary as u8);
     PLANTED.number.store(number, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether a bug is planted.
+/// True if this bug is planted in this process.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn is_planted(canary: Canary) -> bool {
     PLANTED.number.load(std::sync::atomic::Ordering::Relaxed) == canary as u8
 }
 
-/// Whether a bug is planted: none is.
+/// Always false: a release build cannot plant bugs.
 #[cfg(not(debug_assertions))]
 #[must_use]
 pub const fn is_planted(_: Canary) -> bool {

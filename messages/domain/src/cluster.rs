@@ -1,8 +1,8 @@
 //! The cluster configuration as CKE stores it (`cluster`, `sabakan/template`; its `docs/cluster.md`).
 //!
-//! Reading is lenient, as Go reads: `null` stands for empty, names match in any case, and what the project
-//! does not interpret (`options`, `reboot`, `repair`, fields of a newer version) is kept as the text it was
-//! and written back unchanged. What people type goes through [`Cluster::from_yaml`] instead.
+//! Reading is lenient, as in Go: `null` means empty, and names match in any case. The parts that this project does
+//! not interpret (`options`, `reboot`, `repair`, fields of newer versions) keep their text and are written back
+//! unchanged. [`Cluster::from_yaml`] reads typed configurations strictly.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use madako_json::strict::tree::Tree;
 use madako_json::strict::walk::{Path, Unknown, Walk};
 use madako_json::strict::{schema, yaml};
 
-/// Label that names the role of a node template or a node.
+/// Label with the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";
-/// Label that gives the weight of a worker template.
+/// Label with the weight of a worker template.
 pub const LABEL_WEIGHT: &str = "cke.cybozu.com/weight";
-/// Taint that tells the state of a retiring or retired machine.
+/// Taint with the state of a retiring or retired machine.
 pub const TAINT_STATE: &str = "cke.cybozu.com/state";
 /// Taint that CKE puts on control plane nodes.
 pub const TAINT_MASTER: &str = "cke.cybozu.com/master";
 
-/// Volume of etcd where none is given (CKE).
+/// CKE's default for the volume of etcd.
 const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
-/// Socket of the container runtime where none is given (CKE's `docs/cluster.md`).
+/// CKE's default for the socket of the container runtime (its `docs/cluster.md`).
 const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
 
 go_object! {
@@ -66,7 +66,7 @@ go_object! {
 }
 
 impl Node {
-    /// Its name in Kubernetes.
+    /// The name in Kubernetes: the hostname, or the address if no hostname is set.
     #[must_use]
     pub fn name(&self) -> &str {
         if self.hostname.is_empty() { &self.address } else { &self.hostname }
@@ -102,25 +102,25 @@ go_object! {
 }
 
 impl Cluster {
-    /// Reads a configuration that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    /// Reads a typed configuration (YAML or JSON) strictly, and fills in CKE's defaults.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         Self::typed("cluster", text, Form::Cluster, |_, _, _| {})
     }
 
-    /// Checks a configuration whole, but for fields that are not known.
+    /// Checks the whole configuration except for unknown fields.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn check(&self) -> Result<(), InputError> {
         let mut problems = Problems::default();
         rules::check(self, Form::Cluster, &mut problems);
         problems.finish("cluster")
     }
 
-    /// What is allowed in this configuration but hardly meant.
+    /// Settings that are valid but probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         rules::warnings(self, Form::Cluster)
@@ -129,13 +129,13 @@ impl Cluster {
     /// The configuration in YAML, as `ckecli cluster get` prints it.
     ///
     /// # Errors
-    /// An uninterpreted part holds what has no place in a document, such as the same field twice.
+    /// An uninterpreted part cannot be a document, for example because it has the same field twice.
     pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
         madako_json::go::to_yaml(self)
     }
 
-    /// Reads a configuration that somebody typed; `more` are rules beyond those of every configuration, and get
-    /// to see what of it has the wrong shape.
+    /// Reads a typed configuration. `more` adds rules to those of every configuration; it receives the problems with
+    /// shapes.
     pub(crate) fn typed(
         subject: &str,
         text: &str,
@@ -145,7 +145,7 @@ impl Cluster {
         let tree = yaml::read(subject, text)?;
         let mut problems = Problems::default();
         let mut walk = Walk { root: &schema::CLUSTER, unknown: Unknown::Refuse, problems: &mut problems };
-        // What has the wrong shape is gone from here on, so that the rules see all the rest.
+        // From here on `good` lacks the parts with a wrong shape, so that the rules can check the rest.
         let good = walk.object(tree, &schema::CLUSTER, Path::Root);
         let mut cluster = if good == Tree::Null {
             Self::default()
@@ -161,15 +161,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Writes down the values that CKE's own commands write down when they are absent: the volume of etcd
-    /// and the socket of the container runtime. CKE's server wants the second to be there
-    /// (`docs/cluster.md` calls it optional).
+    /// Sets the values that CKE's own commands set when they are absent: the volume of etcd and the socket of the
+    /// container runtime. CKE's server requires the socket, though `docs/cluster.md` calls it optional.
     pub(crate) fn fill_defaults(&mut self) {
         let filled = self
             .options
             .with_default(&["etcd", "volume_name"], DEFAULT_ETCD_VOLUME)
             .and_then(|options| options.with_default(&["kubelet", "cri_endpoint"], DEFAULT_CRI_ENDPOINT));
-        // Options of another shape have no place for defaults, and are refused by the rules.
+        // Options of another shape have no place for defaults; the rules refuse them.
         if let Ok(options) = filled {
             self.options = options;
         }
@@ -180,7 +179,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.control_plane)
     }
 
-    /// The other nodes, in the order of the configuration.
+    /// The nodes outside the control plane, in the order of the configuration.
     pub fn workers(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| !node.control_plane)
     }

@@ -1,8 +1,8 @@
 //! The operator's constraints (CKE's `constraints`, its `docs/constraints.md`).
 //!
-//! Where the key is missing, [`Constraints::default`] holds; where a stored object lacks a field, the field
-//! is 0, as in CKE. CKE's commands store negative numbers without a word: in what a plan depends on they are an error, the
-//! others are read as they are and mean what they mean to CKE, where every count is above them.
+//! Without the key, [`Constraints::default`] applies; a field missing from a stored object is 0, as in CKE. CKE's
+//! commands store negative numbers without an error. A negative number in a field that a plan uses is an error; in
+//! the other fields it is read unchanged and means what it means to CKE, where every count exceeds it.
 
 use crate::cluster::Cluster;
 use madako_json::go::{UnknownFields, go_object};
@@ -49,15 +49,15 @@ impl Default for Constraints {
 }
 
 impl Constraints {
-    /// The names, as `set` takes them.
+    /// The names that [`Constraints::set`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         schema::CONSTRAINTS.fields.iter().map(|(name, _)| *name)
     }
 
-    /// Reads constraints that somebody typed (YAML or JSON), strictly. An absent one has its default.
+    /// Reads typed constraints (YAML or JSON) strictly. An absent constraint gets its default.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let tree = yaml::read(SUBJECT, text)?;
         let mut problems = Problems::default();
@@ -76,11 +76,11 @@ impl Constraints {
         Ok(constraints)
     }
 
-    /// Sets one constraint as somebody typed it: its name, and a whole number.
+    /// Sets one constraint from its typed name and integer.
     ///
     /// # Errors
-    /// There is no such constraint, the value is no number or out of range, or it contradicts another.
-    /// Nothing is set then.
+    /// The name is unknown, the value is not an integer or out of range, or it contradicts another constraint. Then
+    /// nothing is set.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), InputError> {
         let mut problems = Problems::default();
         let Some((_, kind)) = schema::CONSTRAINTS.fields.iter().find(|(known, _)| *known == name) else {
@@ -110,10 +110,10 @@ impl Constraints {
         Ok(())
     }
 
-    /// Whether a cluster satisfies them, as CKE checks one that somebody sets.
+    /// Checks that a cluster satisfies the constraints, as CKE checks a cluster that an operator sets.
     ///
     /// # Errors
-    /// Names each constraint that it does not satisfy.
+    /// The error names each unsatisfied constraint.
     pub fn check(&self, cluster: &Cluster) -> Result<(), InputError> {
         let control_plane = cluster.control_plane().count();
         let workers = cluster.nodes.len() - control_plane;
@@ -133,7 +133,7 @@ impl Constraints {
         problems.finish("cluster")
     }
 
-    /// What is allowed but hardly meant.
+    /// Settings that are valid but probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
@@ -154,7 +154,7 @@ impl Constraints {
         }
     }
 
-    /// Sets a constraint of the schema to a value that it allows.
+    /// Sets a constraint of the schema; the caller has checked the value.
     fn put(&mut self, name: &str, value: i64) {
         let count = || u32::try_from(value).expect("the schema bounds it");
         match name {

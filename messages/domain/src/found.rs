@@ -1,9 +1,9 @@
-//! What somebody took from a running system and hands over in a file: a cluster, the taints of its nodes.
+//! Data of a running system that an operator provides in a file: a cluster, or the taints of its nodes.
 //!
-//! Guarantees: every field with a wrong shape and every unknown one is named, as in what people type; taints
-//! are such as a Kubernetes node can have.
-//! Does not: apply the rules of a new configuration to a cluster. What was found is looked at, not stored,
-//! and a plan may have to put right what is wrong with it.
+//! Guarantees: the error names every field with a wrong shape and every unknown field, as for typed input. Taints are
+//! valid for a Kubernetes node.
+//! Does not: apply the rules of a new configuration to a cluster. Such a cluster is analysed, not stored, and a plan
+//! may have to correct its faults.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use madako_json::strict::yaml;
 /// Reads a cluster in YAML or JSON, such as `ckecli cluster get` prints.
 ///
 /// # Errors
-/// Names each wrong field and what was expected there.
+/// The error names each wrong field and the expected value.
 pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
     const SUBJECT: &str = "current cluster";
     let tree = yaml::read(SUBJECT, text)?;
@@ -32,12 +32,12 @@ pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
 /// Reads taints of Kubernetes nodes in YAML or JSON: an object from each node's address to its taints.
 ///
 /// # Errors
-/// Names each wrong field and what was expected there.
+/// The error names each wrong field and the expected value.
 pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>, InputError> {
     const SUBJECT: &str = "taints of nodes";
     let tree = yaml::read(SUBJECT, text)?;
     let mut problems = Problems::default();
-    // What breaks a rule; what has the wrong shape is told once, and not again as a broken rule.
+    // Broken rules. A field with a wrong shape is reported once, not again as a broken rule.
     let mut broken = Problems::default();
     let mut taints = BTreeMap::new();
     if !matches!(tree, Tree::Object(_)) {

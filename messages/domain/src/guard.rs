@@ -1,6 +1,6 @@
-//! The removal guard's state, as it is kept in etcd (design: "Rules for the outside").
+//! The removal guard's state in etcd (design: "Rules for the outside").
 //!
-//! The rule itself is a brain of the poller; this is what another process or a new leader reads.
+//! The poller's brain holds the rule; other processes and a new leader read this state.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::limits::POLLS_TO_AGREE;
 
-/// An observation that is held back: nodes of the cluster vanished from the list.
+/// An observation that the guard holds back because nodes of the cluster vanished from the registry's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardState {
-    /// Addresses of the nodes that vanished.
+    /// Addresses of the vanished nodes.
     #[serde(default)]
     pub vanished: BTreeSet<String>,
-    /// Polls in a row that agreed so far.
+    /// Consecutive polls that agreed so far.
     #[serde(default)]
     pub agreed: u32,
-    /// Whether an operator accepted the removal of these nodes.
+    /// True once an operator confirmed the removal of these nodes.
     #[serde(default)]
     pub confirmed: bool,
 }

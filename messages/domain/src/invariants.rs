@@ -1,7 +1,7 @@
 //! The invariants (design, section 6) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader's gate call these same functions. Here are
-//! those whose subject exists: I1, I3 to I12. Each returns every violation that it finds.
+//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 and I3
+//! to I12. Each predicate returns all violations.
 
 mod placement;
 pub mod repair;
@@ -17,35 +17,35 @@ use crate::repair::queue::RepairQueue;
 
 pub use self::placement::{BindingEvidence, Judged, PlacementChange, judged_by, placed_where_allowed};
 
-/// An invariant's name.
+/// The id of an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Id {
-    /// One writer.
+    /// One writer: every write comes from the leader of its revision.
     I1,
-    /// Control plane size.
+    /// Control plane size: as many control plane nodes as the constraint asks for.
     I3,
-    /// Workers.
+    /// Workers: the number of workers keeps its minimum and maximum.
     I4,
-    /// Few changes.
+    /// Few changes: less than half of the control plane is replaced at once.
     I5,
-    /// Honest nodes.
+    /// Honest nodes: each node is a machine of the observation.
     I6,
-    /// One repair a machine.
+    /// One repair a machine: no machine has two repairs in processing.
     I7,
-    /// One API server.
+    /// One API server: at most one control plane node is drained, rebooting or under repair.
     I8,
-    /// Nothing lost.
+    /// Nothing lost: the store's history has every acknowledged write.
     I9,
-    /// Records.
+    /// Records: at most one is unfinished, at most 1,000 are kept.
     I10,
-    /// Placed where allowed.
+    /// Placed where allowed: an application's cluster meets its constraints.
     I11,
-    /// Calm.
+    /// Calm: a write changes the stored value.
     I12,
 }
 
 impl Id {
-    /// Every invariant whose subject exists.
+    /// All invariants that this crate checks.
     pub const ALL: [Self; 11] = [
         Self::I1,
         Self::I3,
@@ -60,7 +60,7 @@ impl Id {
         Self::I12,
     ];
 
-    /// The name as the design writes it, such as `I3`.
+    /// The id as the design writes it, such as `I3`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,9 +82,9 @@ impl Id {
 /// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which one.
+    /// The broken invariant.
     pub invariant: Id,
-    /// What was found, and what must be.
+    /// The finding, and the required state.
     pub what: String,
 }
 
@@ -94,24 +94,24 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A cluster that is about to be committed, and what it must be judged by.
+/// A cluster before its commit, with the data that the invariants compare it with.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterChange<'a> {
-    /// The cluster that is committed now; `None` at initialization.
+    /// The committed cluster; `None` at initialization.
     pub before: Option<&'a Cluster>,
-    /// The cluster that is to be committed.
+    /// The new cluster.
     pub after: &'a Cluster,
-    /// The constraints that it was planned for.
+    /// The constraints of the plan.
     pub constraints: &'a Constraints,
-    /// Addresses of the machines in the observation that it was planned from.
+    /// Addresses of the machines in the plan's observation.
     pub observed: &'a BTreeSet<String>,
-    /// Whether the template it was planned from is another than that of `before`.
+    /// True if the plan's template differs from that of `before`.
     pub template_changed: bool,
-    /// The repairs and reboots of the time at which it is committed.
+    /// The repairs and reboots at the time of the commit.
     pub repairs: &'a RepairQueue,
 }
 
-/// Everything that must hold of a cluster before it is committed: I3, I4, I5, I6, I8, I12.
+/// All invariants of a cluster before its commit: I3, I4, I5, I6, I8, I12.
 #[must_use]
 pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -139,7 +139,7 @@ pub fn control_plane_size(change: &ClusterChange<'_>) -> Option<Violation> {
     })
 }
 
-/// I4: at least `minimum-workers` workers; never raised above `maximum-workers` when that is not 0.
+/// I4: at least `minimum-workers` workers, and no increase beyond `maximum-workers` when that is not 0.
 #[must_use]
 pub fn workers(change: &ClusterChange<'_>) -> Option<Violation> {
     let after = change.after.workers().count();
@@ -172,7 +172,7 @@ pub fn few_changes(change: &ClusterChange<'_>) -> Option<Violation> {
     })
 }
 
-/// I6: each node is a machine of the observation that the cluster was planned from.
+/// I6: each node is a machine of the plan's observation.
 #[must_use]
 pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
     change
@@ -187,7 +187,7 @@ pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// I12, for a cluster: what is written differs from what is there, unless the template changed.
+/// I12 of a cluster: a write changes the stored cluster, unless the template changed.
 #[must_use]
 pub fn calm(change: &ClusterChange<'_>) -> Option<Violation> {
     (!change.template_changed && change.before == Some(change.after)).then(|| Violation {
@@ -196,25 +196,25 @@ pub fn calm(change: &ClusterChange<'_>) -> Option<Violation> {
     })
 }
 
-/// A write that the system itself decided, as the store's history shows it.
+/// A write of the service in the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// Revision of the write.
     pub revision: i64,
-    /// Create revision of the leader key of the epoch that wrote.
+    /// Create revision of the leader key of the writer's epoch.
     pub epoch: i64,
 }
 
-/// A leader key's life in the store's history.
+/// The lifetime of a leader key in the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// Create revision of the leader key.
     pub epoch: i64,
-    /// Revision of its deletion, if it was deleted.
+    /// Revision of its deletion; `None` if it exists.
     pub ended: Option<i64>,
 }
 
-/// I1: every write was made by the oldest leader key that existed at its revision.
+/// I1: the writer of each revision held the oldest leader key of that revision.
 #[must_use]
 pub fn one_writer(writes: &[Written], terms: &[Term]) -> Vec<Violation> {
     writes
@@ -240,7 +240,7 @@ pub fn one_writer(writes: &[Written], terms: &[Term]) -> Vec<Violation> {
         .collect()
 }
 
-/// I9: everything that was acknowledged is in the store's history at the revision that was told.
+/// I9: the store's history has every acknowledged write at its acknowledged revision.
 ///
 /// `acknowledged` and `history` map a revision to the keys written in it.
 #[must_use]
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// A valid change, and what a test spoils of it.
+    /// The violations of a valid change after `spoil` modified it.
     fn judged(
         before: Option<&Cluster>,
         after: &Cluster,

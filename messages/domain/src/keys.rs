@@ -1,4 +1,4 @@
-//! Keys below the prefix. CKE's are in its `docs/schema.md` and `storage.go`; ours are below `madako/`.
+//! Keys below the prefix. CKE defines its own in `docs/schema.md` and `storage.go`; Madako's are below `madako/`.
 
 /// The cluster configuration.
 pub const CLUSTER: &str = "cluster";
@@ -6,29 +6,29 @@ pub const CLUSTER: &str = "cluster";
 pub const CLUSTER_REVISION: &str = "cluster-revision";
 /// The constraints.
 pub const CONSTRAINTS: &str = "constraints";
-/// `true` switches repairs that the registry asks for off.
+/// `true` disables repairs that the registry requests.
 pub const AUTO_REPAIR_DISABLED: &str = "auto-repair/disabled";
-/// Variables of the query that chooses machines to be repaired.
+/// Variables of the registry query that selects machines for repair.
 pub const AUTO_REPAIR_VARIABLES: &str = "auto-repair/query-variables";
-/// Every candidate's key is `leader//<lease id in hex>`: CKE's election adds a slash to `leader/`.
+/// Prefix of the candidates' keys, `leader//<lease id in hex>`: CKE's election adds a slash to `leader/`.
 pub const LEADER: &str = "leader//";
 /// Next id of an operation record, as a decimal string.
 pub const RECORD_ID: &str = "records";
 /// Operation records, `records/<16 hex digits>`.
 pub const RECORDS: &str = "records/";
-/// `true` switches the integration with the registry off.
+/// `true` disables the integration with the registry.
 pub const SABAKAN_DISABLED: &str = "sabakan/disabled";
-/// Variables of the query.
+/// Variables of the registry query that selects machines for the cluster.
 pub const SABAKAN_VARIABLES: &str = "sabakan/query-variables";
 /// The cluster template.
 pub const SABAKAN_TEMPLATE: &str = "sabakan/template";
 /// URL of the registry's GraphQL API.
 pub const SABAKAN_URL: &str = "sabakan/url";
-/// The phase of the leader, on its lease.
+/// The phase of the leader, bound to its lease.
 pub const STATUS: &str = "status";
 /// Entries of the repair queue, `repairs/data/<16 hex digits>`.
 pub const REPAIRS: &str = "repairs/data/";
-/// `true` switches drains and commands of the repair queue off.
+/// `true` disables drains and commands of the repair queue.
 pub const REPAIRS_DISABLED: &str = "repairs/disabled";
 /// Number of the next entry of the repair queue, as a decimal string.
 pub const REPAIRS_WRITE_INDEX: &str = "repairs/write-index";
@@ -36,33 +36,33 @@ pub const REPAIRS_WRITE_INDEX: &str = "repairs/write-index";
 pub const REBOOTS: &str = "reboots/data/";
 /// Number of the next entry of the reboot queue, as a decimal string.
 pub const REBOOTS_WRITE_INDEX: &str = "reboots/write-index";
-/// `true` switches the reboot queue off.
+/// `true` disables the reboot queue.
 pub const REBOOTS_DISABLED: &str = "reboots/disabled";
-/// `true` while CKE works at the reboot queue: what its leader wrote last.
+/// `true` while CKE processes the reboot queue; CKE's leader writes it.
 pub const REBOOTS_RUNNING: &str = "reboots/running";
-/// What is kept of each entry of the repair queue beside it, `madako/repair/entries/<16 hex digits>`.
+/// Madako's own state of each entry of the repair queue, `madako/repair/entries/<16 hex digits>`.
 pub const REPAIR_KEPT: &str = "madako/repair/entries/";
 /// State of the removal guard.
 pub const REMOVAL_GUARD: &str = "madako/removal-guard";
-/// Obstacles to planning and repairing, each with its start.
+/// Obstacles to planning and repairing, each with its start time.
 pub const OBSTACLES: &str = "madako/obstacles";
 /// Settings of the leader.
 pub const SETTINGS: &str = "madako/settings";
-/// Racks that are held, `madako/repair/holds/<the label's value>`.
+/// Held racks, `madako/repair/holds/<the label's value>`.
 pub const REPAIR_HOLDS: &str = "madako/repair/holds/";
-/// The last plan that was committed, with its reasons.
+/// The last committed plan, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 
-/// What the scheduler keeps of placement.
+/// Prefix of the scheduler's state.
 pub const PLACEMENT: &str = "madako/placement/";
-/// How many applications moved when, as far as that still holds others back.
+/// Recent moves of applications, as long as they count against the limit of moves.
 pub const PLACEMENT_MOVES: &str = "madako/placement/moves";
-/// The last decision on each application that led to something, `<namespace>/<name>`.
+/// The last effective decision on each application, `<namespace>/<name>`.
 pub const PLACEMENT_DECISIONS: &str = "madako/placement/decisions/";
-/// What is remembered of each cluster, while there is something, `<namespace>/<name>`.
+/// The remembered state of each cluster, if there is any, `<namespace>/<name>`.
 pub const PLACEMENT_CLUSTERS: &str = "madako/placement/clusters/";
 
-/// Keys of our own that hold one value of the leader's, which is never written again as it is (I12).
+/// Madako's keys that hold one value of the leader; the leader writes only changed values (I12).
 pub const NOTED: [&str; 3] = [REMOVAL_GUARD, OBSTACLES, SETTINGS];
 
 /// The key of an operation record.
@@ -71,7 +71,7 @@ pub fn record(id: i64) -> String {
     format!("{RECORDS}{id:016x}")
 }
 
-/// The key of a rack that is held.
+/// The key of a held rack.
 #[must_use]
 pub fn repair_hold(rack: &str) -> String {
     format!("{REPAIR_HOLDS}{rack}")
@@ -89,13 +89,13 @@ pub fn reboot(index: i64) -> String {
     format!("{REBOOTS}{index:016x}")
 }
 
-/// The key of what is kept of an entry of the repair queue.
+/// The key of Madako's own state of a repair queue entry.
 #[must_use]
 pub fn repair_kept(index: i64) -> String {
     format!("{REPAIR_KEPT}{index:016x}")
 }
 
-/// The key of a candidate that holds a lease.
+/// The key of the candidate with this lease.
 #[must_use]
 pub fn leader(lease: i64) -> String {
     format!("{LEADER}{lease:x}")

@@ -1,4 +1,4 @@
-//! Nodes and pods as the API server shows them, as far as draining needs them.
+//! Nodes and pods as the API server shows them: the fields that draining needs.
 
 pub mod drain;
 pub mod selector;
@@ -9,84 +9,84 @@ use time::OffsetDateTime;
 
 use crate::cluster::Taint;
 
-/// The annotation that CKE puts on nodes which it cordoned, with the value `true`.
+/// The annotation that CKE puts on the nodes that it cordons, with the value `true`.
 pub const ANNOTATION_REBOOT: &str = "cke.cybozu.com/reboot";
 
 /// A node as the API server shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KubeNode {
-    /// Name.
+    /// Name of the Node object.
     pub name: String,
-    /// Whether nothing is scheduled on it.
+    /// True if the node is cordoned (`spec.unschedulable`).
     pub unschedulable: bool,
-    /// Annotations.
+    /// Annotations of the Node object.
     pub annotations: BTreeMap<String, String>,
-    /// Taints.
+    /// Taints of the node.
     pub taints: Vec<Taint>,
-    /// Its condition `Ready`; `None`: unknown or absent.
+    /// The condition `Ready`; `None` if it is unknown or absent.
     pub ready: Option<bool>,
 }
 
 impl KubeNode {
-    /// Whether it was cordoned for a reboot or a repair.
+    /// True if CKE or Madako cordoned the node for a reboot or a repair.
     #[must_use]
     pub fn is_cordoned_by_us(&self) -> bool {
         self.annotations.get(ANNOTATION_REBOOT).is_some_and(|value| value == "true")
     }
 }
 
-/// A phase of a pod's life.
+/// The phase of a pod (`status.phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PodPhase {
-    /// Not every container has started.
+    /// Not all containers have started.
     Pending,
-    /// It runs.
+    /// At least one container runs.
     Running,
-    /// Every container ended well.
+    /// All containers ended successfully.
     Succeeded,
     /// A container failed and none runs.
     Failed,
-    /// Its node does not tell.
+    /// The node does not report.
     #[default]
     Unknown,
 }
 
-/// Which pod: a name may be given anew, a uid never.
+/// The identity of a pod. A new pod may reuse a name, never a uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodId {
-    /// Namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Name.
+    /// Name of the pod.
     pub name: String,
-    /// Uid.
+    /// Uid of the pod.
     pub uid: String,
 }
 
 /// A pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// Which.
+    /// Identity of the pod.
     pub id: PodId,
-    /// How far its life is.
+    /// Phase of the pod.
     pub phase: PodPhase,
     /// Kind of the controller that owns it, such as `Job` or `DaemonSet`.
     pub controller: Option<String>,
-    /// Whether it is the mirror of a static pod (annotation `kubernetes.io/config.mirror`): only its node can end it.
+    /// True for the mirror of a static pod (annotation `kubernetes.io/config.mirror`): only its node can end it.
     pub mirror: bool,
-    /// Since when it is being ended, if it is.
+    /// The deletion timestamp of a terminating pod.
     pub deleted_at: Option<OffsetDateTime>,
 }
 
-/// What became of an eviction.
+/// The result of an eviction request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eviction {
-    /// It was accepted: the pod ends within its grace period.
+    /// The API server accepted it: the pod ends within its grace period.
     Accepted,
-    /// There is no such pod any more.
+    /// The pod does not exist any more.
     Gone,
-    /// It was refused for now (429): a disruption budget forbids it.
+    /// The API server refused it for now (429): a disruption budget forbids it.
     Refused {
-        /// What the API server said.
+        /// The message of the API server.
         why: String,
     },
 }

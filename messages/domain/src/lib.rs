@@ -1,6 +1,7 @@
-//! The domain: clusters, machines, plans, repairs, placement's resources, the state of the store, and the invariants.
+//! The domain: clusters, machines, plans, repairs, resources of placement, the state of the store, and the
+//! invariants.
 //!
-//! Plain data and pure functions. Does no I/O, reads no clock, draws no number.
+//! Plain data and pure functions. Does no I/O, reads no clock, draws no random number.
 
 pub mod canary;
 pub mod cluster;

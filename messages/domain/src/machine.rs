@@ -1,7 +1,7 @@
-//! Machines as a sabakan registry describes them, and the variables of the query that chooses them.
+//! Machines as a sabakan registry describes them, and the variables of the query that selects them.
 //!
-//! The JSON shapes are those of sabakan's GraphQL answers (`searchMachines`) and of CKE's
-//! `sabakan/query-variables`. Nothing here decides anything.
+//! The JSON forms are those of sabakan's GraphQL answers (`searchMachines`) and of CKE's `sabakan/query-variables`.
+//! This module decides nothing.
 
 use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,23 +16,23 @@ use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, Unknown, Walk};
 use madako_json::strict::{schema, yaml};
 
-/// A state of a machine's life, in sabakan's spelling (its `docs/lifecycle.md`).
+/// The lifecycle state of a machine, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum MachineState {
-    /// Just registered; not yet healthy.
+    /// Registered, but not healthy yet.
     Uninitialized,
-    /// In order.
+    /// Without known faults.
     Healthy,
-    /// Something on it is broken.
+    /// A part of the machine is broken.
     Unhealthy,
-    /// It does not answer. That is not the same as gone.
+    /// The machine does not answer. It may still run.
     Unreachable,
-    /// Its operating system is being updated.
+    /// The operating system is being updated.
     Updating,
-    /// It is to be retired; its data is being removed.
+    /// The machine is being retired and its data removed.
     Retiring,
-    /// It is out of service.
+    /// The machine is out of service.
     Retired,
 }
 
@@ -48,7 +48,7 @@ impl MachineState {
         Self::Retired,
     ];
 
-    /// The name as sabakan's GraphQL spells it, such as `HEALTHY`.
+    /// The name in sabakan's GraphQL, such as `HEALTHY`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl MachineState {
 /// A label of a machine in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MachineLabel {
-    /// Name, without any prefix.
+    /// Name without prefix.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub name: String,
     /// Value; may be empty.
@@ -75,13 +75,13 @@ pub struct MachineLabel {
 }
 
 impl MachineLabel {
-    /// Whether it can be a label of Kubernetes, after a prefix.
+    /// True if Kubernetes allows the name behind a prefix, and the value.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.has_good_name() && names::is_label_value(&self.value)
     }
 
-    /// A name after a prefix follows the rules of values, but is never empty.
+    /// A name behind a prefix follows the rules of values, but is never empty.
     fn has_good_name(&self) -> bool {
         !self.name.is_empty() && names::is_label_value(&self.name)
     }
@@ -90,15 +90,15 @@ impl MachineLabel {
 /// The baseboard management controller of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bmc {
-    /// Kind of controller; repair procedures are chosen by it.
+    /// Type of the controller; it selects the repair procedure.
     #[serde(default, rename = "bmcType", deserialize_with = "null_as_empty")]
     pub bmc_type: String,
 }
 
-/// What a machine is.
+/// The properties of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSpec {
-    /// Serial number: the registry's key.
+    /// Serial number, the key of the registry.
     pub serial: String,
     /// Labels; Go writes `null` for none.
     #[serde(default, deserialize_with = "null_as_empty")]
@@ -109,20 +109,20 @@ pub struct MachineSpec {
     /// Position within the rack.
     #[serde(default, rename = "indexInRack", deserialize_with = "null_as_empty")]
     pub index_in_rack: i64,
-    /// Role, such as `compute`.
+    /// Role of the machine, such as `compute`.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub role: String,
     /// IPv4 addresses; the first one identifies the machine's node.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub ipv4: Vec<String>,
-    /// When it was registered, with the offset it was written with.
+    /// Registration time with its original offset.
     #[serde(
         rename = "registerDate",
         serialize_with = "time::serde::rfc3339::serialize",
         deserialize_with = "date"
     )]
     pub register_date: OffsetDateTime,
-    /// When it is due for retirement, with the offset it was written with.
+    /// Planned retirement with its original offset.
     #[serde(
         rename = "retireDate",
         serialize_with = "time::serde::rfc3339::serialize",
@@ -134,12 +134,12 @@ pub struct MachineSpec {
     pub bmc: Bmc,
 }
 
-/// How a machine is.
+/// The condition of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MachineStatus {
-    /// Current state.
+    /// Lifecycle state.
     pub state: MachineState,
-    /// Seconds since the machine entered the state.
+    /// Seconds since the machine entered this state.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub duration: f64,
 }
@@ -147,20 +147,20 @@ pub struct MachineStatus {
 /// An entry of the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What it is.
+    /// Properties.
     pub spec: MachineSpec,
-    /// How it is.
+    /// Condition.
     pub status: MachineStatus,
 }
 
 impl Machine {
-    /// The address that identifies its node: the first IPv4 address, if it has one.
+    /// The address of the machine's node: its first IPv4 address, if it has one.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
         self.spec.ipv4.first().map(String::as_str)
     }
 
-    /// Whether labels of Kubernetes can be made of everything that becomes one (seed 000, "Node labels").
+    /// True if all properties that become node labels are valid in Kubernetes (seed 000, "Node labels").
     #[must_use]
     pub fn has_good_labels(&self) -> bool {
         let spec = &self.spec;
@@ -170,7 +170,7 @@ impl Machine {
             && spec.labels.iter().all(MachineLabel::is_good)
     }
 
-    /// Of what no label can be made; the rest of the machine is in order.
+    /// The properties that cannot become node labels; the rest of the machine is usable.
     #[must_use]
     pub fn bad_labels(&self) -> Vec<BadLabel> {
         let spec = &self.spec;
@@ -196,27 +196,27 @@ impl Machine {
     }
 }
 
-/// Something of a machine that would be a node's label if Kubernetes allowed it.
+/// A property that should become a node label but is invalid in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadLabel {
-    /// The role, which is the value of one label and in the key of another.
+    /// The role: the value of one label and part of the key of another.
     Role(Box<str>),
-    /// The number of the rack, which is below 0.
+    /// A negative number of the rack.
     Rack(i64),
-    /// The position in the rack, which is below 0.
+    /// A negative position in the rack.
     IndexInRack(i64),
-    /// A label's name.
+    /// The name of a label.
     Name(Box<str>),
-    /// A label's value.
+    /// The value of a label.
     Value {
-        /// The label's name.
+        /// The name of the label.
         name: Box<str>,
-        /// The value.
+        /// The invalid value.
         value: Box<str>,
     },
 }
 
-/// Reads a time as Go's `time.RFC3339` has it: a `T` in between, a `Z` or a numeric offset, no leap second.
+/// Reads a time in the notation of Go's `time.RFC3339`: a `T` as separator, `Z` or a numeric offset, no leap second.
 #[must_use]
 pub fn parse_date(text: &str) -> Option<OffsetDateTime> {
     let bytes = text.as_bytes();
@@ -224,7 +224,7 @@ pub fn parse_date(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| is_go)
 }
 
-/// Reads a date; `null`, which Go leaves alone, is Go's zero time.
+/// Reads a date. Go ignores `null`, so `null` is Go's zero time.
 fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
     const EXPECTED: &str = "an RFC 3339 time such as 2026-01-31T12:00:00Z";
     let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(ZERO_TIME) };
@@ -265,10 +265,10 @@ go_object! {
 }
 
 impl QueryVariables {
-    /// Reads variables that somebody typed (JSON, as CKE stores the text itself), strictly.
+    /// Reads typed variables strictly, in the JSON form that CKE stores unchanged.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn from_json(text: &str) -> Result<Self, InputError> {
         const SUBJECT: &str = "set of query variables";
         if text.len() > MAX_MACHINE_BYTES {
@@ -290,7 +290,7 @@ impl QueryVariables {
         Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
     }
 
-    /// What is allowed but hardly meant: variables replace the query's own defaults, which leave out boot
+    /// Settings that are valid but probably mistakes: variables replace the query's own defaults, which exclude boot
     /// servers and retired machines.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
@@ -333,7 +333,7 @@ fn check_params(params: &Tree, path: &Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// Reads `null`, which Go's encoder writes for an empty list or map, as the empty value.
+/// Reads `null`, which Go writes for an empty list or map, as the empty value.
 fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! What a poll of the registry returned, with its time and what was asked.
+//! The result of a poll of the registry, with its time and its query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use crate::cluster::Taint;
 use crate::guard::GuardState;
 use crate::machine::Machine;
 
-/// The revisions of what a poll was made with: an observation answers only that question.
+/// The revisions of the poll's inputs. An observation is valid for these revisions only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Query {
-    /// Mod revision of the URL.
+    /// Mod revision of the registry's URL.
     pub url: i64,
-    /// Mod revision of the variables; 0 for none.
+    /// Mod revision of the query's variables; 0 without variables.
     pub variables: i64,
 }
 
-/// A good answer of the registry. A failed poll makes none.
+/// A valid answer of the registry. A failed poll creates no observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
     /// Machines with an address.
     pub machines: Arc<Vec<Machine>>,
-    /// Their addresses.
+    /// The addresses of `machines`.
     pub addresses: Arc<BTreeSet<String>>,
-    /// Serials of machines without one.
+    /// Serials of machines without an address.
     pub left_out: Vec<String>,
-    /// The wall clock when the answer came.
+    /// Wall-clock time of the answer.
     pub at: OffsetDateTime,
-    /// The same moment on the clock that ages are measured by.
+    /// Monotonic time of the answer, from which its age is computed.
     pub seen: Instant,
-    /// What was asked.
+    /// The query of the poll.
     pub query: Query,
-    /// Present when the removal guard holds the observation back: nothing is planned on it.
+    /// Present while the removal guard holds the observation back; then nothing is planned from it.
     pub held: Option<GuardState>,
 }
 
-/// What a look at the taints of Kubernetes' nodes came to.
+/// The result of reading the taints of Kubernetes' nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaintsLook {
-    /// The taints of each node that has some, by its name; or why they are not known.
+    /// The taints of each node that has any, by node name; or the reason why they are unknown.
     pub result: Result<BTreeMap<String, Vec<Taint>>, String>,
-    /// When it began.
+    /// Monotonic start time of the read.
     pub seen: Instant,
 }

@@ -1,7 +1,7 @@
-//! Obstacles to planning and repairing, each with its start (`madako/obstacles`).
+//! Obstacles to planning and repairing, each with its start time (`madako/obstacles`).
 //!
-//! The leader writes the key when an obstacle appears, changes or ends, so that another process or a new leader knows
-//! more than the operator's keys tell: how long the registry has been silent, and why there is no plan.
+//! The leader writes the key when an obstacle appears, changes or ends. Another process or a new leader then knows
+//! more than the operator's keys say: for how long the registry has been silent, and why there is no plan.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use time::OffsetDateTime;
 
 use crate::limits::MOST_CHARACTERS;
 
-/// The integration with the registry is disabled.
+/// An operator disabled the integration with the registry.
 pub const INTEGRATION_DISABLED: &str = "integration-disabled";
-/// The registry gave no good answer for more than three poll intervals.
+/// The registry gave no valid answer for more than three poll intervals.
 pub const REGISTRY_SILENT: &str = "registry-silent";
 /// The removal guard holds an observation back.
 pub const REMOVAL_GUARD: &str = "removal-guard";
 /// No plan satisfies the template and the constraints.
 pub const NO_PLAN: &str = "no-plan";
-/// A stored value that a plan needs cannot be used.
+/// A stored value that a plan needs is unusable.
 pub const UNUSABLE_VALUE: &str = "unusable-value";
-/// The repair queue is disabled.
+/// An operator disabled the repair queue.
 pub const REPAIR_QUEUE_DISABLED: &str = "repair-queue-disabled";
-/// Repairs that the registry asks for are disabled.
+/// An operator disabled repairs that the registry requests.
 pub const AUTO_REPAIR_DISABLED: &str = "auto-repair-disabled";
-/// Repairs in a rack are held back; the rack's own key says since when.
+/// Repairs in a rack are held back; the rack's own key has the start time.
 pub const RACK_HELD: &str = "rack-held";
-/// Every rule, as the status and the guide name them.
+/// All rules, in the wording of the status and the guide.
 pub const RULES: [&str; 8] = [
     INTEGRATION_DISABLED,
     REGISTRY_SILENT,
@@ -38,13 +38,13 @@ pub const RULES: [&str; 8] = [
     RACK_HELD,
 ];
 
-/// One obstacle.
+/// An obstacle that exists now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// Since when.
+    /// Start time, to the second.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
-    /// Why, for people; empty where the rule says it all.
+    /// The reason in words; empty if the name of the rule suffices.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -58,5 +58,5 @@ impl Obstacle {
     }
 }
 
-/// Obstacles by their rule.
+/// Obstacles by the name of their rule.
 pub type Obstacles = BTreeMap<String, Obstacle>;

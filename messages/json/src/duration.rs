@@ -1,7 +1,7 @@
-//! Durations as Go writes them (`2s`, `1m30s`, `1.5h`), because CKE's file and flags hold such.
+//! Durations in Go's notation (`2s`, `1m30s`, `1.5h`), which CKE's file and flags use.
 //!
-//! Only what Go's `time.ParseDuration` reads is read, to the nanosecond; negative ones are refused,
-//! since nothing here has a use for them.
+//! [`parse`] accepts what Go's `time.ParseDuration` accepts, to the nanosecond, but refuses negative durations: no
+//! setting has a use for them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// What was expected where no duration was found; the text itself is not part of it.
+/// The text is not a duration. The message names the expected notation and leaves the text out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a duration such as 2s, 1m30s or 1.5h")]
 pub struct NotADuration;
@@ -27,7 +27,7 @@ pub struct NotADuration;
 /// Reads a duration.
 ///
 /// # Errors
-/// The text is not one, is negative, or is longer than Go can hold (292 years).
+/// The text is not a duration, is negative, or exceeds Go's maximum (292 years).
 pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" {
@@ -48,7 +48,7 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
 }
 
-/// A number with its unit, and what follows.
+/// The nanoseconds of the first number with its unit, and the rest of the text.
 fn one_part(text: &str) -> Result<(u128, &str), NotADuration> {
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (whole, rest) = text.split_at(digits(text));
@@ -65,7 +65,7 @@ fn one_part(text: &str) -> Result<(u128, &str), NotADuration> {
 
     let number = |digits: &str| if digits.is_empty() { Ok(0) } else { digits.parse::<u128>() };
     let whole = number(whole).map_err(|_| NotADuration)?.checked_mul(unit).ok_or(NotADuration)?;
-    // More digits than a nanosecond of an hour has add nothing.
+    // Digits below a nanosecond of an hour add nothing.
     let fraction = &fraction[..fraction.len().min(18)];
     let scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_| NotADuration)?);
     let part = whole + number(fraction).map_err(|_| NotADuration)? * unit / scale;

@@ -1,4 +1,4 @@
-//! What is wrong with something that came from outside: every field, what it held, what was expected.
+//! Errors and warnings about input: for every wrong field its path, its value and the expected value.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::limits::MAX_PROBLEMS_SHOWN;
 
-/// One field that is wrong.
+/// A wrong field.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
     /// Path of the field, such as `nodes[1].labels`; empty for the input as a whole.
     pub field: String,
-    /// What it held, shortened; empty when the field is missing.
+    /// The value, shortened; empty when the field is missing.
     pub got: String,
-    /// What was expected.
+    /// The expected value in words.
     pub expected: String,
 }
 
@@ -29,12 +29,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with one input. Never empty.
+/// Every problem of one input. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct InputError {
-    /// What the input is, such as `template`.
+    /// The kind of input, such as `template`.
     pub subject: String,
-    /// Each wrong field: first what has the wrong shape, then what breaks a rule, each in order.
+    /// The wrong fields: those with a wrong shape first, then those that break a rule, each group in order.
     pub problems: Vec<Problem>,
 }
 
@@ -51,17 +51,17 @@ impl fmt::Display for InputError {
     }
 }
 
-/// Something that is allowed but hardly meant.
+/// A valid setting that is probably a mistake.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Warning {
     /// Path of the field; empty for the input as a whole.
     pub field: String,
-    /// What follows from it.
+    /// The consequence of the setting.
     pub message: String,
 }
 
 impl Warning {
-    /// A warning about a field.
+    /// A warning about `field`; an empty path means the whole input.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
@@ -81,35 +81,35 @@ impl fmt::Display for Warning {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Notes a wrong field.
+    /// Adds a problem.
     pub fn add(&mut self, field: impl Into<String>, got: impl Into<String>, expected: impl Into<String>) {
         self.0.push(Problem { field: field.into(), got: got.into(), expected: expected.into() });
     }
 
-    /// Whether nothing was noted.
+    /// True if no problem was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a problem with some field was noted.
+    /// True if a problem's path satisfies the predicate.
     pub fn any(&self, field: impl Fn(&str) -> bool) -> bool {
         self.0.iter().any(|problem| field(&problem.field))
     }
 
-    /// How many were noted.
+    /// The number of problems.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes over all that another collection noted.
+    /// Adds all problems of `others`.
     pub fn append(&mut self, others: Problems) {
         self.0.extend(others.0);
     }
 
-    /// Takes over what another collection noted about fields that this one does not speak of: a field with
-    /// the wrong shape breaks rules, too, and those would only repeat it.
+    /// Adds the problems of `others` whose fields are unrelated to the fields of this collection: a field with a
+    /// wrong shape also breaks rules, and reporting those would repeat the first problem.
     pub fn add_unrelated(&mut self, others: Problems) {
         let own = self.0.len();
         for problem in others.0 {
@@ -119,22 +119,22 @@ impl Problems {
         }
     }
 
-    /// `Ok` when nothing was noted.
+    /// `Ok` without problems.
     ///
     /// # Errors
-    /// All that was noted, as one [`InputError`].
+    /// All problems as one [`InputError`].
     pub fn finish(self, subject: &str) -> Result<(), InputError> {
         if self.0.is_empty() { Ok(()) } else { Err(self.into_error(subject)) }
     }
 
-    /// All that was noted; something must have been.
+    /// All problems as one error. Debug builds assert that at least one problem is there.
     pub fn into_error(self, subject: &str) -> InputError {
         debug_assert!(!self.0.is_empty(), "an input error names a problem");
         InputError { subject: subject.to_owned(), problems: self.0 }
     }
 }
 
-/// Whether one path is the other or lies below it; everything lies below the whole.
+/// True if the two paths are equal or one lies below the other. The empty path contains every path.
 pub fn related(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     short.is_empty()

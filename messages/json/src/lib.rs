@@ -1,6 +1,6 @@
 //! Reading and writing the JSON of CKE and of Krake, and the YAML and JSON that people type.
 //!
-//! Depends on no other crate of the workspace. Does no I/O, reads no clock, draws no number.
+//! Depends on no other crate of the workspace. Does no I/O, reads no clock, draws no random number.
 
 pub mod duration;
 pub mod go;

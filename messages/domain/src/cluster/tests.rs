@@ -88,7 +88,7 @@ service_subnet: 10.0.0.0/8
 #[test]
 fn input_is_bounded() {
     let levels = |count| format!("a: {}{}", "[".repeat(count), "]".repeat(count));
-    // Each level holds ten of the one before.
+    // Each level holds ten of the previous level.
     let aliases: String = (b'a'..b'k')
         .map(|level| {
             let (this, next) = (level as char, (level + 1) as char);

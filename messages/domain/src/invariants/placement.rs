@@ -1,9 +1,9 @@
 //! I11: an application is bound only to an online cluster that meets all its constraints at decision time.
 //!
-//! Guarantees: whatever a transaction writes of applications is judged as it is written. A binding counts with its
-//! evidence only: the cluster, the cloud that it inherits from, and what was known of metrics; the gate compares the
-//! revisions of these, so that what was judged is still so when it is committed. Without evidence a binding must be
-//! the one that is stored.
+//! Guarantees: every application that a transaction writes is evaluated in its written form. A new binding is valid
+//! only with its evidence: the cluster, its cloud, and the observed metrics. The gate compares the revisions of the
+//! application, cluster and cloud, so the evaluated state is also the committed state. A binding without evidence
+//! must equal the stored one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,44 +18,45 @@ use crate::placement::object_value::{Object, Resource as _};
 use crate::placement::objects::Stored;
 use crate::store::{Condition, Write};
 
-/// What is judged before an application is bound (invariant I11). The gate compares the revisions of all three.
+/// The state that allowed a binding (invariant I11). The gate compares the revisions of application, cluster and
+/// cloud.
 #[derive(Debug, Clone)]
 pub struct BindingEvidence {
-    /// The application, as it was when that was decided.
+    /// The application at the time of the decision.
     pub application: Arc<Stored>,
-    /// The cluster that it is bound to.
+    /// The target cluster.
     pub cluster: Arc<Stored>,
-    /// The cloud that the cluster is bound to, if it is there.
+    /// The cloud of the cluster, if it exists.
     pub cloud: Option<Arc<Stored>>,
-    /// What was known of metrics; `None`: nothing.
+    /// The observed metrics; `None` if there were none.
     pub metrics: Option<Arc<MetricsObserved>>,
-    /// What metric constraints compare.
+    /// The values that metric constraints compare.
     pub compared: Compared,
 }
 
-/// A transaction of placement that is about to be committed, and what it must be judged by.
+/// A placement transaction before its commit, with the data that I11 compares it with.
 #[derive(Clone, Copy)]
 pub struct PlacementChange<'a> {
-    /// What is compared; keys are absolute.
+    /// The conditions of the transaction; keys are absolute.
     pub conditions: &'a [Condition],
-    /// What is written.
+    /// The writes of the transaction.
     pub writes: &'a [Write],
-    /// What its bindings were decided on.
+    /// The evidence of its new bindings.
     pub evidence: &'a [BindingEvidence],
-    /// What is stored, as the judge's own view has it.
+    /// The stored resources in the checker's own view.
     pub stored: &'a dyn Fn(&ObjectKey) -> Option<Arc<Stored>>,
 }
 
-/// What was found of a transaction.
+/// The result of the check of a transaction.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// How it breaks the invariant.
+    /// The violations of I11.
     pub violations: Vec<Violation>,
-    /// Keys that changed since it was decided, so that it can neither be judged nor be committed.
+    /// Keys that changed after the decision; the transaction can be neither evaluated nor committed.
     pub changed: Vec<String>,
 }
 
-/// I11, for a transaction.
+/// Checks I11 for a transaction.
 #[must_use]
 pub fn placed_where_allowed(change: &PlacementChange<'_>) -> Judged {
     let mut judged = Judged::default();
@@ -73,7 +74,7 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> Judged {
         match (evidence.get(&of), &application.status.scheduled_to) {
             (Some(evidence), Some(to)) => judged.binding(change, &of, &application, to, evidence),
             (Some(_), None) => judged.violate(&of, "there is evidence of a binding, and none is written"),
-            // Whoever is bound nowhere is nowhere where it may not be.
+            // An unbound application cannot violate the invariant.
             (None, None) => {}
             (None, Some(to)) => judged.kept(change, key, &of, to),
         }
@@ -91,7 +92,8 @@ impl Judged {
         self.violations.push(Violation { invariant: Id::I11, what: format!("{application}: {what}") });
     }
 
-    /// A new binding: the cluster is that of the evidence, and takes the application as it is written.
+    /// Checks a new binding: the target is the cluster of the evidence, which accepts the application in its written
+    /// form.
     fn binding(
         &mut self,
         change: &PlacementChange<'_>,
@@ -126,7 +128,7 @@ impl Judged {
         }
     }
 
-    /// A binding without evidence: it is the one that is stored at the revision that is compared.
+    /// Checks a binding without evidence: it equals the stored binding at the compared revision.
     fn kept(&mut self, change: &PlacementChange<'_>, key: &str, of: &ObjectKey, to: &ResourceRef) {
         let compared = change.conditions.iter().find_map(|condition| match condition {
             Condition::Unchanged { key: compared, revision } if compared == key => Some(*revision),
@@ -146,7 +148,7 @@ impl Judged {
     }
 }
 
-/// What is compared because bindings were judged by it: the revisions of applications, clusters and clouds, once each.
+/// The conditions that protect the evidence: the revisions of its applications, clusters and clouds, each once.
 pub fn judged_by(evidence: &[BindingEvidence]) -> impl Iterator<Item = Condition> {
     evidence
         .iter()

@@ -1,7 +1,7 @@
 //! Invariants of repairs: I7 one repair a machine, I8 one API server, I10 records.
 //!
-//! The first functions look at a state. Those whose names end in `_change` look at a step: what somebody else spoiled
-//! before (ckecli writes entries whole) must not keep a step from being taken that does not make it worse.
+//! The first functions check a state. Functions whose names end in `_change` check a step: a state that another
+//! program has already broken (ckecli writes entries whole) must not block a step that does not make it worse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::repair::change::{MAX_RECORDS, RepairChange, RepairWrite};
 use crate::repair::queue::RepairQueue;
 use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
-/// Whether an entry's machine is being drained, or a command was run on it and its health is watched.
+/// True while the entry's machine is drained, or its health is watched after a command.
 #[must_use]
 pub fn is_active(entry: &RepairQueueEntry) -> bool {
     entry.status == RepairStatus::Processing
         && matches!(entry.step_status, RepairStepStatus::Draining | RepairStepStatus::Watching)
 }
 
-/// Machines with more than one repair in processing, and how many. One whose command runs is in processing, whatever somebody wrote
-/// over its entry.
+/// Machines with more than one repair in processing, with the number of repairs. A machine whose command runs counts
+/// as in processing, even if another program has overwritten its entry.
 fn repaired_twice(queue: &RepairQueue) -> BTreeMap<&str, usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let processed = queue.entries.iter().filter(|(index, item)| {
@@ -62,13 +62,14 @@ pub fn one_api_server(queue: &RepairQueue, cluster: Option<&Cluster>) -> Option<
     (busy.len() > 1).then(|| several(&busy))
 }
 
-/// I8 of a step: it does not add a control plane node to one that is drained, rebooting or under repair already.
+/// I8 of a step: the step adds no control plane node to one that is drained, rebooting or under repair already.
 fn one_api_server_more(was: &BTreeSet<&str>, busy: &BTreeSet<&str>) -> Option<Violation> {
     (busy.len() > 1 && busy.difference(was).next().is_some()).then(|| several(busy))
 }
 
-/// I8 of a cluster that is about to be committed: it gives no machine that is drained, rebooting or under repair to the
-/// control plane while another of its nodes is. What was so before (an operator's own cluster is not judged) stays allowed.
+/// I8 of a cluster before its commit: it adds no machine that is drained, rebooting or under repair to the control
+/// plane while another control plane node is. A violation that existed before stays allowed, because an operator's
+/// own cluster is not checked.
 #[must_use]
 pub fn one_api_server_of_cluster(
     before: Option<&Cluster>,
@@ -78,7 +79,7 @@ pub fn one_api_server_of_cluster(
     one_api_server_more(&busy_api_servers(queue, before), &busy_api_servers(queue, Some(after)))
 }
 
-/// Whether a change begins to drain or to repair a machine that is not drained or under repair yet.
+/// True if a change begins to drain or repair a machine that is not drained or under repair yet.
 #[must_use]
 pub fn begins(change: &RepairChange, before: &RepairQueue) -> bool {
     let active = |queue: &RepairQueue| -> BTreeSet<String> {
@@ -115,7 +116,7 @@ fn broken_record(what: String) -> Violation {
     Violation { invariant: Id::I10, what }
 }
 
-/// Everything that must hold of a change of the repair queue before it is committed: I7, I8, I10.
+/// All invariants of a change of the repair queue before its commit: I7, I8, I10.
 ///
 /// `maximum` is the constraint `maximum-repair-queue-entries`.
 #[must_use]
@@ -340,7 +341,7 @@ mod tests {
             one_api_server_of_cluster(None, &three, &queue).is_some(),
             "a first cluster is judged as well"
         );
-        // What is spoiled already may not get worse, and hinders nothing else.
+        // A step must not worsen an existing violation; such a violation blocks nothing else.
         assert_eq!(judged(&queue, &three, &three), None);
         assert_eq!(judged(&queue, &three, &with(&["a", "w"])), None);
         queue.reboots.insert(0, rebooted("b"));

@@ -1,7 +1,8 @@
-//! What draining does to each pod of a node, as CKE does it (its `op/reboot_decide.go`, `docs/repair.md`).
+//! The treatment of each pod during a drain, as CKE does it (its `op/reboot_decide.go`, `docs/repair.md`).
 //!
-//! Pods of DaemonSets come back wherever they are ended, and mirrors of static pods only their node can end: both stay.
-//! A job that runs is not torn down: the node waits for it. Everything else goes, politely where its namespace is protected.
+//! Pods of DaemonSets return wherever they are ended, and only the node can end mirrors of static pods: both stay.
+//! The drain waits for running jobs. All other pods are evicted; if the eviction is refused, they are deleted unless
+//! their namespace is protected.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,20 +10,20 @@ use std::fmt;
 use crate::canary::{Canary, is_planted};
 use crate::kubernetes::{Pod, PodId, PodPhase};
 
-/// What is done to a pod.
+/// The treatment of a pod during a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// It stays, and draining does not wait for its end.
+    /// The pod stays, and the drain does not wait for its end.
     Stay,
-    /// It belongs to a job that runs: nothing is drained before it ended.
+    /// The pod belongs to a running job: no pod is drained before the job ends.
     AwaitJob,
-    /// It is evicted, as often as that takes.
+    /// The pod is evicted, as often as necessary.
     Evict,
-    /// It is evicted, and deleted when a disruption budget forbids that.
+    /// The pod is evicted, or deleted if a disruption budget forbids the eviction.
     EvictOrDelete,
 }
 
-/// What is done to a pod of a node that is drained.
+/// The treatment of a pod on a node that is being drained.
 #[must_use]
 pub fn treatment(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
     if pod.mirror || pod.controller.as_deref() == Some("DaemonSet") {
@@ -37,23 +38,23 @@ pub fn treatment(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
     if evicts { Treatment::Evict } else { Treatment::EvictOrDelete }
 }
 
-/// Why a node cannot be drained now.
+/// The reason why a node is not drained yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfinished {
-    /// A job runs.
+    /// A job is running.
     Job(PodId),
-    /// A pod is still there.
+    /// A pod has not ended.
     Pod(PodId),
 }
 
-/// What is told of a drain under way.
+/// The report of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainNews {
-    /// It goes on, and waits for this.
+    /// The drain waits for the reason in the text.
     Waits(String),
     /// Only pods that stay are left.
     Done,
-    /// It cannot be done.
+    /// The drain failed; the text gives the reason.
     Failed(String),
 }
 
@@ -72,14 +73,14 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// The first job that runs on a node, if any.
+/// The first running job on a node.
 #[must_use]
 pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
     let none = BTreeSet::new();
     pods.iter().find(|pod| treatment(pod, &none) == Treatment::AwaitJob).map(|pod| &pod.id)
 }
 
-/// What keeps a node from being drained: `None` when only pods that stay are left.
+/// The pod that the drain waits for; `None` when only pods that stay are left.
 #[must_use]
 pub fn unfinished(pods: &[Pod]) -> Option<Unfinished> {
     let none = BTreeSet::new();

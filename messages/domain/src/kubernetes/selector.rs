@@ -1,4 +1,4 @@
-//! A label selector as objects hold it (`metav1.LabelSelector`), and in the notation of the API's queries.
+//! A label selector in the form of objects (`metav1.LabelSelector`) and in the notation of the API's queries.
 
 use std::collections::BTreeMap;
 
@@ -30,34 +30,34 @@ go_object! {
     }
 }
 
-/// A selector that cannot be meant.
+/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// An operator that Kubernetes does not have.
+    /// Kubernetes does not have this operator.
     #[error("got the operator {operator:?} for {key}, expected In, NotIn, Exists or DoesNotExist")]
     Operator {
-        /// The label.
+        /// The label's key.
         key: String,
-        /// The operator.
+        /// The unknown operator.
         operator: String,
     },
-    /// `In` and `NotIn` want values, the others none.
+    /// `In` and `NotIn` require values; the other operators allow none.
     #[error("got {count} values for {key} with the operator {operator}")]
     Values {
-        /// The label.
+        /// The label's key.
         key: String,
         /// The operator.
         operator: String,
-        /// How many there are.
+        /// The number of values.
         count: usize,
     },
 }
 
 impl LabelSelector {
-    /// The same in the notation of `labelSelector=`; empty chooses everything.
+    /// The selector in the notation of `labelSelector=`; the empty notation selects everything.
     ///
     /// # Errors
-    /// An expression cannot be meant.
+    /// An expression is invalid.
     pub fn notation(&self) -> Result<String, SelectorError> {
         let mut parts: Vec<String> =
             self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

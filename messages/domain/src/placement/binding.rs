@@ -1,12 +1,12 @@
-//! What a binding changes in the resource that is bound, for whoever binds: the API, as it is asked to, and the
-//! scheduler, as it decided (Krake's `binding` subresources).
+//! The changes that a binding makes in the bound resource (Krake's `binding` subresources). The API uses them for
+//! requests, the scheduler for its decisions.
 //!
-//! Guarantees: the resource depends on what it is bound to, and no longer on what it was bound to before, unless it
-//! still runs there: deleting a cluster takes no application along that is bound elsewhere (issue 4; Krake keeps
-//! former owners). An application that was bound may be deployed: `kube_controller_triggered` is not before
-//! `modified`, whatever clock wrote that one.
+//! Guarantees: the resource depends on its new target and no longer on the previous one, unless it still runs there.
+//! Deleting a cluster then does not delete an application that is bound elsewhere (issue 4; Krake keeps former
+//! owners). A bound application can be deployed: `kube_controller_triggered` is not before `modified`, even if
+//! another clock wrote that time.
 //!
-//! Does not: judge whether the target fits, or touch what a failed attempt left in the status.
+//! Does not: check that the target fits, or change what a failed attempt left in the status.
 
 use time::OffsetDateTime;
 
@@ -24,7 +24,7 @@ pub fn bind(application: &mut Application, cluster: ResourceRef, now: OffsetDate
     trigger(application, now);
 }
 
-/// Says that an application was scheduled as it is now, so that it may be deployed
+/// Marks an application as scheduled in its current form, so that it can be deployed
 /// (`status.kube_controller_triggered`).
 pub fn trigger(application: &mut Application, now: OffsetDateTime) {
     let now = Timestamp::new(now);
@@ -41,7 +41,7 @@ pub fn bind_cluster(cluster: &mut Cluster, cloud: ResourceRef, now: OffsetDateTi
     status.scheduled_to = Some(cloud);
 }
 
-/// Binds a Magnum cluster to a project, to be made from a template of that project.
+/// Binds a Magnum cluster to a project, with the template of that project to create it from.
 pub fn bind_magnum_cluster(cluster: &mut MagnumCluster, project: ResourceRef, template: String) {
     let MagnumCluster { metadata, status, .. } = cluster;
     own(metadata, &project, status.project.as_ref(), None);
@@ -49,7 +49,7 @@ pub fn bind_magnum_cluster(cluster: &mut MagnumCluster, project: ResourceRef, te
     status.template = Some(template);
 }
 
-/// Whether two references mean the same resource.
+/// True if two references name the same resource.
 #[must_use]
 pub fn same(one: &ResourceRef, other: &ResourceRef) -> bool {
     (&one.api, &one.kind, &one.namespace, &one.name)

@@ -1,4 +1,4 @@
-//! A change of placement, as it is brought to the leader's gate: in resources and in what is kept of them, not in keys.
+//! A change of placement on its way to the leader's gate: resources and the scheduler's state, not keys.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::invariants::BindingEvidence;
 use crate::keys;
 use crate::store::{Condition, Write};
 
-/// A resource as it is stored: its JSON, on one line.
+/// A resource in its stored form: JSON on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredObject(Bytes);
 
@@ -28,19 +28,19 @@ impl StoredObject {
     }
 }
 
-/// What the scheduler keeps below the leader's prefix.
+/// The parts of the scheduler's state below the leader's prefix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
-    /// What is remembered of a cluster.
+    /// The remembered state of a cluster.
     Cluster(ObjectKey),
     /// The last decision on an application.
     Decision(ObjectKey),
-    /// How many applications moved when.
+    /// The recent moves of applications.
     Moves,
 }
 
 impl Kept {
-    /// Its key, relative to the prefix.
+    /// The key, relative to the prefix.
     #[must_use]
     pub fn key(&self) -> String {
         let below = |prefix, of: &ObjectKey| {
@@ -54,25 +54,25 @@ impl Kept {
     }
 }
 
-/// A change of placement: one transaction. See [`super::limits`] for its size.
+/// A change of placement: one transaction. [`super::limits`] limits its size.
 #[derive(Debug, Clone, Default)]
 pub struct PlacementMutation {
-    /// Resources that must still have these mod revisions; 0: that must not exist.
+    /// Resources that must still have these mod revisions; 0 means absent.
     pub unchanged: BTreeMap<ObjectKey, i64>,
-    /// The mod revision that [`Kept::Moves`] must still have; 0: it must not exist.
+    /// The mod revision that [`Kept::Moves`] must still have; 0 means absent.
     pub moves_revision: Option<i64>,
-    /// No application may have been written after this revision.
+    /// The transaction fails if any application was written after this revision.
     pub applications: Option<i64>,
-    /// Resources that are written; `None`: deleted.
+    /// Resources to write; `None` deletes the resource.
     pub objects: BTreeMap<ObjectKey, Option<StoredObject>>,
-    /// What is kept from then on, as JSON; `None`: nothing.
+    /// New state as JSON; `None` deletes it.
     pub kept: BTreeMap<Kept, Option<Bytes>>,
-    /// What its bindings were decided on.
+    /// The evidence of the new bindings.
     pub evidence: Vec<BindingEvidence>,
 }
 
 impl PlacementMutation {
-    /// What is compared, with keys at the root of etcd, for a leader of this prefix.
+    /// The conditions with absolute keys, for a leader with this prefix.
     #[must_use]
     pub fn conditions(&self, prefix: &str) -> Vec<Condition> {
         let unchanged = self
@@ -90,7 +90,7 @@ impl PlacementMutation {
         unchanged.chain(moves).chain(applications).collect()
     }
 
-    /// What is written, with keys at the root of etcd, for a leader of this prefix.
+    /// The writes with absolute keys, for a leader with this prefix.
     #[must_use]
     pub fn writes(&self, prefix: &str) -> Vec<Write> {
         let objects =
@@ -107,7 +107,7 @@ impl PlacementMutation {
         objects.chain(kept).map(write).collect()
     }
 
-    /// The first resource whose key etcd would show as another resource, or as none.
+    /// The first resource whose key would name another resource or none when read back from etcd.
     #[must_use]
     pub fn misnamed(&self) -> Option<&ObjectKey> {
         self.objects.keys().find(|key| ObjectKey::from_etcd_key(&key.etcd_key()).as_ref() != Some(*key))

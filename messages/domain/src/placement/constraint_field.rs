@@ -1,4 +1,4 @@
-//! Constraints as fields: strict in requests, kept as they are where they are stored.
+//! Constraints as fields: strict in requests, unchanged in stored resources.
 
 use serde_json::value::RawValue;
 

@@ -1,4 +1,4 @@
-//! The resources of Krake's `core` group: roles, metrics and where their values come from.
+//! The resources of Krake's `core` group: roles, metrics and metrics providers.
 
 use super::metadata::Metadata;
 use madako_json::krake::choice::choice;
@@ -163,7 +163,7 @@ variants! {
     }
 }
 
-/// The specification of a metrics provider.
+/// The specification of a metrics provider, tagged with its type.
 pub type MetricsProviderSpec = Tagged<MetricsProviderKind>;
 
 object! {

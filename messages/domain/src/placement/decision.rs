@@ -1,9 +1,9 @@
-//! What the scheduler decided about an application, and why, as data: for the store, for `explain`, for people.
+//! The scheduler's decision about an application with its reasons, as data: for the store, for `explain`, for people.
 //!
-//! For: whoever shows decisions. A [`Decision`] is small and kept for each application; an [`Explanation`] names
-//! every candidate and is made when somebody asks.
+//! For: programs that show decisions. A [`Decision`] is small and stored for each application; an [`Explanation`]
+//! names every candidate and is computed on request.
 //!
-//! Guarantees: a decision that was kept can be read again by any later version, as far as it knows its words.
+//! Guarantees: every later version can read a stored decision, as long as it knows the words in it.
 //!
 //! Does not: decide.
 
@@ -17,31 +17,31 @@ use super::kind::{Kind, ObjectKey};
 use super::metadata::Reason;
 pub use crate::limits::MAX_METRICS_NAMED;
 
-/// What was decided about one application.
+/// The decision about one application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// What.
+    /// The result of the decision.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// The best candidate: what it is bound to, or would be.
+    /// The best candidate: the target of the binding, or the best alternative.
     pub best: Option<Ranked>,
-    /// The best of the others.
+    /// The second-best candidate.
     pub runner_up: Option<Ranked>,
-    /// What a move brings, for applications that are bound.
+    /// The gain of a move, for bound applications.
     pub gain: Option<Gain>,
-    /// How many clusters there were, and what became of them.
+    /// The number of clusters by result of filtering.
     pub clusters: Counts,
 }
 
-/// The name that stands in a decision for a resource that is not shown. No resource can have it.
+/// The name in a decision that stands for a hidden resource. It is not a valid name of a resource.
 pub const HIDDEN: &str = "(hidden)";
 
 impl Decision {
-    /// Takes away what says something of resources that are not shown: which they are, their scores, and the names of
-    /// their metrics. Of `bound`, which the application itself names, the name stays.
+    /// Removes the data of resources that `shows` excludes: their names, their scores, and the names of their
+    /// metrics. The name of `bound` stays, because the application itself names it.
     pub fn hide(&mut self, shows: impl Fn(&ObjectKey) -> bool, bound: Option<&ObjectKey>) {
         let own = match &self.outcome {
             Outcome::Stays { on, .. } | Outcome::Held { on, .. } | Outcome::Moved { from: on, .. } => {
@@ -89,91 +89,91 @@ impl Decision {
     }
 }
 
-/// What was decided.
+/// The result of a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is bound for the first time.
+    /// The application is bound for the first time.
     Bound {
-        /// The cluster.
+        /// The target cluster.
         #[serde(with = "key")]
         to: ObjectKey,
     },
-    /// It stays where it is bound.
+    /// The application stays on its cluster.
     Stays {
-        /// The cluster.
+        /// Its cluster.
         #[serde(with = "key")]
         on: ObjectKey,
-        /// Why.
+        /// The reason.
         why: Stay,
     },
-    /// It moves from one cluster to another.
+    /// The application moves to another cluster.
     Moved {
-        /// The former cluster.
+        /// The previous cluster.
         #[serde(with = "key")]
         from: ObjectKey,
-        /// The new one.
+        /// The new cluster.
         #[serde(with = "key")]
         to: ObjectKey,
-        /// Why.
+        /// The reason.
         why: Move,
     },
-    /// It should move, and a rule holds it back.
+    /// The application should move, but a rule holds the move back.
     Held {
-        /// The cluster that it is bound to.
+        /// Its present cluster.
         #[serde(with = "key")]
         on: ObjectKey,
-        /// Where it should go, or the cloud on which a cluster would be created for it.
+        /// The intended cluster, or the cloud on which a cluster would be created.
         #[serde(with = "key")]
         to: ObjectKey,
-        /// Why.
+        /// The reason for the move.
         why: Move,
-        /// The rule.
+        /// The rule that holds it back.
         rule: Hold,
     },
-    /// Nothing fits; it is tried again.
+    /// No cluster fits; the scheduler retries.
     Degraded {
-        /// Attempts that are left; -1: for ever.
+        /// Remaining attempts; -1 means no limit.
         retries: i64,
-        /// When the next one counts. It is bound before that if something fits. `None` for ever: it is tried again
-        /// when something changes.
+        /// Time at which the next attempt counts. The application is bound earlier if a cluster fits. `None` without
+        /// a limit of attempts: a change triggers the retry.
         #[serde(with = "time::serde::rfc3339::option")]
         retry: Option<OffsetDateTime>,
     },
-    /// Nothing fits, and no attempts are left.
+    /// No cluster fits, and no attempts remain.
     Failed,
     /// A metric that the decision needs was never fetched.
     WaitsForMetric {
         /// The metrics, at most [`MAX_METRICS_NAMED`].
         metrics: Vec<String>,
-        /// When it is decided without them.
+        /// Time at which the scheduler decides without them.
         #[serde(with = "time::serde::rfc3339")]
         until: OffsetDateTime,
     },
-    /// A cluster is created for it.
+    /// A cluster is created for the application.
     Creates {
-        /// The cluster.
+        /// The new cluster.
         #[serde(with = "key")]
         cluster: ObjectKey,
-        /// The cloud.
+        /// Its cloud.
         #[serde(with = "key")]
         cloud: ObjectKey,
     },
-    /// The cluster that was created for it is not online yet.
+    /// The cluster that was created for the application is not online yet.
     WaitsForCluster {
-        /// The cluster.
+        /// The created cluster.
         #[serde(with = "key")]
         cluster: ObjectKey,
     },
-    /// It is not the scheduler's.
+    /// The scheduler is not responsible for the application.
     LeftAlone {
-        /// Why.
+        /// The reason.
         why: LeftAlone,
     },
 }
 
 impl Outcome {
-    /// A short name for a metric's label.
+    /// A short name for the label of a metric.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -190,7 +190,7 @@ impl Outcome {
         }
     }
 
-    /// Every name.
+    /// All names.
     pub const NAMES: [&'static str; 10] = [
         "bound",
         "stays",
@@ -205,62 +205,62 @@ impl Outcome {
     ];
 }
 
-/// Why an application stays.
+/// The reason why an application stays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Stay {
     /// No other cluster is better by more than the stickiness.
     Best,
-    /// It was bound within `reschedule_after`, and its cluster fits.
+    /// It was bound less than `reschedule_after` ago, and its cluster fits.
     Recent {
-        /// Until when.
+        /// End of that time.
         #[serde(with = "time::serde::rfc3339")]
         until: OffsetDateTime,
     },
-    /// Its cluster is not online, and not yet for a whole `reschedule_after`.
+    /// Its cluster is not online, but for less than `reschedule_after`.
     NotOnline {
-        /// Until when.
+        /// End of that time.
         #[serde(with = "time::serde::rfc3339")]
         until: OffsetDateTime,
     },
-    /// Values of its cluster's metrics cannot be had: that moves nothing.
+    /// Values of its cluster's metrics are unavailable; that alone causes no move.
     FailingMetrics,
     /// A metric that the decision needs was never fetched.
     WaitsForMetric {
         /// The metrics, at most [`MAX_METRICS_NAMED`].
         metrics: Vec<String>,
-        /// When it is decided without them.
+        /// Time at which the scheduler decides without them.
         #[serde(with = "time::serde::rfc3339")]
         until: OffsetDateTime,
     },
-    /// `migration: false`.
+    /// The application sets `migration: false`.
     MigrationDisabled,
-    /// `status.migration_timeout`: a move of it failed not long ago.
+    /// A move of the application failed recently (`status.migration_timeout`).
     MigrationTimeout {
-        /// Until when.
+        /// End of the time-out.
         #[serde(with = "time::serde::rfc3339")]
         until: OffsetDateTime,
     },
 }
 
-/// Why an application moves.
+/// The reason for a move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Move {
     /// The new cluster is better by more than the stickiness.
     Better,
-    /// Its cluster was not online for a whole `reschedule_after`.
+    /// Its cluster was not online for the whole of `reschedule_after`.
     NotOnline,
-    /// Its cluster does not meet its constraints any more.
+    /// Its cluster no longer meets its constraints.
     Misfit,
-    /// Its cluster is gone or being deleted.
+    /// Its cluster is deleted or being deleted.
     Gone,
-    /// The cluster that was created for it is online.
+    /// The cluster that was created for the application is online.
     Created,
 }
 
 impl Move {
-    /// Whether it has to leave, wherever it goes.
+    /// True if the application must leave its cluster, whatever the target.
     #[must_use]
     pub fn forced(&self) -> bool {
         matches!(self, Self::NotOnline | Self::Misfit | Self::Gone)
@@ -271,108 +271,108 @@ impl Move {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum Hold {
-    /// As many applications moved within `reschedule_after` as may (`max_moves`).
+    /// The maximum number of applications moved within `reschedule_after` (`max_moves`).
     MaxMoves {
-        /// How many may.
+        /// The maximum.
         limit: u64,
-        /// When the next one may.
+        /// Time at which the next move is allowed.
         #[serde(with = "time::serde::rfc3339::option")]
         until: Option<OffsetDateTime>,
     },
 }
 
-/// Why an application is not the scheduler's.
+/// The reason why the scheduler is not responsible for an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftAlone {
-    /// It is being deleted.
+    /// The application is being deleted.
     Deleted,
-    /// Something that it depends on is being deleted, and it goes along.
+    /// An owner of the application is being deleted, and the application with it.
     DeletedWithOwner,
-    /// It failed.
+    /// The application has failed.
     Failed,
 }
 
-/// A candidate and its score.
+/// A candidate with its score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The cluster, or the cloud that one would be created on.
+    /// The cluster, or the cloud for a new cluster.
     #[serde(with = "key")]
     pub target: ObjectKey,
-    /// Its score, with the stickiness if the application is bound to it.
+    /// The score, including the stickiness on the application's present cluster.
     pub score: f64,
-    /// Whether it has metrics: those that have come before those that have not.
+    /// True if the candidate has metrics; such candidates rank before those without.
     pub has_metrics: bool,
 }
 
-/// What a move brings.
+/// The gain of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// The score of the best other cluster less that of the own one, both without stickiness.
+    /// Score of the best other cluster minus score of the present cluster, both without stickiness.
     pub gain: f64,
-    /// How much the stickiness adds to the score of the own one: a gain has to be more than that.
+    /// The stickiness in the present cluster's score; a move requires a greater gain.
     pub stickiness: f64,
 }
 
-/// How many clusters there were, and what became of them. Each counts once.
+/// The number of clusters by result of filtering. Each cluster counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// All that were considered.
+    /// All clusters that were considered.
     pub considered: usize,
-    /// Being deleted, or not online.
+    /// Clusters that are being deleted or not online.
     pub not_online: usize,
-    /// Without values of their metrics.
+    /// Clusters whose metrics have no values.
     pub failing_metrics: usize,
-    /// Without a label that was asked for.
+    /// Clusters that fail a label constraint.
     pub labels: usize,
-    /// Without a custom resource that was asked for.
+    /// Clusters that lack a required custom resource.
     pub custom_resources: usize,
-    /// Without a value that was asked for.
+    /// Clusters that fail a metric constraint.
     pub metrics: usize,
-    /// Fitting.
+    /// Clusters that fit.
     pub fit: usize,
 }
 
-/// Everything about the decision on one application.
+/// The full explanation of the decision on one application.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// The application.
     #[serde(with = "key")]
     pub application: ObjectKey,
-    /// The revision of the store that it is of.
+    /// The store's revision of the explanation.
     pub revision: i64,
-    /// What would be decided now, or with what was asked for instead.
+    /// The decision of a reconcile pass now, with the changes of the request.
     pub decision: Decision,
-    /// What was decided last and led to something.
+    /// The last effective decision.
     pub last: Option<Decision>,
-    /// The stickiness that the scheduler has.
+    /// The scheduler's stickiness.
     pub stickiness: f64,
-    /// Every cluster, in the order of names.
+    /// All clusters, sorted by name.
     pub clusters: Vec<Candidate>,
-    /// Every cloud that one could be created on, if one may be.
+    /// All clouds on which a cluster could be created, if the settings allow that.
     pub clouds: Vec<Candidate>,
 }
 
-/// A candidate, and what became of it.
+/// A candidate with its evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
     /// The cluster or cloud.
     #[serde(with = "key")]
     pub target: ObjectKey,
-    /// Whether the application is bound to it.
+    /// True if the application is bound to it.
     pub current: bool,
-    /// Why it cannot be chosen; `None`: it can.
+    /// The reason why it was filtered out; `None` if it fits.
     pub dropped: Option<Dropped>,
     /// Its metrics, inherited ones included.
     pub metrics: Vec<MetricPart>,
-    /// Its score without stickiness; `None` while values are missing.
+    /// The score without stickiness; `None` while values are missing.
     pub base: Option<f64>,
-    /// Its score, with the stickiness if the application is bound to it.
+    /// The score, including the stickiness on the application's present cluster.
     pub score: Option<f64>,
 }
 
 impl Candidate {
-    /// Takes everything away but the name.
+    /// Removes all data except the name.
     pub fn keep_name(&mut self) {
         self.dropped = None;
         self.metrics.clear();
@@ -380,13 +380,13 @@ impl Candidate {
     }
 }
 
-/// Why a candidate cannot be chosen.
+/// The reason why a candidate was filtered out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Dropped {
-    /// Its state, or constraints that it does not meet: all of them.
+    /// Its state, or all constraints that it does not meet.
     Unmet {
-        /// What is not met.
+        /// The unmet requirements.
         unmet: Vec<Unmet>,
     },
     /// A value of one of its metrics was never fetched.
@@ -394,64 +394,64 @@ pub enum Dropped {
         /// The metric.
         metric: String,
     },
-    /// A value of one of its metrics cannot be had.
+    /// A value of one of its metrics is unavailable.
     FailingMetrics {
         /// The metric.
         metric: String,
-        /// Why, as far as it is known.
+        /// The reason, if known.
         why: Option<Reason>,
     },
-    /// It has no metrics, and others that fit have.
+    /// It has no metrics, and other fitting candidates have.
     WithoutMetrics,
-    /// It was asked for to leave it out.
+    /// The request excludes it.
     LeftOut,
 }
 
-/// A metric of a candidate, as it counts.
+/// A metric of a candidate with its weight and value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricPart {
-    /// Its name, with its namespace if it has one.
+    /// The name, with the namespace if it has one.
     pub metric: String,
-    /// Its weight.
+    /// The weight in the score.
     pub weight: f64,
-    /// The value that its provider gave.
+    /// The value from the provider.
     pub value: Option<f64>,
-    /// The value brought to the range from 0 to 1.
+    /// The value normalized to the range from 0 to 1.
     pub normalized: Option<f64>,
-    /// Seconds since it was fetched.
+    /// Seconds since the fetch.
     pub age: Option<f64>,
-    /// Whether it swings to and fro.
+    /// True if the value oscillates.
     pub oscillates: bool,
-    /// Its range within the last hour.
+    /// Minimum and maximum of the last hour.
     pub range: Option<(f64, f64)>,
-    /// Since when that is known.
+    /// Start of that observation.
     #[serde(with = "time::serde::rfc3339::option")]
     pub since: Option<OffsetDateTime>,
-    /// What people should know of how the value was had, such as which of several series it is.
+    /// A remark for people about the value, such as the choice among several series.
     pub note: Option<String>,
 }
 
-/// What should be taken for something else.
+/// The hypothetical changes of a request to explain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WhatIf {
-    /// Values of metrics, as providers would give them. A name means the metric of the application's namespace
-    /// and the global one.
+    /// Values of metrics in place of the providers'. A name means the metric of the application's namespace and the
+    /// global metric.
     pub with: Vec<(String, f64)>,
-    /// Names of clusters that are left out.
+    /// Names of the clusters to exclude.
     pub without: Vec<String>,
-    /// Namespaces whose clusters and metrics may be meant: others are for whoever asks as if they were not there.
-    /// `None`: all.
+    /// Namespaces whose clusters and metrics the request may name; others count as nonexistent for its sender. `None`
+    /// means all.
     pub namespaces: Option<BTreeSet<String>>,
 }
 
 impl WhatIf {
-    /// Whether everything is taken as it is.
+    /// True if the request changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.with.is_empty() && self.without.is_empty()
     }
 
-    /// Whether what is in a namespace may be meant.
+    /// True if the request may name resources of the namespace.
     #[must_use]
     pub fn reaches(&self, namespace: Option<&str>) -> bool {
         let among = |all: &BTreeSet<String>| namespace.is_some_and(|namespace| all.contains(namespace));
@@ -459,47 +459,47 @@ impl WhatIf {
     }
 }
 
-/// Why nothing can be explained.
+/// The reason why there is no explanation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no such application.
+    /// The application does not exist.
     #[error("there is no {application}")]
     Unknown {
         /// The application.
         application: ObjectKey,
     },
-    /// A metric of the question is nobody's.
+    /// A metric of the request does not exist, or the request must not name it.
     #[error("no metric {metric} counts for {application}")]
     UnknownMetric {
-        /// Its name.
+        /// The name of the metric.
         metric: String,
         /// The application.
         application: ObjectKey,
     },
-    /// A value of the question is none that the metric may have.
+    /// A value of the request is invalid for its metric.
     #[error("{metric} cannot be {value}: {why}")]
     BadValue {
         /// The metric.
         metric: String,
         /// The value.
         value: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A cluster of the question does not exist.
+    /// A cluster of the request does not exist.
     #[error("there is no cluster {cluster} that {application} could run on")]
     UnknownCluster {
-        /// Its name.
+        /// The name of the cluster.
         cluster: String,
         /// The application.
         application: ObjectKey,
     },
-    /// Nothing was read yet.
+    /// The scheduler has not read its input yet.
     #[error("nothing was read from the store yet")]
     NotReady,
 }
 
-/// A resource as `{"kind": "Cluster", "namespace": "testing", "name": "a"}`.
+/// The JSON form of a key: `{"kind": "Cluster", "namespace": "testing", "name": "a"}`.
 mod key {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};

@@ -1,10 +1,11 @@
-//! Which resources are deleted with another one, by `metadata.owners` (Krake's `krake/controller/gc.py`).
+//! Resources that are deleted together with their owner, by `metadata.owners` (Krake's `krake/controller/gc.py`).
 //!
-//! For: the garbage collection, which decides by it, and the API, which tells before a deletion what it takes along.
+//! For: the garbage collection, which decides with it, and the API, which lists all affected resources before a
+//! deletion.
 //!
-//! Guarantees: an application that is bound elsewhere is not a cluster's dependent, though a former binding may have
-//! left the cluster among its owners (in Krake it goes along). Resources that depend on each other in a circle, and
-//! what lies between two circles, are no part of what goes.
+//! Guarantees: an application that is bound elsewhere is not a dependent of a cluster, even if a former binding left
+//! the cluster among its owners (Krake deletes the application). Resources in a cycle of owners, and resources
+//! between two cycles, are not deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,32 +14,32 @@ use super::metadata::ResourceRef;
 use super::object_value::Object;
 use super::objects::Stored;
 
-/// How one resource depends on another.
+/// The relation of a dependent to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// It is deleted with its owner.
+    /// The dependent is deleted with its owner.
     Owned,
-    /// It is bound elsewhere and still runs there: the owner waits until it has left.
+    /// The application is bound elsewhere and still runs on the owner: the owner's deletion waits until it has left.
     Runs,
-    /// It is bound elsewhere and has left.
+    /// The application is bound elsewhere and has left the owner.
     Left,
 }
 
-/// The dependents of every owner that exists.
+/// The dependents of every existing owner.
 #[derive(Debug, Default)]
 pub struct Dependents<'a>(BTreeMap<&'a ObjectKey, Vec<(&'a Stored, Tie)>>);
 
-/// What a deletion takes along.
+/// The resources that a deletion affects.
 #[derive(Debug, Default)]
 pub struct Going<'a> {
-    /// The roots, and everything that goes with them: each with the owner that it goes with.
+    /// The roots and all their dependents, each with the owner that led to it.
     pub reached: BTreeMap<&'a ObjectKey, Option<&'a ObjectKey>>,
-    /// Resources that depend on each other in a circle, and stay.
+    /// Resources in a cycle of owners, which stay.
     pub circular: BTreeSet<&'a ObjectKey>,
 }
 
 impl<'a> Dependents<'a> {
-    /// The dependents among `all` resources; `get` finds one of them.
+    /// The dependents among `all` resources; `get` looks up an owner.
     #[must_use]
     pub fn among(
         all: impl IntoIterator<Item = &'a Stored>,
@@ -63,7 +64,7 @@ impl<'a> Dependents<'a> {
         self.0.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// Everything that goes when `roots` are deleted, however deep.
+    /// All resources that are deleted with `roots`, at any depth.
     #[must_use]
     pub fn going_with(&self, roots: &[&'a ObjectKey]) -> Going<'a> {
         let reached = self.reached(roots, &BTreeSet::new());
@@ -71,7 +72,7 @@ impl<'a> Dependents<'a> {
         Going { reached: self.reached(roots, &circular), circular }
     }
 
-    /// What is reached from `roots` without going through `without`.
+    /// The resources reachable from `roots` without passing through `without`.
     fn reached(
         &self,
         roots: &[&'a ObjectKey],
@@ -94,8 +95,8 @@ impl<'a> Dependents<'a> {
         self.of(key).iter().filter(|(_, tie)| *tie == Tie::Owned).map(|(dependent, _)| &dependent.key)
     }
 
-    /// What is left when everything without dependents, and then everything without owners, is taken away again and
-    /// again: circles, and what lies between two of them.
+    /// The resources that remain after repeatedly removing those without dependents and then those without owners:
+    /// cycles, and the resources between two cycles.
     fn circular(&self, reached: BTreeSet<&'a ObjectKey>) -> BTreeSet<&'a ObjectKey> {
         let mut owners: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
         let mut forward: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
@@ -126,7 +127,7 @@ fn tie(dependent: &Stored, owner: &ObjectKey) -> Tie {
     }
 }
 
-/// Takes away what leads nowhere, until everything that is left leads to something that is left.
+/// Repeatedly removes the resources without successors, until every remaining one has a remaining successor.
 fn trimmed<'a>(
     mut left: BTreeSet<&'a ObjectKey>,
     leads_to: &BTreeMap<&'a ObjectKey, Vec<&'a ObjectKey>>,

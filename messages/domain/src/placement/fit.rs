@@ -1,13 +1,13 @@
-//! Whether a place can take something: what is wanted, what a place offers, and each want that it does not meet.
+//! Evaluation of requirements on a place: the requirements, the offer of the place, and each unmet requirement.
 //!
-//! For: the scheduler, which filters by it and explains with it, and the leader's gate, which judges bindings by it
+//! For: the scheduler, which filters and explains with it, and the leader's gate, which checks bindings with it
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
-//! Guarantees: who lacks the label or the metric never meets a constraint on it, negations included; a stored
-//! constraint that cannot be read is never met. [`Wants::met_by`] is true exactly when [`Wants::unmet`] is empty,
-//! and allocates nothing: it is asked for every application and every cluster.
+//! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored
+//! constraint that cannot be parsed is never met. [`Wants::met_by`] is true exactly when [`Wants::unmet`] is empty,
+//! and allocates nothing, because the scheduler calls it for every pair of application and cluster.
 //!
-//! Does not: look anything up in a store, fetch, score, or decide.
+//! Does not: read a store, fetch, score, or decide.
 
 mod offer;
 
@@ -23,18 +23,18 @@ use super::metadata::Reason;
 use super::openstack::MagnumCluster;
 use super::{LabelConstraint, MetricConstraint};
 
-/// Which number of a metric its constraints compare (setting `scheduler.metric_constraints`).
+/// The number that constraints compare for a metric (setting `scheduler.metric_constraints`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compared {
-    /// The value that the metric has, as its provider gave it (the seed's words).
+    /// The metric's value as its provider gave it (the seed's rule).
     #[default]
     Value,
-    /// The normalized value times the weight that the place gives the metric, as Krake 1.0 does.
+    /// The normalized value times the place's weight of the metric, as in Krake 1.0.
     Weighted,
 }
 
-/// What somebody wants of the place where it is to go.
+/// The requirements on a place.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wants<'a> {
     /// Constraints on its labels.
@@ -46,7 +46,7 @@ pub struct Wants<'a> {
 }
 
 impl<'a> From<&'a Application> for Wants<'a> {
-    /// What an application wants of its cluster.
+    /// The requirements of an application on its cluster.
     fn from(application: &'a Application) -> Self {
         let wants = &application.spec.constraints.cluster;
         Self {
@@ -58,7 +58,7 @@ impl<'a> From<&'a Application> for Wants<'a> {
 }
 
 impl<'a> From<&'a Cluster> for Wants<'a> {
-    /// What a cluster wants of its cloud.
+    /// The requirements of a cluster on its cloud.
     fn from(cluster: &'a Cluster) -> Self {
         let wants = &cluster.spec.constraints.cloud;
         Self {
@@ -70,7 +70,7 @@ impl<'a> From<&'a Cluster> for Wants<'a> {
 }
 
 impl<'a> From<&'a MagnumCluster> for Wants<'a> {
-    /// What a Magnum cluster wants of its project.
+    /// The requirements of a Magnum cluster on its project.
     fn from(cluster: &'a MagnumCluster) -> Self {
         let project = cluster.spec.constraints.as_ref().and_then(|wants| wants.project.as_ref());
         let labels = project.and_then(|project| project.labels.as_deref()).unwrap_or_default();
@@ -79,7 +79,7 @@ impl<'a> From<&'a MagnumCluster> for Wants<'a> {
 }
 
 impl Wants<'_> {
-    /// Whether a place meets all of it.
+    /// True if a place meets all requirements.
     #[must_use]
     pub fn met_by(&self, offer: &Offer<'_>) -> bool {
         self.labels.iter().all(|constraint| label(constraint, offer).matched())
@@ -87,7 +87,7 @@ impl Wants<'_> {
             && self.metrics.iter().all(|constraint| metric(constraint, offer).0.matched())
     }
 
-    /// Everything that a place does not meet, in the order in which it was written.
+    /// All unmet requirements, in the order of the specification.
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>) -> Vec<Unmet> {
         let labels = self.labels.iter().filter_map(|constraint| unmet_label(constraint, offer));
@@ -101,7 +101,7 @@ impl Wants<'_> {
     }
 }
 
-/// Why a cluster takes no applications at all; empty when it does.
+/// The reasons why a cluster accepts no applications at all; empty if it accepts them.
 #[must_use]
 pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
     let deleted = cluster.metadata.deleted.is_some().then_some(Unmet::Deleted);
@@ -110,8 +110,8 @@ pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
     deleted.into_iter().chain(offline).collect()
 }
 
-/// Everything that keeps an application off a cluster: its state, and each constraint that it does not meet.
-/// Empty: it fits.
+/// All reasons why a cluster cannot take an application: the cluster's state, and each unmet constraint. Empty if it
+/// fits.
 #[must_use]
 pub fn unmet(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
     let mut all = unavailable(cluster);
@@ -164,30 +164,30 @@ fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unme
     })
 }
 
-/// Why there is no value to compare.
+/// The reason why there is no value to compare.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "lack", rename_all = "snake_case")]
 pub enum Lack {
-    /// The place does not refer to such a metric.
+    /// The place does not refer to the metric.
     NotReferred,
-    /// It was never asked for: whoever decides waits for it.
+    /// The metric was never fetched; the scheduler waits for it.
     NeverFetched,
-    /// Its definition is wrong, or the last good value is too old.
+    /// The metric's definition is wrong, or its last valid value is too old.
     NoValue {
-        /// What is wrong, if that is known.
+        /// The fault, if known.
         reason: Option<Cause>,
     },
-    /// It is infinite or no number.
+    /// The value is infinite or NaN.
     NotFinite,
 }
 
-/// What is wrong with a metric: Krake's code, and words. In plain fields, so that decisions that were kept can be read
-/// whatever they are part of.
+/// The fault of a metric: Krake's code and a message. Its fields are plain types, so that stored decisions stay
+/// readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Krake's code.
+    /// Krake's code of the fault.
     pub code: String,
-    /// What happened, for people.
+    /// The message for people.
     pub message: String,
 }
 
@@ -211,8 +211,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Something that keeps somebody off a place. A constraint stands here in its canonical form; one that cannot be
-/// read, as it was written.
+/// An unmet requirement. Constraints have their canonical form; one that cannot be parsed has its original text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "unmet", rename_all = "snake_case")]
 pub enum Unmet {
@@ -220,41 +219,41 @@ pub enum Unmet {
     Deleted,
     /// The cluster is not online.
     NotOnline {
-        /// Its state.
+        /// The cluster's state.
         #[serde(deserialize_with = "state")]
         state: ClusterState,
     },
-    /// A constraint on a label.
+    /// A label constraint is not met.
     Label {
         /// The constraint.
         constraint: String,
-        /// The label's value; `None`: there is no such label.
+        /// The label's value; `None` if the label is absent.
         got: Option<String>,
     },
-    /// A custom resource that it does not have.
+    /// A required custom resource is absent.
     CustomResource {
-        /// Its name.
+        /// The name of the custom resource.
         name: String,
     },
-    /// A constraint on a metric that has another value.
+    /// A metric constraint is not met.
     Metric {
         /// The constraint.
         constraint: String,
-        /// The number that was compared.
+        /// The compared number.
         got: f64,
     },
-    /// A constraint on a metric that has none.
+    /// A metric constraint has no value to compare.
     MetricMissing {
         /// The constraint.
         constraint: String,
-        /// Why there is no value.
+        /// The reason.
         lack: Lack,
     },
-    /// A stored constraint that cannot be read.
+    /// A stored constraint cannot be parsed.
     Unreadable {
-        /// The constraint.
+        /// The text of the constraint.
         constraint: String,
-        /// Where, and what could stand there.
+        /// The error, with its column and the allowed tokens.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The resources of Krake's `infrastructure` group: clouds, and who builds clusters on them.
+//! The resources of Krake's `infrastructure` group: clouds and infrastructure providers.
 
 use super::metadata::{Metadata, MetricRef, Reason, ResourceRef};
 use super::rules;
@@ -30,7 +30,7 @@ variants! {
     }
 }
 
-/// The specification of an infrastructure provider.
+/// The specification of an infrastructure provider, tagged with its type.
 pub type InfrastructureProviderSpec = Tagged<InfrastructureProviderKind>;
 
 object! {
@@ -111,7 +111,7 @@ variants! {
     }
 }
 
-/// Authentication at a cloud.
+/// The authentication at a cloud, tagged with its method.
 pub type CloudAuth = Tagged<CloudAuthKind>;
 
 object! {
@@ -137,14 +137,14 @@ variants! {
 }
 
 impl CloudKind {
-    /// Metrics of the cloud.
+    /// The references to the cloud's metrics.
     #[must_use]
     pub fn metrics(&self) -> &[MetricRef] {
         let Self::Openstack(spec) = self;
         &spec.metrics
     }
 
-    /// Who builds clusters there.
+    /// The infrastructure provider that creates clusters on the cloud.
     #[must_use]
     pub fn infrastructure_provider(&self) -> &InfrastructureProviderRef {
         let Self::Openstack(spec) = self;
@@ -152,7 +152,7 @@ impl CloudKind {
     }
 }
 
-/// The specification of a cloud.
+/// The specification of a cloud, tagged with its type.
 pub type CloudSpec = Tagged<CloudKind>;
 
 choice! {

@@ -1,12 +1,12 @@
-//! The kinds of resources that placement stores: their names, where they stand in etcd, and what can be done to them
-//! (Krake's `__etcd_key__` of each type and its route definitions).
+//! The kinds of placement's resources: their names, their keys in etcd, and their subresources (Krake's
+//! `__etcd_key__` of each type and its route definitions).
 
 use std::fmt;
 
-/// One of Krake's API groups.
+/// An API group of Krake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
-    /// Roles and metrics.
+    /// Roles, metrics and metrics providers.
     Core,
     /// Clouds and infrastructure providers.
     Infrastructure,
@@ -17,7 +17,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Its name, in paths, keys and `api` fields.
+    /// The name in paths, keys and `api` fields.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -29,23 +29,23 @@ impl Api {
     }
 }
 
-/// A part of a resource that is written through a path of its own.
+/// A part of a resource with a path of its own for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subresource {
-    /// Its status.
+    /// The status.
     Status,
-    /// What it is bound to.
+    /// The binding to a target.
     Binding,
-    /// An application says that it came to its end.
+    /// The request of an application that reports its completion.
     Complete,
-    /// An application says that it may be stopped.
+    /// The request of an application that may be stopped.
     Shutdown,
-    /// A retry is asked for.
+    /// The request for a retry.
     Retry,
 }
 
 impl Subresource {
-    /// Its name, in paths and in roles (`applications/status`).
+    /// The name in paths and roles (`applications/status`).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,34 +67,34 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// Its API group.
+            /// The API group of the kind.
             #[must_use]
             pub fn api(self) -> Api {
                 match self { $(Self::$kind => Api::$api,)* }
             }
 
-            /// Its name, as `kind` has it.
+            /// The name as in the field `kind`.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => stringify!($kind),)* }
             }
 
-            /// Its name in paths, keys and roles.
+            /// The plural in paths, keys and roles.
             #[must_use]
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$kind => $plural,)* }
             }
 
-            /// Whether its resources have a namespace.
+            /// True if resources of this kind have a namespace.
             #[must_use]
             pub fn namespaced(self) -> bool {
                 match self { $(Self::$kind => $namespaced,)* }
             }
 
-            /// What the keys of all its resources begin with, at the root of etcd.
+            /// The common prefix of all keys of this kind, at the root of etcd.
             #[must_use]
             pub fn prefix(self) -> &'static str {
                 match self { $(Self::$kind => kinds!(@prefix $api $plural),)* }
@@ -144,26 +144,27 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which resource: its kind, its namespace if it has one, and its name. Ordered as its keys are within one kind.
+/// The identity of a resource: kind, namespace (if the kind has one), and name. Within one kind the order is that of
+/// the etcd keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// Kind of the resource.
     pub kind: Kind,
-    /// Its namespace; `None` for kinds without.
+    /// Namespace; `None` for kinds without.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// The resource of a namespace; for kinds without one it does not count.
+    /// The key of a resource; kinds without namespaces ignore `namespace`.
     #[must_use]
     pub fn new(kind: Kind, namespace: Option<&str>, name: impl Into<String>) -> Self {
         let namespace = namespace.filter(|_| kind.namespaced()).map(str::to_owned);
         Self { kind, namespace, name: name.into() }
     }
 
-    /// The key at the root of etcd.
+    /// The absolute key in etcd.
     #[must_use]
     pub fn etcd_key(&self) -> String {
         match &self.namespace {
@@ -172,7 +173,7 @@ impl ObjectKey {
         }
     }
 
-    /// The resource that a key at the root of etcd stands for. `None`: it is none of placement's.
+    /// The resource of an absolute etcd key; `None` if it is not a key of placement.
     #[must_use]
     pub fn from_etcd_key(key: &str) -> Option<Self> {
         let (kind, rest) =
@@ -188,7 +189,7 @@ impl ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// Such as `Application testing/echo`.
+    /// Writes, for example, `Application testing/echo`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),

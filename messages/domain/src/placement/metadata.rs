@@ -1,4 +1,4 @@
-//! What every resource has: metadata, references, reasons.
+//! The common parts of all resources: metadata, references, reasons.
 
 use super::kind::{Kind, ObjectKey};
 use super::names::{check_labels, check_name, check_namespace};
@@ -9,7 +9,7 @@ use madako_json::krake::object::object;
 use madako_json::krake::timestamp::Timestamp;
 use madako_json::strict::walk::Path;
 
-/// The finalizer of a resource that is deleted: it goes once its dependents are gone.
+/// The finalizer of a deleted resource: the resource is removed after its dependents.
 pub const CASCADE_DELETION: &str = "cascade_deletion";
 
 object! {
@@ -68,8 +68,8 @@ impl Metadata {
 }
 
 impl Metadata {
-    /// Makes what a request brought that of a new resource: the namespace of its address counts, and what the
-    /// service sets begins.
+    /// Turns the metadata of a request into that of a new resource: the namespace comes from the URL, and the service
+    /// sets its own fields.
     pub fn begin(&mut self, namespace: Option<&str>, uid: impl Into<String>, now: Timestamp) {
         self.namespace = namespace.map(str::to_owned);
         self.uid = uid.into();
@@ -78,7 +78,7 @@ impl Metadata {
         self.deleted = None;
     }
 
-    /// Whether its deletion was asked for.
+    /// True if a client requested the deletion.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.deleted.is_some()
@@ -100,7 +100,7 @@ object! {
 }
 
 impl ResourceRef {
-    /// A reference to that resource.
+    /// A reference to the resource.
     #[must_use]
     pub fn to(key: &ObjectKey) -> Self {
         Self {
@@ -112,14 +112,14 @@ impl ResourceRef {
         }
     }
 
-    /// The resource that it refers to; `None` if there is no such kind.
+    /// The key of the referenced resource; `None` if the kind is unknown.
     #[must_use]
     pub fn key(&self) -> Option<ObjectKey> {
         let kind = Kind::ALL.iter().find(|kind| kind.name() == self.kind && kind.api().name() == self.api)?;
         Some(ObjectKey::new(*kind, self.namespace.as_deref(), self.name.as_str()))
     }
 
-    /// Whether it refers to that resource.
+    /// True if the reference names the resource.
     #[must_use]
     pub fn is(&self, key: &ObjectKey) -> bool {
         self.key().as_ref() == Some(key)
@@ -191,7 +191,7 @@ choice! {
 }
 
 impl ReasonCode {
-    /// The code's number in Krake.
+    /// Krake's number of the code.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -230,7 +230,7 @@ object! {
 }
 
 impl Reason {
-    /// A reason.
+    /// A reason with its message.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), rest: madako_json::krake::reader::Rest::default() }
@@ -238,7 +238,7 @@ impl Reason {
 }
 
 impl MetricRef {
-    /// A reference.
+    /// A reference to a metric with its weight.
     #[must_use]
     pub fn new(name: impl Into<String>, weight: f64, namespaced: bool) -> Self {
         Self { name: name.into(), weight, namespaced, rest: madako_json::krake::reader::Rest::default() }
@@ -258,7 +258,7 @@ mod tests {
             assert!(reference.is(&key));
             assert!(!reference.is(&ObjectKey::new(*kind, Some("testing"), "other")));
         }
-        // Krake's kinds are unique only within their API.
+        // Krake's kinds are unique only within their API group.
         let mut reference = ResourceRef::to(&ObjectKey::new(Kind::Cluster, Some("testing"), "it"));
         reference.api = "openstack".to_owned();
         assert_eq!(reference.key(), None);

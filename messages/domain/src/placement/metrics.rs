@@ -1,4 +1,4 @@
-//! What is known of the values of metrics: the fetcher's word to the scheduler.
+//! The observed values of metrics, as the fetcher reports them to the scheduler.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use time::OffsetDateTime;
 
 use super::metadata::{MetricRef, Reason};
 
-/// Which metric.
+/// The identity of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetricKey {
-    /// Its namespace; `None` for a global one.
+    /// Namespace; `None` for a global metric.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
 }
 
 impl MetricKey {
-    /// The metric that a reference means where it stands in a resource of `namespace`. `None`: a namespaced metric,
-    /// in a resource without a namespace (such as a global cloud); there is none, and Krake calls it an invalid one.
+    /// The metric of a reference in a resource of `namespace`. `None` for a namespaced metric in a resource without a
+    /// namespace (such as a global cloud); Krake calls such a metric invalid.
     #[must_use]
     pub fn of(reference: &MetricRef, namespace: Option<&str>) -> Option<Self> {
         let namespace = if reference.namespaced { Some(namespace?.to_owned()) } else { None };
@@ -35,67 +35,67 @@ impl fmt::Display for MetricKey {
     }
 }
 
-/// A value that a provider gave and that its metric allows.
+/// A value that a provider gave within the limits of its metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value {
-    /// As the provider gave it.
+    /// The provider's value.
     pub raw: f64,
-    /// Brought to the range from 0 to 1 by the metric's minimum and maximum.
+    /// The value normalized to the range from 0 to 1 by the metric's minimum and maximum.
     pub normalized: f64,
-    /// When it was fetched.
+    /// Time of the fetch.
     pub at: OffsetDateTime,
 }
 
-/// How much a metric's values can be trusted; what is lost with the leader begins afresh.
+/// The stability of a metric's values. A new leader starts without it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trust {
-    /// Since when it was watched; what follows knows nothing older.
+    /// Start of the observation; `range` and `turns` cover no earlier time.
     pub since: OffsetDateTime,
-    /// The least and the greatest value of the last hour.
+    /// Minimum and maximum of the last hour.
     pub range: Option<(f64, f64)>,
-    /// Changes of direction above 5 % of its range within the last hour.
+    /// Changes of direction within the last hour that exceed 5 % of the metric's range.
     pub turns: u32,
 }
 
 impl Trust {
-    /// More changes of direction in an hour than this are an oscillation (the number).
+    /// Number of changes of direction in an hour above which a metric oscillates (the number).
     pub const MOST_TURNS: u32 = 6;
 
-    /// Whether it swings to and fro.
+    /// True if the value oscillates.
     #[must_use]
     pub fn oscillates(&self) -> bool {
         self.turns > Self::MOST_TURNS
     }
 }
 
-/// What is known of one metric.
+/// The observed state of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricState {
-    /// Revision of the metric's definition that this was fetched by; 0: there is none.
+    /// Revision of the metric's definition at the fetch; 0 if it does not exist.
     pub metric_revision: i64,
-    /// Revision of its provider's definition; 0: there is none.
+    /// Revision of the provider's definition; 0 if it does not exist.
     pub provider_revision: i64,
-    /// The last good value, as long as it is not too old (`metric_max_age`).
+    /// The last valid value, unless it is older than `metric_max_age`.
     pub value: Option<Value>,
-    /// Why the definition is wrong, or why the last fetch gave nothing.
+    /// The reason why the definition is wrong or the last fetch gave no value.
     pub reason: Option<Reason>,
-    /// Whether it is the definition that is wrong (missing or invalid), and not a fetch.
+    /// True if the definition is the fault (missing or invalid), not the fetch.
     pub undefined: bool,
-    /// What people should know of how the value was had, such as which of several series it is.
+    /// A remark for people about the value, such as the choice among several series.
     pub note: Option<String>,
-    /// How much it can be trusted.
+    /// The stability of the values.
     pub trust: Trust,
 }
 
-/// What is known of all metrics that something refers to. A metric that is not in it was never asked for.
+/// The observed states of all referenced metrics. A metric that is absent here was never fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricsObserved {
-    /// The store's revision whose definitions and references it answers: every metric that something refers to at
-    /// this revision is in it, as it was defined then or later. Newer metrics may be in it as well.
+    /// The store's revision that this observation covers: it has every metric that is referenced at this revision, in
+    /// its definition of that revision or later. It may have newer metrics as well.
     pub revision: i64,
-    /// When the round ended.
+    /// End of the fetch round.
     pub at: OffsetDateTime,
-    /// What is known of each.
+    /// The state of each metric.
     pub metrics: BTreeMap<MetricKey, MetricState>,
 }
 

@@ -1,7 +1,7 @@
-//! Placement: where applications and clusters run (seed 004).
+//! Placement of applications and clusters (seed 004).
 //!
-//! The resources have the JSON form of Krake 1.0, field by field (see [`madako_json::krake`]), so that its clients and its
-//! store go on working. Nothing here stores, authorizes or decides.
+//! The resources have the JSON form of Krake 1.0, field by field (see [`madako_json::krake`]), so that its clients
+//! and its store keep working. This module does not store, authorize or decide.
 
 pub mod binding;
 pub mod change;

@@ -11,7 +11,7 @@ const LABEL_KEY: &str = "a key of 1 to 63 ASCII letters, digits, '_', and inside
     a prefix of up to 253 of the same and '/'";
 const LABEL_VALUE: &str = "1 to 63 ASCII letters, digits, '_', and inside also '.' or '-'";
 
-/// Checks the name of a resource.
+/// Adds a problem unless the name is valid.
 #[expect(clippy::ptr_arg, reason = "a rule gets the field as its type has it")]
 pub(crate) fn check_name(name: &String, path: Path<'_>, problems: &mut Problems) {
     if !is_resource_name(name) {
@@ -19,7 +19,7 @@ pub(crate) fn check_name(name: &String, path: Path<'_>, problems: &mut Problems)
     }
 }
 
-/// Checks a namespace.
+/// Adds a problem unless the namespace is absent or valid.
 #[expect(clippy::ref_option, reason = "a rule gets the field as its type has it")]
 pub(crate) fn check_namespace(namespace: &Option<String>, path: Path<'_>, problems: &mut Problems) {
     if let Some(namespace) = namespace {
@@ -27,7 +27,7 @@ pub(crate) fn check_namespace(namespace: &Option<String>, path: Path<'_>, proble
     }
 }
 
-/// Checks labels.
+/// Adds a problem for each invalid key and value of the labels.
 pub(crate) fn check_labels(labels: &Labels, path: Path<'_>, problems: &mut Problems) {
     for (key, value) in labels.iter() {
         if !is_label_key(key) {

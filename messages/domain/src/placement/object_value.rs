@@ -10,48 +10,48 @@ use madako_json::krake::reader::Field;
 use madako_json::krake::schema::Schema;
 use serde::Serialize;
 
-/// A type of which resources are.
+/// A type of resource.
 pub trait Resource: Field + Serialize + Clone + PartialEq {
-    /// Its kind.
+    /// The kind of all resources of this type.
     const KIND: Kind;
 
-    /// What every resource has.
+    /// The common metadata.
     fn metadata(&self) -> &Metadata;
 
-    /// The same, to be changed.
+    /// The metadata for changes.
     fn metadata_mut(&mut self) -> &mut Metadata;
 
-    /// The resource as one of any kind.
+    /// The resource as a value of any kind.
     fn into_object(self) -> Object;
 
-    /// The resource of this type; `None` if it is of another.
+    /// The resource, if it is of this type.
     fn of(object: &Object) -> Option<&Self>;
 
-    /// The same, to be changed.
+    /// The resource for changes, if it is of this type.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
 
-    /// Which resource it is.
+    /// The identity of the resource.
     fn key(&self) -> ObjectKey {
         let metadata = self.metadata();
         ObjectKey::new(Self::KIND, metadata.namespace.as_deref(), metadata.name.as_str())
     }
 }
 
-/// A resource whose status is written through a path of its own.
+/// A resource whose status has a path of its own for writes.
 pub trait WithStatus: Resource {
-    /// Its status.
+    /// The type of the status.
     type Status: Field + Serialize + Clone + PartialEq;
 
-    /// How it is.
+    /// The observed state.
     fn status(&self) -> &Self::Status;
 
-    /// The same, to be changed.
+    /// The status for changes.
     fn status_mut(&mut self) -> &mut Self::Status;
 
-    /// See [`document::status_from_request`].
+    /// Reads the status from a request; see [`document::status_from_request`].
     ///
     /// # Errors
-    /// The body is no JSON, or has wrong fields, each of which is named.
+    /// The body is not JSON, or it has wrong fields, each of which the error names.
     fn status_from_request(text: &str) -> Result<Requested<Self::Status>, RequestError> {
         document::status_from_request(Self::KIND.name(), Self::KIND.schema(), text)
     }
@@ -97,38 +97,38 @@ macro_rules! objects {
         }
 
         impl Object {
-            /// Its kind.
+            /// The kind of the resource.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind,)* }
             }
 
-            /// What every resource has.
+            /// The common metadata.
             #[must_use]
             pub fn metadata(&self) -> &Metadata {
                 match self { $(Self::$kind(value) => &value.metadata,)* }
             }
 
-            /// The same, to be changed.
+            /// The metadata for changes.
             #[must_use]
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(value) => &mut value.metadata,)* }
             }
 
-            /// Reads what is stored, leniently.
+            /// Reads a stored resource leniently.
             ///
             /// # Errors
-            /// Names each field that has the wrong shape.
+            /// The error names each field that has a wrong shape.
             pub fn from_stored(kind: Kind, text: &str) -> Result<Self, InputError> {
                 match kind {
                     $(Kind::$kind => document::from_stored(kind.name(), text).map(Self::$kind),)*
                 }
             }
 
-            /// Reads what somebody wants to create, strictly.
+            /// Reads a resource from a request strictly.
             ///
             /// # Errors
-            /// The text is no JSON, or has wrong fields, each of which is named.
+            /// The text is not JSON, or it has wrong fields, each of which the error names.
             pub fn from_request(kind: Kind, text: &str) -> Result<Requested<Self>, RequestError> {
                 match kind {
                     $(Kind::$kind => {
@@ -138,7 +138,7 @@ macro_rules! objects {
                 }
             }
 
-            /// Its JSON on one line, as Krake stores it.
+            /// The JSON on one line, as Krake stores it.
             #[must_use]
             pub fn to_json(&self) -> String {
                 match self { $(Self::$kind(value) => json::to_text(value),)* }
@@ -146,7 +146,7 @@ macro_rules! objects {
         }
 
         impl Kind {
-            /// The fields of its resources.
+            /// The schema of the kind's resources.
             #[must_use]
             pub fn schema(self) -> &'static Schema {
                 match self { $(Self::$kind => &$module::$kind::SCHEMA,)* }
@@ -205,7 +205,7 @@ objects! {
 }
 
 impl Object {
-    /// Which resource it is.
+    /// The identity of the resource.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         let metadata = self.metadata();

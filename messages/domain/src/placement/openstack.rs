@@ -60,7 +60,7 @@ variants! {
     }
 }
 
-/// Authentication at OpenStack's identity service.
+/// The authentication at OpenStack's identity service, tagged with its method.
 pub type AuthMethod = Tagged<AuthKind>;
 
 object! {

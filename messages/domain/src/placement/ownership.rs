@@ -1,7 +1,7 @@
-//! Who decides about placement: at most one prefix of an etcd, however many instances serve its API.
+//! The ownership of placement: at most one prefix of an etcd decides, however many instances serve the API.
 //!
-//! The owner's prefix stands in a key at the root, on the lease of the leader that claimed it, and every write that
-//! placement decides compares that key. Pure.
+//! A key at the root of etcd holds the owner's prefix. It is bound to the lease of the leader that claimed it, and
+//! every placement write compares it. Pure.
 
 use bytes::Bytes;
 
@@ -10,26 +10,27 @@ use crate::store::{Condition, Entry, Epoch, Transaction, Write};
 /// The key at the root of etcd.
 pub const KEY: &str = "/madako/placement-owner";
 
-/// Who owns placement, as far as this instance knows.
+/// The owner of placement, as known to this instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Ownership {
-    /// Nobody knows yet, or this instance does not lead: nothing is decided.
+    /// The owner is unknown, or this instance is not the leader: it decides nothing.
     #[default]
     Unknown,
-    /// This instance's prefix, in this epoch.
+    /// This instance's prefix owns placement in this epoch.
     Ours {
         /// Mod revision of the key.
         revision: i64,
     },
-    /// Another prefix: nothing is decided until it gives up, or its lease ends.
+    /// Another prefix owns placement: this instance decides nothing until that prefix releases the key or its lease
+    /// ends.
     Theirs {
-        /// That prefix.
+        /// The owning prefix.
         prefix: String,
     },
 }
 
 impl Ownership {
-    /// What every write that placement decides compares. `None`: placement decides nothing now.
+    /// The condition of every placement write; `None` while placement decides nothing.
     #[must_use]
     pub fn condition(&self) -> Option<Condition> {
         match self {
@@ -41,22 +42,23 @@ impl Ownership {
     }
 }
 
-/// What a leader that wants to decide does about the key.
+/// The next step of a leader that wants to own placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing: this is how it is.
+    /// The owner is settled; nothing to do.
     Settled(Ownership),
-    /// Claim it by this transaction, at the root: nobody owns it, or an earlier leader of the same prefix.
+    /// Claim the key with this transaction at the root: it has no owner, or an earlier leader of the same prefix owns
+    /// it.
     Claim(Transaction),
 }
 
-/// The fence of an epoch of a prefix, at the root.
+/// The fence of an epoch of a prefix, with absolute keys.
 #[must_use]
 pub fn fence(prefix: &str, epoch: &Epoch) -> Condition {
     Condition::Created { key: format!("{prefix}{}", epoch.key), revision: epoch.number }
 }
 
-/// Looks at the key as it is now.
+/// Computes the next step from the key's present value.
 #[must_use]
 pub fn step(owner: Option<&Entry>, prefix: &str, epoch: &Epoch) -> Step {
     match owner {

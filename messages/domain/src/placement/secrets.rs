@@ -1,12 +1,12 @@
-//! Where the secrets are in the JSON of a resource: what the types mark as secret, wherever it stands.
+//! The positions of secrets in the JSON of a resource: every field that its type marks as secret.
 //!
-//! For: whoever encrypts what is stored. Which fields those are is said by the types alone ([`Shape::Secret`] and
+//! For: the encryption at rest. Only the types say which fields are secret ([`Shape::Secret`] and
 //! [`Shape::SecretFreeForm`]).
 //!
-//! Guarantees: everything around the secrets stays as it is, byte for byte; of fields that are there twice each is
-//! found. Pure.
-//! Does not: look for secrets in parts of somebody else's shape (a manifest may hold a Kubernetes Secret), nor in
-//! fields that the types do not know.
+//! Guarantees: replacing leaves all other text unchanged, byte for byte; all values of a duplicate field are found.
+//! Pure.
+//! Does not: search for secrets in objects with a foreign schema (a manifest may contain a Kubernetes Secret) or in
+//! unknown fields.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -17,19 +17,19 @@ use super::kind::Kind;
 use madako_json::krake::reader::AllMembers;
 use madako_json::krake::schema::{Schema, Shape};
 
-/// A secret in a text.
+/// The position of a secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its bytes in the text: a whole JSON value.
+    /// Range in bytes of the whole JSON value.
     pub range: Range<usize>,
-    /// Its field, as a JSON pointer (RFC 6901).
+    /// The field as a JSON pointer (RFC 6901).
     pub field: String,
 }
 
-/// The secrets in the JSON of a resource, in the order of the text. What is `null` is none.
+/// The secrets in the JSON of a resource, in the order of the text. `null` is not a secret.
 ///
 /// # Errors
-/// The text is no JSON. The message does not show it.
+/// The text is not JSON. The message does not show it.
 pub fn places(kind: Kind, text: &str) -> Result<Vec<Place>, serde_json::Error> {
     let mut places = Vec::new();
     let raw: &RawValue = serde_json::from_str(text)?;
@@ -39,7 +39,7 @@ pub fn places(kind: Kind, text: &str) -> Result<Vec<Place>, serde_json::Error> {
     Ok(places)
 }
 
-/// The text with other values at these places, which are in its order.
+/// The text with new values at the ranges, which must be in the order of the text.
 #[must_use]
 pub fn replaced(text: &str, values: &[(Range<usize>, String)]) -> String {
     let more: usize = values.iter().map(|(_, value)| value.len()).sum();
@@ -55,7 +55,7 @@ pub fn replaced(text: &str, values: &[(Range<usize>, String)]) -> String {
 }
 
 impl Kind {
-    /// Whether its resources have fields that are secret.
+    /// True if resources of this kind have secret fields.
     #[must_use]
     pub fn holds_secrets(self) -> bool {
         fields_hold(self.schema())
@@ -85,8 +85,8 @@ fn holds(shape: &Shape) -> bool {
     }
 }
 
-/// A walk over the parts of a text in which secrets may be. What has another form than its type is passed over: who
-/// reads the resource names it.
+/// A walk over the parts of a text that may contain secrets. It skips values with a wrong shape; the reader of the
+/// resource reports them.
 struct Walk<'t, 'p> {
     text: &'t str,
     places: &'p mut Vec<Place>,
@@ -119,7 +119,7 @@ impl Walk<'_, '_> {
                 }
             }
             _ => {
-                // Both are parts of one text.
+                // `raw` is a slice of `text`.
                 let start = raw.get().as_ptr().addr() - self.text.as_ptr().addr();
                 let range = start..start + raw.get().len();
                 self.places.push(Place { range, field: field.to_owned() });

@@ -1,5 +1,5 @@
-//! The wire format of all resources: what Krake writes is read and written back, what no request may bring is
-//! refused by name, and whatever is stored is read.
+//! The wire format of all resources: Krake's documents are read and written back, requests with invalid fields are
+//! refused by name, and all stored documents are read.
 
 mod documents;
 mod krake;

@@ -1,4 +1,4 @@
-//! Values as ckecli prints them.
+//! JSON and YAML in the form that ckecli prints.
 
 use serde::Serialize;
 
@@ -17,11 +17,11 @@ pub fn to_pretty_json<T: Serialize>(value: &T) -> Result<String, serde_json::Err
     Ok(String::from_utf8(text).expect("JSON is UTF-8"))
 }
 
-/// YAML with sorted names and lists at the indentation of their field, as `ckecli cluster get` prints it.
-/// What a YAML 1.1 reader would take for something else than a text is quoted.
+/// YAML with sorted names and lists at the indentation of their field, as `ckecli cluster get` prints it. A text that
+/// a YAML 1.1 reader would take for another type is quoted.
 ///
 /// # Errors
-/// The value cannot be written as JSON, which comes first.
+/// The value cannot be written as JSON, the intermediate form.
 pub fn to_yaml<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     let mut tree = Tree::from_json(&serde_json::to_string(value)?)?;
     sort(&mut tree);
@@ -40,7 +40,7 @@ fn sort(tree: &mut Tree) {
             fields.sort_by(|(one, _), (other, _)| one.cmp(other));
             fields.iter_mut().for_each(|(_, value)| sort(value));
         }
-        // Go reads a whole float back as an integer, so it may as well be written as one.
+        // Go reads a float without a fraction back as an integer, so write an integer.
         Tree::Number(number @ Number::Float(_)) => {
             if let Ok(whole) = number.to_string().parse() {
                 *number = Number::Integer(whole);

@@ -1,10 +1,10 @@
-//! JSON as Go's `encoding/json` reads and writes it, for what CKE and ckecli keep in etcd.
+//! JSON as Go's `encoding/json` reads and writes it, for the values that CKE and ckecli keep in etcd.
 //!
-//! Guarantees: a field that is missing or `null` has Go's zero value; field names match in any case
-//! when no exact match is there; what a type does not know is kept as the text it was, and is written
-//! back after the known fields, so neither numbers nor the order within them change.
-//! Assumes: the text came from one of the two programs or from somebody who knows them; nothing here
-//! checks meaning (see [`crate::strict`] for what people type).
+//! Guarantees: a missing or `null` field has Go's zero value. Field names match in any case when no exact match is
+//! there. A field unknown to the type is kept as its original text and written back after the known fields, so
+//! neither its numbers nor its order change.
+//! Assumes: CKE, ckecli or an operator who knows them wrote the text. Nothing here checks meaning; [`crate::strict`]
+//! checks what people type.
 //! Does not: resolve duplicate keys as Go does when they hold objects (Go merges those; here the last one wins).
 
 mod document;

@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for FieldName<'de> {
     }
 }
 
-/// Says in which field a value is wrong.
+/// Adds the name of the field to a deserialization error.
 pub fn in_field<E: serde::de::Error>(name: &str, error: E) -> E {
     E::custom(format_args!("{name}: {error}"))
 }
@@ -56,7 +56,7 @@ macro_rules! go_object {
         $(#[$meta])*
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
-            /// Fields that this version does not know, kept as they are.
+            /// Unknown fields, kept as their original text.
             pub rest: $crate::go::UnknownFields,
         }
 
@@ -94,7 +94,7 @@ macro_rules! go_object {
                     }
 
                     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
-                        // Go's zero values; the names are checked exactly first, then in any case.
+                        // Start from Go's zero values. Names match exactly first, then in any case.
                         $(let mut $field: $type = $crate::go::go_object!(@zero $($wrapper)?);)*
                         $(let mut $rest = $crate::go::UnknownFields::default();)?
                         while let Some(key) = map.next_key::<$crate::go::FieldName<'de>>()? {

@@ -1,6 +1,6 @@
-//! The macro for Go's string "enums": known names, and any other one kept as it is.
+//! The macro for Go's string "enums": known names, and `Other` for any other name.
 
-/// Defines an enum of known strings with `Other` for what a newer version may write.
+/// Defines an enum of known strings with `Other` for the names of newer versions.
 #[macro_export]
 macro_rules! open_enum {
     (
@@ -13,7 +13,7 @@ macro_rules! open_enum {
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$variant_meta])* $variant,)*
-            /// A name that this version does not know; empty when none was given.
+            /// An unknown name; empty when the input gave none.
             Other(String),
         }
 
@@ -21,7 +21,7 @@ macro_rules! open_enum {
             /// Every known value, in CKE's order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name, as it stands in JSON.
+            /// The JSON name.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {

@@ -1,4 +1,4 @@
-//! JSON that is kept as the text it was.
+//! JSON that keeps its original text.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor}
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON value that this project does not interpret: read and written byte for byte, so big integers,
-/// `1.0` and the order of fields stay as they were. Absent by default.
+/// A JSON value that this project does not interpret. It is read and written byte for byte, so big integers, `1.0`
+/// and the order of fields do not change. Absent by default.
 ///
-/// Equality is that of the text. It can be read from and written to JSON only (`serde_json`).
+/// Two values are equal if their texts are equal. Only `serde_json` can read and write this type.
 #[derive(Clone, Default)]
 pub struct RawJson(Option<Box<RawValue>>);
 
@@ -20,13 +20,13 @@ impl RawJson {
         self.0.as_deref().map(RawValue::get)
     }
 
-    /// Whether the field was absent: it is then left out when written.
+    /// True if the field was absent; serialization then leaves it out.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether the field was absent or `null`, which is the same to Go.
+    /// True if the field was absent or `null`, which Go does not tell apart.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.text().is_none_or(|text| text == "null")
@@ -43,11 +43,11 @@ impl RawJson {
         }
     }
 
-    /// The same object with a text put where the path leads, unless a value is there already; objects on the
-    /// way are made where they are missing. Everything else stays as it was.
+    /// The same object with the text `default` at `path`, unless that field has a value. Missing objects on the path
+    /// are created. All other fields stay unchanged.
     ///
     /// # Errors
-    /// Something on the way is no object.
+    /// A value on the path is not an object.
     pub fn with_default(&self, path: &[&str], default: &str) -> Result<Self, serde_json::Error> {
         let Some((name, below)) = path.split_first() else {
             let given =
@@ -65,7 +65,7 @@ impl RawJson {
         Ok(serde_json::value::to_raw_value(&fields)?.into())
     }
 
-    /// Takes JSON text.
+    /// Takes JSON text unchanged.
     ///
     /// # Errors
     /// The text is not one JSON value.
@@ -125,29 +125,29 @@ impl<'de> Deserialize<'de> for RawJson {
     }
 }
 
-/// Fields that a type does not know, in the order of the input.
+/// Fields unknown to a type, in input order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnknownFields(Vec<(String, RawJson)>);
 
 impl UnknownFields {
-    /// Name and value of each field.
+    /// The fields as name and value, in input order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The value of a field, if it is there.
+    /// The value of the field with exactly this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&RawJson> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Where a field is, found as Go finds it: by its exact name, else in any case.
+    /// The index of a field, with Go's matching: by its exact name, else in any case.
     fn find(&self, name: &str) -> Option<usize> {
         let exact = self.0.iter().position(|(known, _)| known == name);
         exact.or_else(|| self.0.iter().rposition(|(known, _)| known.eq_ignore_ascii_case(name)))
     }
 
-    /// Whether there are none.
+    /// True if no unknown field is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

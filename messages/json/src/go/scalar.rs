@@ -1,10 +1,10 @@
-//! Go's forms of single values: integers as strings, times in RFC 3339 with nanoseconds.
+//! Go's notation of single values: integers as strings, times in RFC 3339 with nanoseconds.
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
 use time::{Date, Month, OffsetDateTime};
 
-/// Go's zero time, 0001-01-01T00:00:00Z, which stands for "never".
+/// Go's zero time, 0001-01-01T00:00:00Z. CKE writes it for "never".
 pub const ZERO_TIME: OffsetDateTime = match Date::from_calendar_date(1, Month::January, 1) {
     Ok(date) => date.midnight().assume_utc(),
     Err(_) => panic!("the first day of year 1 exists"),
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Decimal {
     }
 }
 
-/// A time as Go writes it; the offset it was read with is kept.
+/// A time in RFC 3339 as Go writes it. It keeps its original offset.
 pub struct Time(OffsetDateTime);
 
 impl Default for Time {
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A time or "never", which Go writes as its zero time.
+/// A time or `None` for "never", which Go writes as its zero time.
 #[derive(Default)]
 pub struct OptionalTime(Option<OffsetDateTime>);
 
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for OptionalTime {
     }
 }
 
-/// Whether a count is left out, as Go's `omitempty` does.
+/// True if Go's `omitempty` leaves the count out.
 pub fn is_zero(count: &u32) -> bool {
     *count == 0
 }

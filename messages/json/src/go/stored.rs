@@ -1,7 +1,8 @@
-//! A cluster configuration exactly as ckecli stores it: every field that CKE's types have, in their order, with
-//! Go's zero value where nothing was given, and with the characters escaped that Go escapes.
+//! A cluster configuration exactly as ckecli stores it: every field of CKE's types, in their order, with Go's zero
+//! value for absent fields, and with Go's escaped characters.
 //!
-//! CKE reads the shorter form just as well. This one makes two stores comparable byte by byte, whoever filled them.
+//! CKE reads the shorter form as well. The full form makes two stores comparable byte by byte, whichever program
+//! filled them.
 
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use crate::strict::schema;
 use crate::strict::tree::Tree;
 use crate::strict::walk::{Kind, Schema};
 
-/// Fields that Go leaves out when they are empty, by the field that they are in.
+/// Fields that Go leaves out when they are empty, by the name of their parent field.
 const LEFT_OUT: [(&str, &[&str]); 11] = [
     (
         "reboot",
@@ -47,15 +48,15 @@ const LEFT_OUT: [(&str, &[&str]); 11] = [
 /// The JSON text as ckecli stores it.
 ///
 /// # Errors
-/// An uninterpreted part holds what has no place in a document, such as the same field twice.
+/// An uninterpreted part cannot be a document, for example because it has the same field twice.
 pub fn stored_json(cluster: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(escaped(full(cluster)?.to_string()))
 }
 
-/// JSON text with the characters escaped that Go escapes.
+/// The JSON text with Go's escapes for `<`, `>`, `&`, U+2028 and U+2029.
 #[must_use]
 pub fn escaped(mut text: String) -> String {
-    // These characters stand in texts only, so they can be escaped from outside.
+    // These characters occur only inside JSON strings, so replacing them in the whole text is safe.
     for (character, escaped) in [
         ("<", "\\u003c"),
         (">", "\\u003e"),
@@ -73,7 +74,7 @@ pub fn escaped(mut text: String) -> String {
 /// The configuration with every field that ckecli shows.
 ///
 /// # Errors
-/// An uninterpreted part holds what has no place in a document, such as the same field twice.
+/// An uninterpreted part cannot be a document, for example because it has the same field twice.
 pub fn with_every_field(cluster: &impl Serialize) -> Result<Tree, serde_json::Error> {
     full(cluster)
 }
@@ -83,10 +84,10 @@ fn full(cluster: &impl Serialize) -> Result<Tree, serde_json::Error> {
     Ok(object(&tree, &schema::CLUSTER, ""))
 }
 
-/// The object that is the value of the field `parent`, with all its fields.
+/// The object at the field `parent`, with all fields of its schema.
 fn object(tree: &Tree, schema: &'static Schema, parent: &str) -> Tree {
     let left_out = LEFT_OUT.iter().find(|(name, _)| *name == parent).map_or(&[][..], |(_, fields)| fields);
-    // Our own types of a cluster and its nodes do not tell an empty list from one that is not there.
+    // This project's types of a cluster and its nodes do not distinguish an empty list from an absent one.
     let reads_empty = matches!(parent, "" | "nodes");
     let mut fields = Vec::with_capacity(schema.fields.len());
     for (name, kind) in schema.fields {
@@ -107,18 +108,18 @@ fn value(given: &Tree, kind: &'static Kind, name: &str) -> Tree {
         (Kind::List(item), Tree::List(items)) => {
             Tree::List(items.iter().map(|given| value(given, item, name)).collect())
         }
-        // Maps to Go, which writes them in the order of their names.
+        // Go has maps here and writes their entries sorted by name.
         (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sorted(given),
         (_, given) => given.clone(),
     }
 }
 
-/// What Go has where nothing was given.
+/// Go's zero value of a kind.
 fn zero(kind: &'static Kind, name: &str) -> Tree {
     match kind {
         Kind::Text => Tree::Text(String::new()),
         Kind::Bool => Tree::Bool(false),
-        // A pointer in Go.
+        // Go has a pointer here.
         Kind::Object(_) if name == "protected_namespaces" => Tree::Null,
         Kind::Object(schema) => object(&Tree::Null, schema, name),
         _ => Tree::Null,
@@ -130,7 +131,7 @@ fn is_empty(value: &Tree, kind: &Kind) -> bool {
         Tree::Null | Tree::Bool(false) => true,
         Tree::Text(text) => text.is_empty(),
         Tree::List(items) => items.is_empty(),
-        // An empty map is left out; an object behind a pointer is not.
+        // Go leaves out an empty map, but not an object behind a pointer.
         Tree::Object(fields) => fields.is_empty() && matches!(kind, Kind::Map(_)),
         Tree::Bool(true) | Tree::Number(_) => false,
     }

@@ -1,6 +1,6 @@
-//! The macro for enumerations, which have names in JSON.
+//! The macro for enumerations with JSON names.
 
-/// Defines an enum of names.
+/// Defines an enum whose values have JSON names.
 #[macro_export]
 macro_rules! choice {
     (
@@ -18,10 +18,10 @@ macro_rules! choice {
         impl $name {
             /// Every value, in Krake's order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
-            /// The names, in the same order.
+            /// The JSON names, in the order of `ALL`.
             pub const NAMES: &[&str] = &[$($text),*];
 
-            /// The name, as it stands in JSON.
+            /// The JSON name.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -29,7 +29,7 @@ macro_rules! choice {
                 }
             }
 
-            /// The value of that name.
+            /// The value with this JSON name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {

@@ -1,4 +1,4 @@
-//! Whole documents: what is stored, and what a request brings.
+//! Whole documents: stored values and the bodies of requests.
 
 use serde::Deserializer;
 use serde::de::Error as _;
@@ -10,10 +10,10 @@ use super::schema::Schema;
 use crate::input::{InputError, Problems};
 use crate::strict::walk::Path;
 
-/// Why a request's body was not taken.
+/// An error in the body of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The body is no JSON (HTTP 415 in Krake).
+    /// The body is not JSON (HTTP 415 in Krake).
     #[error("the body is not JSON: {0}")]
     NotJson(String),
     /// The body has the wrong shape or breaks a rule (HTTP 422).
@@ -21,25 +21,24 @@ pub enum RequestError {
     Invalid(#[from] InputError),
 }
 
-/// What a request brought.
+/// The value of a request's body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Requested<T> {
-    /// The value, with placeholders where a request may not set a field.
+    /// The value, with placeholders for fields that a request cannot set.
     pub value: T,
-    /// Paths of fields that the type does not have and that were passed over nevertheless, because Krake's own
-    /// client sends them.
+    /// Paths of unknown fields that the reader ignored because Krake's own client sends them.
     pub passed_over: Vec<String>,
 }
 
-/// Reads what is stored, leniently: unknown fields are kept, and what is absent has its default where there is
-/// one.
+/// Reads a stored value leniently: unknown fields are kept, and absent fields get their default if they have one.
 ///
 /// # Errors
-/// Names each field that has the wrong shape.
+/// The error names each field that has a wrong shape.
 pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError> {
     let normalized;
     let mut parsed = serde_json::from_str::<&RawValue>(text);
-    // A line end would break the streams of a watch; what is no JSON may be so for a number only.
+    // A line end would break the lines of a watch's stream. Text that is not JSON may still be readable: `NaN` and
+    // `Infinity` are numbers in Python.
     if parsed.is_err() || text.contains(['\n', '\r']) {
         normalized = json::normalized(text).map_err(|error| whole(subject, error.to_string()))?;
         parsed = serde_json::from_str(&normalized);
@@ -48,10 +47,10 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
     read(subject, raw, Reader::new(Source::Stored)).map(|(value, _)| value)
 }
 
-/// Reads a request's body, strictly.
+/// Reads the body of a request strictly.
 ///
 /// # Errors
-/// The body is no JSON, or has wrong fields, each of which is named.
+/// The body is not JSON, or it has wrong fields, each of which the error names.
 pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>, RequestError> {
     let text = request_text(subject, text)?;
     let raw = request_value(&text)?;
@@ -59,12 +58,12 @@ pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>,
     Ok(Requested { value, passed_over })
 }
 
-/// Reads a request's body that brings the status of a resource with this schema, strictly. Everything else in it has to be there, as
-/// in Krake, and is passed over, whatever it holds: what is stored already may be something that no request may
-/// bring any more, and whoever observes the resource sends it back as it is.
+/// Reads the body of a request that updates the status of a resource with this schema, strictly. As in Krake, every
+/// other field must be present, but its content is ignored: the stored value may break rules of requests, and an
+/// observer sends it back unchanged.
 ///
 /// # Errors
-/// The body is no JSON, or has wrong fields, each of which is named.
+/// The body is not JSON, or it has wrong fields, each of which the error names.
 pub fn status_from_request<S: Field>(
     subject: &str,
     schema: &'static Schema,
@@ -93,18 +92,20 @@ pub fn status_from_request<S: Field>(
     Ok(Requested { value, passed_over })
 }
 
-/// Takes over what an update brings (a PUT): fields that the service sets, and those with an address of their own,
-/// stay as they are.
+/// Applies an update (a PUT). Fields that the service sets and subresources keep their current value.
 ///
 /// # Errors
-/// Names each field that never changes and was to be changed; the value is then partly updated, so throw it away.
+/// The error names each immutable field that the update changes. `current` is then partly updated: discard it.
 pub fn update<T: Field>(subject: &str, current: &mut T, new: T) -> Result<(), InputError> {
     let mut problems = Problems::default();
     current.update(new, Path::Root, &mut problems);
     problems.finish(subject)
 }
 
-/// The text of a request, on one line and with bounded nesting.
+/// The text of a request on one line.
+///
+/// # Errors
+/// The nesting exceeds [`json::MAX_JSON_DEPTH`].
 fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
     json::normalized(text).map_err(|error| {
         let mut problems = Problems::default();
@@ -113,7 +114,6 @@ fn request_text(subject: &str, text: &str) -> Result<String, RequestError> {
     })
 }
 
-/// The value of a request.
 fn request_value(text: &str) -> Result<&RawValue, RequestError> {
     serde_json::from_str(text).map_err(|error| RequestError::NotJson(error.to_string()))
 }
@@ -123,7 +123,6 @@ fn read<T: Field>(subject: &str, raw: &RawValue, mut reader: Reader) -> Result<(
     finish(subject, value, reader)
 }
 
-/// The value, if no problem was noted.
 fn finish<T>(subject: &str, value: Option<T>, reader: Reader) -> Result<(T, Vec<String>), InputError> {
     let (mut problems, passed_over) = reader.finish();
     match value {
@@ -143,7 +142,7 @@ fn whole(subject: &str, got: String) -> InputError {
     problems.into_error(subject)
 }
 
-/// For `Deserialize`: reads leniently.
+/// The lenient reader as an implementation of `Deserialize`.
 pub fn deserialize<'de, T: Field, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
     from_stored("value", raw.get()).map_err(D::Error::custom)

@@ -1,4 +1,4 @@
-//! Objects with names of their own, such as labels, in the order in which they were written.
+//! Objects with free names, such as labels, in input order.
 
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -7,27 +7,27 @@ use super::reader::{Field, Reader};
 use super::schema::Shape;
 use crate::strict::walk::Path;
 
-/// Entries with a name each, none twice. Two are equal if they hold the same, in whatever order.
+/// Named entries without duplicates. Equality ignores the order of the entries.
 #[derive(Debug, Clone)]
 pub struct Entries<T>(Vec<(String, T)>);
 
-/// Labels of a resource.
+/// A resource's labels.
 pub type Labels = Entries<String>;
 
 impl<T> Entries<T> {
-    /// No entries.
+    /// An empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The value of an entry.
+    /// The value of the entry with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&T> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Sets an entry: an existing one stays where it is.
+    /// Sets an entry. An existing entry keeps its position.
     pub fn insert(&mut self, name: impl Into<String>, value: T) {
         let name = name.into();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -36,24 +36,24 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Removes an entry.
+    /// Removes an entry and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<T> {
         let place = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(place).1)
     }
 
-    /// Name and value of each.
+    /// The entries as name and value, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if no entry is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -99,7 +99,7 @@ impl<T: Field> Field for Entries<T> {
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let members = reader.any_members(raw, path)?.into_entries();
-        // Each entry is read before any is missed: every wrong one is to be named. No name is there twice.
+        // Read every entry before failing, so that the error names every wrong one. `members` has no duplicate names.
         let entries = members.into_iter().map(|(name, raw)| {
             let value = T::read(raw, path.entry(&super::reader::shortened(&name)), reader);
             Some((name.into_owned(), value?))

@@ -1,4 +1,4 @@
-//! Parts of somebody else's shape: manifests, kubeconfigs, TOSCA templates.
+//! Objects with a foreign schema: manifests, kubeconfigs, TOSCA templates.
 
 use std::fmt;
 
@@ -11,8 +11,9 @@ use super::schema::Shape;
 use crate::strict::tree::Tree;
 use crate::strict::walk::Path;
 
-/// A JSON object that this project does not interpret, kept as its text: big numbers, `1.0` and the order of
-/// fields stay. Two are equal if they mean the same. It may hold secrets, so `Debug` shows its size only.
+/// A JSON object that this project does not interpret. It keeps its text, so big numbers, `1.0` and the order of
+/// fields do not change. Two objects are equal if their JSON values are equal. It may hold secrets, so `Debug` shows
+/// its size only.
 #[derive(Clone)]
 pub struct JsonObject(Box<RawValue>);
 
@@ -31,22 +32,22 @@ impl JsonObject {
         RawValue::from_string(text.into_owned()).map(Self)
     }
 
-    /// The text.
+    /// The original text.
     #[must_use]
     pub fn text(&self) -> &str {
         self.0.get()
     }
 
-    /// Whether it has no fields.
+    /// True if the object has no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text()[1..].trim_start() == "}"
     }
 
-    /// The object, for whoever interprets it.
+    /// The parsed object.
     ///
     /// # Errors
-    /// What was stored has no place in a document, such as more than 127 levels of nesting.
+    /// The stored text cannot be a document, for example because it has more than 127 levels of nesting.
     pub fn parse(&self) -> Result<serde_json::Map<String, serde_json::Value>, serde_json::Error> {
         serde_json::from_str(self.text())
     }
@@ -85,10 +86,10 @@ impl Field for JsonObject {
             return None;
         }
         if !reader.is_request() {
-            // What was stored is kept, whatever it holds.
+            // A stored object is kept, whatever it holds.
             return Some(Self(json::storable(raw)));
         }
-        // Its errors name fields and places, not values.
+        // The errors of this reader name fields and positions, never values.
         if let Err(error) = Tree::from_json(raw.get()) {
             let expected = "an object of finite numbers and Unicode texts, each field once";
             reader.note(path, format!("an object with an error: {error}"), expected);
@@ -98,18 +99,18 @@ impl Field for JsonObject {
     }
 }
 
-/// The same, where the object as a whole is a secret.
+/// A [`JsonObject`] that is a secret as a whole. `Debug` hides it.
 #[derive(Clone, Default, PartialEq)]
 pub struct SecretObject(JsonObject);
 
 impl SecretObject {
-    /// Takes an object.
+    /// Wraps an object.
     #[must_use]
     pub fn new(object: JsonObject) -> Self {
         Self(object)
     }
 
-    /// The object, for the one who has to use it.
+    /// The secret object. Call this only where the content is used.
     #[must_use]
     pub fn reveal(&self) -> &JsonObject {
         &self.0
@@ -136,17 +137,17 @@ impl Field for SecretObject {
     }
 }
 
-/// A TOSCA template: itself, or the address where it is.
+/// A TOSCA template or its URL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tosca {
-    /// The template.
+    /// The template itself.
     Template(JsonObject),
-    /// Its address.
+    /// The URL of the template.
     Url(String),
 }
 
 impl Tosca {
-    /// Whether there is none.
+    /// True if neither a template nor a URL is given.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {

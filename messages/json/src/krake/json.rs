@@ -1,7 +1,7 @@
 //! JSON text as Python's `json` reads and writes it.
 //!
-//! Guarantees: what is written has the form that Krake's `json.dumps` gives it (`", "` and `": "` between
-//! values, ASCII only, Python's floats); texts with too many levels are refused before anything walks them.
+//! Guarantees: the written text has the form of Krake's `json.dumps` (`", "` and `": "` between values, ASCII only,
+//! Python's floats). Texts with too many levels are refused before any recursion.
 //! Does not: parse; `serde_json` does.
 
 use std::borrow::Cow;
@@ -14,15 +14,15 @@ use serde_json::value::RawValue;
 
 pub use crate::limits::MAX_JSON_DEPTH;
 
-/// What Python takes for numbers and JSON does not, and what becomes of it, so that whoever reads it can name its field
-/// and what it was. These are numbers that no type holds, and that nobody writes in this way.
+/// Python's numbers that JSON does not have, each with its replacement: a number beyond every type, so that the
+/// reader can name the field and the original text. No program writes numbers in this form.
 const NOT_FINITE: [(&str, &str); 3] =
     [("NaN", "1e99901"), ("Infinity", "1e99902"), ("-Infinity", "-1e99902")];
 
-/// The value as Krake stores it.
+/// The JSON text as Krake stores it.
 ///
 /// # Panics
-/// Never: none of our types fails to be written as JSON.
+/// Never: every type of this project can be written as JSON.
 #[must_use]
 pub fn to_text<T: Serialize>(value: &T) -> String {
     let mut text = Vec::new();
@@ -66,8 +66,8 @@ impl Formatter for Python {
     }
 }
 
-/// A finite float as Python's `repr` has it: always with a point or an exponent, exponents from 1e16 up and
-/// below 1e-4, with a sign and at least two digits.
+/// A finite float in the notation of Python's `repr`: always with a point or an exponent; an exponent from 1e16 up
+/// and below 1e-4, with a sign and at least two digits.
 fn python_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -80,12 +80,13 @@ fn python_float(value: f64) -> String {
     }
 }
 
-/// A text that is nested too deeply, or is not JSON at all.
+/// The text exceeds [`MAX_JSON_DEPTH`] levels of nesting, or it is not JSON at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_JSON_DEPTH} levels of nesting")]
 pub struct TooDeep;
 
-/// A stored text as JSON: what Python takes for a number and JSON does not is another one. `None`: it is no JSON even so.
+/// A stored text as JSON, with Python's non-finite numbers replaced as in [`normalized`]. `None` if the result is not
+/// JSON either.
 #[must_use]
 pub fn readable(text: &str) -> Option<Cow<'_, str>> {
     let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok();
@@ -95,9 +96,8 @@ pub fn readable(text: &str) -> Option<Cow<'_, str>> {
     normalized(text).ok().filter(|text| is_json(text)).map(Cow::Owned)
 }
 
-/// The text with Python's spacing and nothing else between values, so that it is one line. What Python takes
-/// for a number and JSON does not (`NaN`, `Infinity`) becomes one of
-/// [`NOT_FINITE`].
+/// The text on one line, with Python's spacing between values. Python's numbers that JSON does not have (`NaN`,
+/// `Infinity`) are replaced by the numbers of [`NOT_FINITE`].
 pub fn normalized(text: &str) -> Result<String, TooDeep> {
     let mut written = String::with_capacity(text.len() + text.len() / 8);
     let mut depth = 0usize;
@@ -148,13 +148,13 @@ pub fn normalized(text: &str) -> Result<String, TooDeep> {
     Ok(written)
 }
 
-/// What was sent in place of a number that [`normalized`] put there.
+/// The original text of a number that [`normalized`] inserted.
 pub fn not_finite(number: &str) -> Option<&'static str> {
     NOT_FINITE.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
-/// A value that every reader of JSON can hold: where a number is none (`NaN`) or greater than any float, it has `null`,
-/// as JavaScript writes them.
+/// The value with `null` in place of each number that exceeds every float, such as the replacement of `NaN`:
+/// JavaScript writes them so, and every JSON reader accepts the result.
 pub fn storable(raw: &RawValue) -> Box<RawValue> {
     let text = raw.get();
     let mut written = None;
@@ -181,21 +181,21 @@ pub fn storable(raw: &RawValue) -> Box<RawValue> {
     }
 }
 
-/// Whether a token is a number that no float comes near to.
+/// True if a token is a number beyond the range of `f64`.
 fn is_beyond_floats(token: &str) -> bool {
-    /// Digits that every float has room for.
+    /// A number of this many digits without exponent fits into every float.
     const SURELY: usize = 300;
     (token.len() > SURELY || token.contains(['e', 'E'])) && token.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
-/// Keeps two tokens apart that only a gap separated: what was no JSON must not become some.
+/// Keeps a gap between two tokens, so that joining them cannot turn invalid text into JSON.
 fn keep_apart(written: &mut String, gap: bool, closes: bool) {
     if gap && !closes && !written.is_empty() && !written.ends_with([' ', '{', '[']) {
         written.push(' ');
     }
 }
 
-/// Where a string that starts the text ends, behind its closing quote.
+/// The offset behind the closing quote of the string at the beginning of the text.
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
     for (place, byte) in text.bytes().enumerate().skip(1) {
@@ -209,13 +209,13 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// The same for text that is JSON already and comes from this process.
+/// [`normalized`] for JSON text from this process; returns the text unchanged if its nesting is too deep.
 pub fn spaced(text: &str) -> Cow<'_, str> {
     normalized(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Whether two JSON values mean the same: numbers by value, objects in any order. What is nested more deeply
-/// than [`MAX_JSON_DEPTH`] counts as different.
+/// True if two JSON values are equal: numbers by value, objects in any order. Values that nest more deeply than
+/// [`MAX_JSON_DEPTH`] count as different.
 pub fn same(one: &RawValue, two: &RawValue) -> bool {
     same_within(one, two, MAX_JSON_DEPTH)
 }
@@ -252,7 +252,7 @@ fn same_within(one: &RawValue, two: &RawValue, depth: usize) -> bool {
             text(one).is_some_and(|one| Some(one) == text(two))
         }
         (Some(b'-' | b'0'..=b'9'), Some(b'-' | b'0'..=b'9')) => {
-            // Whole numbers differ wherever their digits do; floats may have many forms.
+            // Integers differ if their digits differ. Floats have several notations.
             let is_float = |raw: &RawValue| raw.get().contains(['.', 'e', 'E']);
             let value = |raw: &RawValue| raw.get().parse::<f64>().ok();
             (is_float(one) || is_float(two)) && value(one) == value(two)

@@ -1,8 +1,8 @@
 //! JSON as Krake 1.0 reads and writes it: one declaration of an object ([`object!`](crate::object)) gives reading,
 //! writing, updating, defaults and the schema.
 //!
-//! Guarantees: a request is read strictly, and every wrong field is named ([`document::from_request`]); a stored value is
-//! read leniently, and members that this version does not know are kept ([`document::from_stored`]); the written text has
+//! Guarantees: a request is read strictly, and the error names every wrong field ([`document::from_request`]). A
+//! stored value is read leniently, and unknown members are kept ([`document::from_stored`]). The written text has
 //! Krake's order, defaults and nulls ([`json::to_text`]).
 
 pub mod choice;

@@ -1,13 +1,12 @@
-//! The macros that define an object with known fields, and everything its JSON form needs.
+//! The macro that defines an object with known fields and its JSON form.
 
-/// Defines a struct with its JSON form, its schema, and its update.
+/// Defines a struct with its JSON form, its schema and its update.
 ///
-/// A field is `pub name: Type = access(default)`: the access is one of [`super::schema::Access`] in lower case,
-/// with a default for what is absent (for what a request may not bring: what stands there meanwhile).
-/// `as "name"` gives a name in JSON that differs, `check(rule)` a rule for what a request brings, with its
-/// [`super::schema::Rule`] if there is one. Behind the
-/// struct's name may stand `constants(...)`, `tolerated(...)`, `check(rule)` and `all_default`, in this order; the last
-/// implements `Default`, and every field must have one.
+/// A field is `pub name: Type = access(default)`. The access is a variant of [`super::schema::Access`] in lower case;
+/// the default is the value of an absent field, or the placeholder of a field that a request cannot set. `as "name"`
+/// gives a different JSON name. `check(rule)` is a rule for values of requests, with its [`super::schema::Rule`] if
+/// there is one. The struct's name may be followed by `constants(...)`, `tolerated(...)`, `check(rule)` and
+/// `all_default`, in this order; `all_default` implements `Default` and requires a default for every field.
 #[macro_export]
 macro_rules! object {
     (
@@ -65,12 +64,12 @@ macro_rules! object {
         #[derive(Debug, Clone, PartialEq)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
-            /// Fields that this version does not know, kept as they are.
+            /// Unknown fields, kept as their original text.
             pub rest: $crate::krake::reader::Rest,
         }
 
         impl $name {
-            /// Its fields.
+            /// The schema of this object.
             pub const SCHEMA: $crate::krake::schema::Schema = $crate::krake::schema::Schema {
                 name: stringify!($name),
                 constants: &[$($(($constant, $constant_value)),*)?],
@@ -95,7 +94,7 @@ macro_rules! object {
             ) -> Option<Self> {
                 #[allow(unused_mut, reason = "some objects have no fields")]
                 let mut members = reader.members(raw, path, &Self::SCHEMA)?;
-                // Each field is read before any is missed: every wrong one is to be named.
+                // Read each field before failing, so that the error names every wrong one.
                 let constants: &[Option<()>] = &[
                     $($(reader.constant(&mut members, $constant, $constant_value, path)),*)?
                 ];
@@ -160,7 +159,7 @@ macro_rules! object {
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
-            /// Reads leniently. Only `serde_json` can, since unknown fields are kept as text.
+            /// Reads leniently. Works only with `serde_json`, because unknown fields are kept as text.
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 $crate::krake::document::deserialize(deserializer)
             }
@@ -183,7 +182,7 @@ macro_rules! object {
 
     (@default $type:ty) => { None::<fn() -> $type> };
     (@default $type:ty, $default:expr) => {
-        // Not a `|| ...` alone, whose type would differ from field to field.
+        // The cast to `fn` makes the type the same for each field; the type of a bare closure differs.
         Some((|| $default) as fn() -> $type)
     };
 }

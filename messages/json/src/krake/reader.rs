@@ -1,9 +1,9 @@
-//! One reading of JSON for two purposes: what is stored, and what a request brings.
+//! One reader of JSON for stored values and for requests.
 //!
-//! Guarantees: every wrong field is named with its path; nothing panics; the depth of recursion is that of the
-//! types, whatever the text nests.
+//! Guarantees: the error names every wrong field by its path. No input causes a panic. The recursion depth depends on
+//! the types, not on the nesting of the text.
 //! Assumes: the text went through [`super::json`], which bounds its nesting.
-//! Does not: look into parts of somebody else's shape, such as manifests (see [`super::free`]).
+//! Does not: interpret objects with a foreign schema, such as manifests (see [`super::free`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,67 +20,66 @@ use crate::strict::nearest;
 use crate::strict::tree::{Tree, shown_text};
 use crate::strict::walk::Path;
 
-/// What is read, and so how strictly.
+/// The origin of the text, which decides between strict and lenient reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The store: unknown fields are kept, absent ones get their default where there is one.
+    /// The store: unknown fields are kept, and absent fields get their default if they have one.
     Stored,
-    /// A request: unknown fields are refused, fields that a request may not set are passed over.
+    /// A request: unknown fields are refused, and fields that a request cannot set are ignored.
     Request,
 }
 
-/// A value that has a JSON form and a place in an object.
+/// A value with a JSON form that can be a field of an object.
 pub trait Field: Sized {
-    /// What the value may be.
+    /// The valid values, for messages and schemas.
     const SHAPE: Shape;
 
-    /// The value, or `None` after noting at least one problem.
+    /// Reads the value. Adds at least one problem to the reader before returning `None`.
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self>;
 
-    /// Takes over what an update brings, but for what an update may not change.
+    /// Applies an update. Values that an update cannot change stay or cause a problem.
     fn update(&mut self, new: Self, path: Path<'_>, problems: &mut Problems) {
         let _ = (path, problems);
         *self = new;
     }
 }
 
-/// One reading.
+/// The state of one read: its source and the problems so far.
 #[derive(Debug)]
 pub struct Reader {
     source: Source,
     problems: Problems,
     noted: usize,
-    /// Fields that were passed over although their type does not have them.
     passed_over: Vec<String>,
 }
 
 impl Reader {
-    /// Reads strictly or leniently, as the source asks.
+    /// A reader for this source.
     pub fn new(source: Source) -> Self {
         Self { source, problems: Problems::default(), noted: 0, passed_over: Vec::new() }
     }
 
-    /// Whether unknown and wrong members are problems.
+    /// True if the source is a request, for which unknown and wrong members are problems.
     pub fn is_request(&self) -> bool {
         self.source == Source::Request
     }
 
-    /// What was noted, and what was passed over.
+    /// The problems, and the paths of the ignored fields.
     pub fn finish(self) -> (Problems, Vec<String>) {
         (self.problems, self.passed_over)
     }
 
-    /// Notes a wrong value.
+    /// Adds a problem that shows the value.
     pub fn wrong(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
         self.note(path, shown(raw), expected);
     }
 
-    /// Notes a wrong value that must not be shown.
+    /// Adds a problem that shows only the kind of the value.
     pub fn wrong_secret(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
         self.note(path, kind(raw), expected);
     }
 
-    /// Notes a problem.
+    /// Adds a problem, unless there are `MAX_PROBLEMS` already.
     pub fn note(&mut self, path: Path<'_>, got: impl Into<String>, expected: impl Into<String>) {
         self.noted += 1;
         if self.noted <= MAX_PROBLEMS {
@@ -88,7 +87,7 @@ impl Reader {
         }
     }
 
-    /// Runs a check of a value that has the right shape; only what a request brings is checked.
+    /// Runs a rule on a value that has the right shape. Rules apply to requests only.
     pub fn check<T>(&mut self, value: &T, path: Path<'_>, rule: impl FnOnce(&T, Path<'_>, &mut Problems)) {
         if self.is_request() && self.noted < MAX_PROBLEMS {
             let mut found = Problems::default();
@@ -98,7 +97,8 @@ impl Reader {
         }
     }
 
-    /// The members of an object, without those that the schema does not know in a request.
+    /// The members of an object. For a request, members unknown to the schema are left out: each is a problem or, if
+    /// the schema tolerates its name, an ignored field.
     pub fn members<'a>(&mut self, raw: &'a RawValue, path: Path<'_>, schema: &Schema) -> Option<Members<'a>> {
         let mut members = self.any_members(raw, path)?;
         if self.is_request() {
@@ -115,7 +115,7 @@ impl Reader {
         Some(members)
     }
 
-    /// Notes a field that its object does not have.
+    /// Adds a problem about an unknown field, with the nearest of the known names.
     pub fn unknown<'s>(&mut self, name: &str, path: Path<'_>, known: impl Iterator<Item = &'s str> + Clone) {
         let expected = match nearest(name, known.clone()) {
             Some(near) => format!("a known one: {near:?}, perhaps"),
@@ -124,11 +124,11 @@ impl Reader {
         self.note(path.field(&shortened(name)), "an unknown field", expected);
     }
 
-    /// All members of an object. Of two with one name the last counts in what is stored, as in Python; a
-    /// request with two is refused.
+    /// All members of an object. Of two stored members with one name the last counts, as in Python; a request with
+    /// two is refused.
     pub fn any_members<'a>(&mut self, raw: &'a RawValue, path: Path<'_>) -> Option<Members<'a>> {
         if !raw.get().starts_with('{') {
-            // Its kind only: somebody may have written a password where the object with it belongs.
+            // Show the kind only: the value may be a password in the place of an object.
             self.wrong_secret(path, raw, "an object");
             return None;
         }
@@ -147,7 +147,7 @@ impl Reader {
         Some(Members(members))
     }
 
-    /// A field of an object.
+    /// Reads a field of an object according to its access; an absent field gets the default.
     pub fn field<T: Field>(
         &mut self,
         members: &mut Members<'_>,
@@ -169,7 +169,7 @@ impl Reader {
         };
         match (given, default) {
             (Some(raw), Some(default)) if raw.get() == "null" && !self.is_request() => {
-                // A field that may be null has that as its default, or reads it.
+                // A nullable field has `null` as its default, or its type reads `null`.
                 Some(if matches!(T::SHAPE, Shape::Nullable(_)) {
                     T::read(raw, path, self)?
                 } else {
@@ -185,7 +185,7 @@ impl Reader {
         }
     }
 
-    /// A field that can only have one value.
+    /// Reads a field that has only one valid value.
     pub fn constant(
         &mut self,
         members: &mut Members<'_>,
@@ -207,18 +207,18 @@ impl Reader {
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Takes a member out.
+    /// Removes a member and returns its value.
     pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let place = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(place).1)
     }
 
-    /// Name and value of each, in the order of the input.
+    /// The members as name and value, in input order.
     pub fn into_entries(self) -> Vec<(Cow<'a, str>, &'a RawValue)> {
         self.0
     }
 
-    /// What is left, to be kept.
+    /// The remaining members as unknown fields to keep.
     pub fn rest(self) -> Rest {
         let mut rest = UnknownFields::default();
         for (name, raw) in self.0 {
@@ -228,18 +228,18 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Fields that a type does not know, in the order of the input, written back after the known ones. What they
-/// hold may be secret, so `Debug` shows their names only.
+/// Unknown fields in input order, written back after the known ones. Their values may be secret, so `Debug` shows
+/// their names only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Rest(UnknownFields);
 
 impl Rest {
-    /// Name and value of each field.
+    /// The fields as name and value, in input order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// True if no unknown field is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -252,7 +252,7 @@ impl fmt::Debug for Rest {
     }
 }
 
-/// Every member of an object, also those whose name comes again.
+/// Every member of an object, duplicates included.
 pub struct AllMembers<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
@@ -277,7 +277,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
     }
 }
 
-/// The members with the last of each name at the place of the first, and the names that came again.
+/// The members with the last value of each name at the position of its first, and the names that occurred more than
+/// once.
 fn deduplicated<'a>(
     members: Vec<(Cow<'a, str>, &'a RawValue)>,
 ) -> (Vec<(Cow<'a, str>, &'a RawValue)>, Vec<String>) {
@@ -297,7 +298,7 @@ fn deduplicated<'a>(
     (kept, repeated)
 }
 
-/// A value for a message: scalars as they are, shortened, anything else by its kind.
+/// A value for a message: scalars as they are, shortened; any other value by its kind.
 fn shown(raw: &RawValue) -> String {
     match raw.get().as_bytes().first() {
         Some(b'{' | b'[') => kind(raw),
@@ -331,7 +332,7 @@ fn kind(raw: &RawValue) -> String {
     kind.to_owned()
 }
 
-/// A name of somebody's own, cut to a length that fits a message, and on one line.
+/// A name from the input for a message: shortened and on one line.
 pub fn shortened(name: &str) -> String {
     let (name, dots) = match name.char_indices().nth(MAX_NAME_SHOWN) {
         None => (name, ""),

@@ -60,22 +60,22 @@ impl Field for f64 {
     }
 }
 
-/// The text of a number, or of a decimal string that is one.
+/// The text of a number, or of a decimal string with a number.
 fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
     let text = match raw.get().as_bytes().first() {
         Some(b'"') => serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)?,
         Some(b'-' | b'0'..=b'9') => Cow::Borrowed(raw.get()),
         _ => return None,
     };
-    // Rust takes `inf` and `nan` for floats.
+    // Rust parses `inf` and `nan` as floats; JSON does not have them.
     let plain = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
     (text.len() <= MAX_NUMBER_TEXT && text.bytes().all(plain)).then_some(text)
 }
 
-/// A number such as `2.0` or `1e3`, which Python may write for a whole one.
+/// Also reads a number such as `2.0` or `1e3`, which Python may write for an integer.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked before")]
 fn whole(text: &str) -> Option<i64> {
-    /// Up to here every whole float is exact.
+    /// Every integer up to 2^53 has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let value: f64 = text.parse().ok()?;
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
@@ -101,30 +101,30 @@ impl<T: Field> Field for Vec<T> {
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
-            // Its kind only: it may be a manifest with secrets, as a text.
+            // Show the kind only: the value may be the text of a manifest with secrets.
             reader.wrong_secret(path, raw, Self::SHAPE.expected());
             return None;
         };
-        // Each item is read before any is missed: every wrong one is to be named.
+        // Read each item before failing, so that the error names every wrong one.
         let items =
             items.into_iter().enumerate().map(|(index, item)| T::read(item, path.item(index), reader));
         items.collect::<Vec<_>>().into_iter().collect()
     }
 }
 
-/// A text that must never be seen: passwords, tokens, keys. `Debug` hides it; JSON has it.
+/// A password, token or key. `Debug` hides it; JSON contains it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one who has to use it.
+    /// The secret text. Call this only where the secret is used.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

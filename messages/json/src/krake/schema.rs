@@ -1,49 +1,49 @@
-//! What values may be, as plain data: for messages, and for whoever describes the API (OpenAPI).
+//! The valid values of fields as plain data, for messages and for the description of the API (OpenAPI).
 
 mod pattern;
 
-/// What a value may be.
+/// The valid values of a field.
 #[derive(Debug)]
 pub enum Shape {
-    /// A text.
+    /// A string.
     Text,
-    /// A text that is never shown in a message or a log.
+    /// A string that messages and logs never show.
     Secret,
-    /// A constraint on labels.
+    /// A label constraint, as a string.
     LabelConstraint,
-    /// A constraint on metrics.
+    /// A metric constraint, as a string.
     MetricConstraint,
     /// `true` or `false`.
     Bool,
-    /// A whole number of 64 bits. A request may bring it as a decimal string.
+    /// A 64-bit integer. A request may send it as a decimal string.
     Integer,
-    /// A finite number. A request may bring it as a decimal string.
+    /// A finite number. A request may send it as a decimal string.
     Number,
     /// A point in time in ISO 8601.
     Time,
-    /// One of some names.
+    /// A string out of a list of names.
     Choice(&'static [&'static str]),
-    /// A list.
+    /// A list of values of one shape.
     List(&'static Shape),
-    /// An object with names of its own.
+    /// An object with free names and values of one shape.
     Map(&'static Shape),
     /// The value, or `null`.
     Nullable(&'static Shape),
     /// An object with known fields.
     Object(&'static Schema),
-    /// An object with a field `type`, and a field with that name that has the content.
+    /// An object with a field `type`, whose value names the field that has the content.
     Tagged(&'static [(&'static str, Shape)]),
-    /// An object of somebody else's shape.
+    /// An object with a foreign schema.
     FreeForm,
-    /// An object of somebody else's shape that is never shown.
+    /// An object with a foreign schema that messages and logs never show.
     SecretFreeForm,
-    /// A text, or an object of somebody else's shape.
+    /// A string, or an object with a foreign schema.
     TextOrFreeForm,
 }
 
 impl Shape {
-    /// What a text has to match as a whole, as far as a regular expression can say it: that a number of a metric
-    /// constraint is finite, it cannot.
+    /// The regular expression that the whole text must match. It cannot express that the number of a metric
+    /// constraint is finite.
     #[must_use]
     pub fn pattern(&self) -> Option<&'static str> {
         match self {
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// What is expected, for a message.
+    /// The expected value in words, for a message.
     #[must_use]
     pub fn expected(&self) -> String {
         match self {
@@ -98,53 +98,53 @@ impl Shape {
     }
 }
 
-/// Who sets a field.
+/// Which requests may set a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// A request has to bring it.
+    /// A request must set it.
     Required,
-    /// A request has to bring it at creation; later it never changes.
+    /// A request must set it at creation; later updates cannot change it.
     Immutable,
-    /// A request may bring it.
+    /// A request may set it.
     Optional,
-    /// A request may bring it at creation; later it never changes.
+    /// A request may set it at creation; later updates cannot change it.
     OptionalImmutable,
-    /// The service sets it; what a request brings is passed over.
+    /// The service sets it; the value of a request is ignored.
     Readonly,
-    /// The same, and it may be absent.
+    /// The service sets it, and it may be absent; the value of a request is ignored.
     ReadonlyOptional,
-    /// It has an address of its own; what a request for the whole object brings is passed over.
+    /// It has an address of its own; the value of a request for the whole object is ignored.
     Subresource,
 }
 
 impl Access {
-    /// Whether what a request brings is passed over.
+    /// True if the value of a request is ignored.
     #[must_use]
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Readonly | Self::ReadonlyOptional | Self::Subresource)
     }
 
-    /// Whether it never changes after creation.
+    /// True if updates cannot change the field.
     #[must_use]
     pub fn is_immutable(self) -> bool {
         matches!(self, Self::Immutable | Self::OptionalImmutable)
     }
 }
 
-/// What a request's value has to follow beyond its shape, as far as a schema can say it. The patterns are regular
-/// expressions for the whole text, in the part of the language that ECMA 262 and Rust have in common.
+/// A rule for the values of requests beyond their shape, if a schema can express it. The patterns are regular
+/// expressions for the whole text, in the subset of syntax that ECMA 262 and Rust share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// It is the name of a resource or a namespace.
+    /// The value is a valid name of a resource or a namespace.
     Name,
-    /// Its keys and values are those of labels.
+    /// The keys and values are valid labels.
     Labels,
-    /// It is 0 or more.
+    /// The value is 0 or more.
     NotNegative,
 }
 
 impl Rule {
-    /// What texts have to match: the value, or the values of an object.
+    /// The pattern for the value, or for the values of an object.
     #[must_use]
     pub fn pattern(self) -> Option<&'static str> {
         match self {
@@ -154,7 +154,7 @@ impl Rule {
         }
     }
 
-    /// What the names of an object's entries have to match.
+    /// The pattern for the names of an object's entries.
     #[must_use]
     pub fn key_pattern(self) -> Option<&'static str> {
         match self {
@@ -167,31 +167,31 @@ impl Rule {
 /// A field of an object.
 #[derive(Debug)]
 pub struct FieldSchema {
-    /// Its name.
+    /// The JSON name.
     pub name: &'static str,
-    /// Who sets it.
+    /// Which requests may set it.
     pub access: Access,
-    /// What it may be.
+    /// The valid values.
     pub shape: Shape,
-    /// What else a request's value has to follow.
+    /// A further rule for values of requests.
     pub rule: Option<Rule>,
 }
 
 /// An object with known fields.
 #[derive(Debug)]
 pub struct Schema {
-    /// Name of the type.
+    /// The name of the type.
     pub name: &'static str,
-    /// Fields that can only have one value, such as `api` and `kind`, which come first.
+    /// Fields with only one valid value, such as `api` and `kind`. They are written first.
     pub constants: &'static [(&'static str, &'static str)],
-    /// The fields, in the order in which they are written.
+    /// The fields, in the order of the written JSON.
     pub fields: &'static [FieldSchema],
-    /// Names that the type does not have, but that Krake's own client sends in some commands: passed over.
+    /// Names of unknown fields that some commands of Krake's own client send. The reader ignores them.
     pub tolerated: &'static [&'static str],
 }
 
 impl Schema {
-    /// Names of all fields, in the order in which they are written.
+    /// The names of all fields, constants first, in the order of the written JSON.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         let (constants, fields) = (self.constants, self.fields);
         constants.iter().map(|(name, _)| *name).chain(fields.iter().map(|field| field.name))

@@ -8,30 +8,30 @@ use super::reader::{Field, Reader, Rest};
 use super::schema::Shape;
 use crate::strict::walk::Path;
 
-/// The forms that a tagged object may have.
+/// The forms of a tagged object.
 pub trait Variants: Sized {
-    /// Name and content of each.
+    /// The forms: value of the field `type`, and shape of the content.
     const VARIANTS: &'static [(&'static str, Shape)];
 
-    /// The name of this one.
+    /// The value of the field `type`.
     fn tag(&self) -> &'static str;
 
-    /// Reads the content of the form that the name stands for; the name is one of [`Self::VARIANTS`].
+    /// Reads the content of the form `tag`, which is one of [`Self::VARIANTS`].
     fn read_content(tag: &str, raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self>;
 
-    /// Writes the content.
+    /// Writes the content under its tag.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer failed.
     fn write_content<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// A value that says in its field `type` which form it has.
+/// A value whose field `type` names its form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tagged<T> {
-    /// The value.
+    /// The content.
     pub value: T,
-    /// Fields that this version does not know, kept as they are.
+    /// Unknown fields, kept as their original text.
     pub rest: Rest,
 }
 
@@ -90,7 +90,7 @@ impl<'de, T: Variants> Deserialize<'de> for Tagged<T> {
     }
 }
 
-/// Defines an enum of forms.
+/// Defines an enum of the forms of a tagged object.
 #[macro_export]
 macro_rules! variants {
     (

@@ -1,8 +1,8 @@
-//! Points in time as Krake writes them, kept as they were written.
+//! Points in time in Krake's notation, which keep their original text.
 //!
-//! Guarantees: every text that Krake's reader takes is taken: ISO 8601 with a space or `T`, fields of one or two
-//! digits, with or without seconds, fraction (more than six digits are cut) and offset (none means UTC).
-//! What was read is written back byte for byte; our own times are UTC with microseconds and `+00:00`.
+//! Guarantees: every text that Krake's reader accepts is accepted: ISO 8601 with a space or `T`, fields of one or two
+//! digits, with or without seconds, fraction (digits after the sixth are cut) and offset (without one it is UTC). A
+//! read text is written back byte for byte; times of this service are UTC with microseconds and `+00:00`.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use super::schema::Shape;
 use crate::limits::MAX_TIMESTAMP_TEXT;
 use crate::strict::walk::Path;
 
-/// A point in time. Two are equal if they are the same instant, however they are written.
+/// A point in time. Two are equal if they are the same instant, in whatever notation.
 #[derive(Debug, Clone)]
 pub struct Timestamp {
     instant: OffsetDateTime,
@@ -23,7 +23,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// An instant in our own form: UTC, cut to microseconds.
+    /// An instant in the notation of this service: UTC, cut to microseconds.
     #[must_use]
     pub fn new(instant: OffsetDateTime) -> Self {
         let utc = instant.to_offset(UtcOffset::UTC);
@@ -41,7 +41,7 @@ impl Timestamp {
         Self { instant, text: text.into() }
     }
 
-    /// Reads a text; `None` if it is no time.
+    /// Reads a text; `None` if it is not a valid time.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let instant = instant(text)?;
@@ -54,13 +54,13 @@ impl Timestamp {
         self.instant
     }
 
-    /// The text, as it was written.
+    /// The original text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What stands where no time is known yet.
+    /// The value of a field whose time is not known yet.
     pub fn placeholder() -> Self {
         Self::new(OffsetDateTime::UNIX_EPOCH)
     }
@@ -105,11 +105,11 @@ impl Field for Timestamp {
     }
 }
 
-/// What is left of a text while it is read.
+/// The unread part of a text.
 struct Rest<'a>(&'a str);
 
 impl Rest<'_> {
-    /// Takes from `least` to `most` digits.
+    /// Takes between `least` and `most` digits.
     fn digits(&mut self, least: usize, most: usize) -> Option<u32> {
         let count = self.0.bytes().take(most).take_while(u8::is_ascii_digit).count();
         if count < least {
@@ -120,7 +120,7 @@ impl Rest<'_> {
         digits.parse().ok()
     }
 
-    /// Takes a character if it is one of these.
+    /// Takes a character if it is in the list.
     fn one_of(&mut self, characters: &[char]) -> Option<char> {
         let rest = self.0.strip_prefix(characters)?;
         let taken = self.0.chars().next();
@@ -151,7 +151,7 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
         }
     }
     let offset = offset(&mut rest)?;
-    // Python knows no year 0.
+    // Python's years begin at 1.
     if !rest.0.is_empty() || year == 0 {
         return None;
     }
@@ -164,7 +164,7 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// One to twelve digits, of which six count.
+/// Microseconds from one to twelve digits; digits after the sixth are cut.
 fn fraction(rest: &mut Rest<'_>) -> Option<u32> {
     let before = rest.0.len();
     let mut value = rest.digits(1, 6)?;
@@ -175,7 +175,7 @@ fn fraction(rest: &mut Rest<'_>) -> Option<u32> {
     Some(value)
 }
 
-/// `Z`, or hours with or without minutes, or nothing.
+/// `Z`, or hours with optional minutes; nothing means UTC.
 fn offset(rest: &mut Rest<'_>) -> Option<UtcOffset> {
     match rest.one_of(&['Z', '+', '-']) {
         None | Some('Z') => Some(UtcOffset::UTC),
@@ -245,7 +245,7 @@ mod tests {
         ] {
             assert!(Timestamp::parse(text).is_none(), "{text}");
         }
-        // At the ends of what can be told, an offset may leave it.
+        // An offset may move the first and last times out of the valid range.
         for text in ["0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"] {
             let _ = Timestamp::parse(text);
         }

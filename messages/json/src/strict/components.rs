@@ -1,6 +1,6 @@
-//! The shapes of the components' own configurations in Kubernetes 1.30, which CKE 1.30 reads them with:
-//! names and types only. Facts of its API packages `k8s.io/kubelet/config/v1beta1`,
-//! `k8s.io/kube-proxy/config/v1alpha1` and `k8s.io/kube-scheduler/config/v1`.
+//! The schemas of the components' own configurations in Kubernetes 1.30, which CKE 1.30 uses: names and types only.
+//! Source: the API packages `k8s.io/kubelet/config/v1beta1`, `k8s.io/kube-proxy/config/v1alpha1` and
+//! `k8s.io/kube-scheduler/config/v1`.
 //!
 //! A name that is missing here is never an error: another version may have it.
 

@@ -1,4 +1,4 @@
-//! A document of any schema that somebody typed, judged whole; each problem is told with its line.
+//! A typed document of any schema, checked as a whole. Each problem names its line.
 
 use crate::input::{InputError, Problem, Problems, related};
 use crate::strict::lines::Lines;
@@ -6,23 +6,23 @@ use crate::strict::tree::Tree;
 use crate::strict::walk::{Path, Schema, Unknown, Walk};
 use crate::strict::yaml;
 
-/// A document on its way to become something: what of it has the right shape, and what is wrong with the rest.
+/// A document during its check: the valid parts, and the problems of the rest.
 #[derive(Debug)]
 pub struct Document<'a> {
     subject: &'a str,
     text: &'a str,
-    /// What has the right shape; the rest is absent.
+    /// The parts with the right shape; all others are absent.
     root: Tree,
     problems: Problems,
 }
 
 impl<'a> Document<'a> {
-    /// Reads one YAML or JSON document of at most so many bytes, and compares its shape with the schema. `subject`
-    /// says what it is, such as "scenario".
+    /// Reads one YAML or JSON document of at most `most` bytes and compares its shape with the schema. `subject` is
+    /// the kind of document, such as "scenario".
     ///
     /// # Errors
-    /// The text is too long, or is no YAML: where, and why. A wrong shape is told by [`Document::finish`], with
-    /// what else is wrong.
+    /// The text is too long or is not YAML; the error names the place and the reason. [`Document::finish`] reports
+    /// wrong shapes together with broken rules.
     pub fn read(
         subject: &'a str,
         text: &'a str,
@@ -40,22 +40,22 @@ impl<'a> Document<'a> {
         Ok(Self { subject, text, root, problems })
     }
 
-    /// What of the document has the right shape.
+    /// The parts of the document with the right shape.
     #[must_use]
     pub fn root(&self) -> &Tree {
         &self.root
     }
 
-    /// Whether a field and all below it have the right shape.
+    /// True if a field and all fields below it have the right shape.
     #[must_use]
     pub fn is_sound(&self, field: &str) -> bool {
         !self.problems.any(|wrong| related(wrong, field))
     }
 
-    /// `Ok` when nothing is wrong; `broken` are the rules that the content breaks.
+    /// `Ok` if nothing is wrong. `broken` are the rules that the content breaks.
     ///
     /// # Errors
-    /// All that is wrong, in the order of the lines that it stands on; each field begins with its line.
+    /// All problems, in the order of their lines; each field begins with its line.
     pub fn finish(mut self, broken: Problems) -> Result<(), InputError> {
         self.problems.add_unrelated(broken);
         let Err(mut error) = self.problems.finish(self.subject) else { return Ok(()) };

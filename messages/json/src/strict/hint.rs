@@ -1,9 +1,9 @@
-//! Which known name an unknown one was meant to be.
+//! Suggestion of a known name for an unknown one.
 
 use crate::limits::MAX_GUESSED_NAME;
 
-/// The known name that is nearest, if it is near enough to have been meant: at most a third of its
-/// characters differ, and case or separators (`-`, `_`) alone never count.
+/// The nearest known name, if it is near enough: at most a third of the characters differ. Differences in case and
+/// separators (`-`, `_`) do not count.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MAX_GUESSED_NAME {
@@ -17,12 +17,12 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// The name without what people mix up most: case, and which separator is used.
+/// The name without case and separators, which people mix up most.
 fn folded(name: &str) -> Vec<char> {
     name.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// How many characters must be added, removed, replaced or swapped with their neighbour.
+/// The number of characters to add, remove, replace or swap with their neighbour.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

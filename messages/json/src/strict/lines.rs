@@ -1,8 +1,8 @@
-//! On which line of a YAML text each of its fields and items stands.
+//! The line of each field and item of a YAML text.
 //!
-//! Guarantees: a path is found by the name that a [`Path`] shows for it; what the text does not have is found where
-//! its parent stands.
-//! Does not: read values. A text is read for this only when there is something to tell about it.
+//! Guarantees: a path is found by the name that a [`Path`] shows for it. A path that the text does not have gets the
+//! line of its nearest parent.
+//! Does not: read values. The service reads a text for its lines only when there is a problem to report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +14,11 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use super::walk::Path;
 use super::yaml::{MAX_EVENTS, parse_within};
 
-/// The lines of a text.
 #[derive(Debug, Default)]
 pub(super) struct Lines(BTreeMap<String, u64>);
 
 impl Lines {
-    /// The lines of a text that is one document; none of any other text.
+    /// The lines of a text with one document; empty for any other text.
     pub(super) fn of(text: &str) -> Self {
         let mut lines = Self::default();
         if let Ok(root) = parse_within::<Spanned<Shape>>(MAX_EVENTS, text, DuplicateKeyPolicy::Error) {
@@ -39,7 +38,7 @@ impl Lines {
             }
             Shape::Object(fields) => {
                 for (name, value) in fields {
-                    // Where the name stands: a value may begin on a later line.
+                    // The line of the name: a value may begin on a later line.
                     self.gather_at(name.referenced.line(), value, path.field(&name.value));
                 }
             }
@@ -51,7 +50,7 @@ impl Lines {
         self.gather(shape, path);
     }
 
-    /// The line of a field, or of what is nearest around it; `None` when the text has no lines.
+    /// The line of a field or of its nearest parent; `None` when the text has no lines.
     pub(super) fn find(&self, field: &str) -> Option<u64> {
         let mut field = field;
         loop {
@@ -66,7 +65,7 @@ impl Lines {
     }
 }
 
-/// What of a document has lines.
+/// A node of the document that has lines.
 enum Shape {
     Leaf,
     List(Vec<Spanned<Shape>>),
@@ -154,7 +153,7 @@ mod tests {
             ("faults[1].random.mean", 8),
             ("expect.calm_within", 10),
             ("expect.at_least.faults", 12),
-            // What is not there is missed where it should be.
+            // A missing field gets the line of its parent.
             ("faults[0].at", 5),
             ("faults[7].at", 4),
             ("expect.at_least.commits", 11),

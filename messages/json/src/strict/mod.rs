@@ -1,9 +1,9 @@
-//! Strict reading of what people type: the shape of an input, checked whole before anything is stored.
+//! Strict reading of what people type: the shape of an input, checked as a whole before anything is stored.
 //!
-//! Guarantees: every field with a wrong shape is named, unknown ones with the name that may have been
-//! meant; sizes, depth and repetition are bounded; a value that passes has the shape that CKE's types have.
-//! Assumes: the text is in memory already, so whoever reads a file bounds it by [`MAX_TEXT_BYTES`].
-//! Does not: know what values mean; the `rules` of a cluster do.
+//! Guarantees: the error names every field with a wrong shape, and for an unknown field the nearest known name.
+//! Sizes, depth and repetition are bounded. A value that passes has the shape of CKE's types.
+//! Assumes: the text is in memory, so the reader of a file bounds it by [`MAX_TEXT_BYTES`].
+//! Does not: check meaning; the `rules` of a cluster do.
 
 pub mod components;
 mod document;

@@ -1,13 +1,13 @@
-//! Durations as Go writes them, and quantities as Kubernetes does.
+//! Durations in Go's notation, and quantities in Kubernetes' notation.
 
-/// Whether Go's `time.ParseDuration` takes it: `0`, or numbers with units, such as `1h30m` or `-1.5s`.
+/// True if Go's `time.ParseDuration` accepts the text: `0`, or numbers with units, such as `1h30m` or `-1.5s`.
 pub(super) fn is_duration(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if unsigned == "0" {
         return true;
     }
     let mut rest = unsigned;
-    // Nanoseconds; beyond 2^63 Go refuses.
+    // Nanoseconds; Go refuses 2^63 and more.
     let mut total = 0.0;
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -32,7 +32,7 @@ pub(super) fn is_duration(text: &str) -> bool {
     !unsigned.is_empty() && total < 9.223_372_036_854_775e18
 }
 
-/// Whether Kubernetes takes it as a quantity: a number with an SI suffix, a power of two, or an exponent.
+/// True if Kubernetes accepts the text as a quantity: a number with an SI suffix, a power of two, or an exponent.
 pub(super) fn is_quantity(text: &str) -> bool {
     let text = text.trim();
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -47,7 +47,7 @@ pub(super) fn is_quantity(text: &str) -> bool {
     is_plain_number(number) && (suffixes.contains(&suffix) || exponent() == Some(true))
 }
 
-/// Digits with at most one point, and at least one digit.
+/// True for digits with at most one point and at least one digit.
 fn is_plain_number(text: &str) -> bool {
     text.bytes().filter(|c| *c == b'.').count() <= 1 && text.bytes().any(|c| c.is_ascii_digit())
 }

@@ -1,5 +1,5 @@
-//! The shapes of CKE's inputs, field by field (its `docs/cluster.md`, `docs/constraints.md`,
-//! `docs/sabakan-integration.md`; types of release line 1.30).
+//! The schemas of CKE's inputs (its `docs/cluster.md`, `docs/constraints.md`, `docs/sabakan-integration.md`; types of
+//! release line 1.30).
 
 pub use crate::limits::MAX_COUNT;
 use crate::limits::MAX_SECONDS;
@@ -39,7 +39,7 @@ static NODE: Schema = Schema {
     ],
 };
 
-/// A taint of a node.
+/// A node's taint.
 pub static TAINT: Schema = Schema {
     fields: &[("key", Kind::Text), ("value", Kind::Text), ("effect", Kind::Text), ("timeAdded", Kind::Text)],
 };
@@ -122,7 +122,7 @@ pub static OPTIONS: Schema = Schema {
     ],
 };
 
-/// The parameters that every component has, and its own. Arguments and variables may hold secrets.
+/// The parameters of every component, and its own. Arguments and variables may hold secrets.
 macro_rules! service {
     ($($own:expr),*) => {
         Schema {
@@ -167,7 +167,7 @@ static MOUNT: Schema = Schema {
 /// The operator's constraints.
 pub static CONSTRAINTS: Schema = Schema {
     fields: &[
-        // A cluster without a control plane is none, though CKE stores a 0.
+        // A cluster without a control plane is invalid, though CKE stores a 0.
         ("control-plane-count", POSITIVE_COUNT),
         ("minimum-workers", COUNT),
         ("maximum-workers", COUNT),

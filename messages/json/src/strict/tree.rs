@@ -1,4 +1,4 @@
-//! An untyped value in the order of the input: what YAML and JSON have in common.
+//! An untyped value in input order: the common model of YAML and JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,42 +9,42 @@ use serde_json::value::RawValue;
 
 use crate::limits::{MAX_SCALAR_SHOWN, MAX_TREE_DEPTH};
 
-/// An untyped value.
+/// An untyped value of YAML or JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tree {
-    /// Nothing.
+    /// `null`, or an empty YAML value.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number.
+    /// An integer or a float.
     Number(Number),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Items in the order of the input.
+    /// Items in input order.
     List(Vec<Tree>),
-    /// Fields in the order of the input, none twice.
+    /// Fields in input order, without duplicates.
     Object(Vec<(String, Tree)>),
 }
 
-/// A number, as Go's decoders tell them apart.
+/// A number in the classes that Go's decoders distinguish.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A whole number.
+    /// An integer of 64 bits.
     Integer(i64),
-    /// A whole number above what fits into [`Number::Integer`].
+    /// An integer above the range of [`Number::Integer`].
     Large(u64),
-    /// A fraction, or a number with an exponent.
+    /// A number with a fraction or an exponent.
     Float(f64),
 }
 
 impl Tree {
-    /// Reads JSON.
+    /// Reads JSON text.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// Reads JSON that was stored, where a number may be larger than any float: it becomes an infinite one,
-    /// which is wrong wherever a number is expected and no matter anywhere else.
+    /// Reads stored JSON, where a number may exceed every float. Such a number becomes infinite, which is wrong where
+    /// a number is expected and harmless elsewhere.
     pub fn from_stored(text: &str) -> Result<Self, serde_json::Error> {
         Self::from_raw(serde_json::from_str(text)?, 0)
     }
@@ -74,7 +74,7 @@ impl Tree {
         })
     }
 
-    /// The fields of an object; none for any other value.
+    /// The fields of an object; empty for any other value.
     #[must_use]
     pub fn fields(&self) -> &[(String, Tree)] {
         match self {
@@ -83,7 +83,7 @@ impl Tree {
         }
     }
 
-    /// A field of an object, found as Go finds it: by its exact name, else in any case. `null` is absent.
+    /// A field of an object, with Go's matching: by its exact name, else in any case. `null` counts as absent.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tree> {
         let fields = self.fields();
@@ -95,7 +95,7 @@ impl Tree {
             .filter(|value| **value != Self::Null)
     }
 
-    /// The items of a list; none for any other value.
+    /// The items of a list; empty for any other value.
     #[must_use]
     pub fn items(&self) -> &[Tree] {
         match self {
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// The text, if it is one.
+    /// The string; `None` for any other value.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// What kind of value it is, without the value.
+    /// The kind of value in words, without the value.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -132,7 +132,7 @@ impl Tree {
         match self {
             Self::Null | Self::List(_) | Self::Object(_) => self.kind().to_owned(),
             Self::Bool(value) => value.to_string(),
-            // A whole float keeps its point, which may be what is wrong with it.
+            // Keep the point of a float without a fraction: it may be the mistake.
             Self::Number(Number::Float(value)) => format!("the number {value:?}"),
             Self::Number(number) => format!("the number {number}"),
             Self::Text(text) => shown_text(text),
@@ -150,7 +150,7 @@ pub fn shown_text(text: &str) -> String {
 }
 
 impl Number {
-    /// Whether it is not beyond every float.
+    /// False for a number that exceeds every float.
     pub fn is_finite(self) -> bool {
         !matches!(self, Self::Float(value) if !value.is_finite())
     }
@@ -166,8 +166,8 @@ impl fmt::Display for Number {
     }
 }
 
-/// A float as Go's `encoding/json` writes it: whole numbers without a point, exponents only beyond
-/// 10^21 and below 10^-6. So a whole float stays readable where CKE's types want an integer.
+/// A float in the notation of Go's `encoding/json`: without a point if there is no fraction, exponents only from
+/// 10^21 up and below 10^-6. CKE's types can read such a float as an integer.
 fn go_float(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
@@ -203,10 +203,10 @@ impl Serialize for Tree {
     }
 }
 
-/// Writes JSON; see [`go_float`] for why this is not serde_json's.
+/// Writes JSON; [`go_float`] says why serde_json's writer does not fit.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A string always has a JSON form.
+        // Every string has a JSON form.
         let quoted = |text: &str| serde_json::to_string(text).map_err(|_| fmt::Error);
         match self {
             Self::Null => f.write_str("null"),
@@ -239,7 +239,7 @@ impl<'de> Deserialize<'de> for Tree {
     }
 }
 
-/// The fields of an object, unread. Of two with the same name the last one counts, as in Go.
+/// The fields of an object, unparsed. Of two with the same name the last one counts, as in Go.
 struct RawFields<'de>(Vec<(String, &'de RawValue)>);
 
 impl<'de> Deserialize<'de> for RawFields<'de> {

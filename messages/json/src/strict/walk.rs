@@ -1,4 +1,4 @@
-//! The walk over an untyped value along a schema: wrong types, unknown fields, numbers out of range.
+//! The comparison of an untyped value with a schema: wrong types, unknown fields, numbers out of range.
 
 use std::fmt;
 
@@ -7,39 +7,39 @@ use crate::limits::MAX_FIELD_SHOWN;
 use crate::strict::tree::{Number, Tree};
 use crate::strict::{hint, quantity};
 
-/// What a value may be. `null` stands for an absent value of any kind, as in Kubernetes and Go, but not
-/// for an item of a list or a value of a map.
+/// The valid values of a field. `null` means an absent value of any kind, as in Kubernetes and Go, except for items
+/// of a list and values of a map.
 #[derive(Debug)]
 pub enum Kind {
-    /// Any text.
+    /// Any string.
     Text,
-    /// A text whose form is judged by whoever reads it; what it is in words, such as "a name".
+    /// A string whose notation its user checks; the text describes it, such as "a name".
     Word(&'static str),
-    /// A text that must not be shown.
+    /// A string that messages never show.
     Secret,
     /// `true` or `false`.
     Bool,
-    /// A number that is finite.
+    /// A finite number.
     Number,
-    /// A text such as `1m30s` (Go). CKE's reader does not take `null` for one.
+    /// A string such as `1m30s` (Go). CKE's reader does not accept `null` here.
     Duration,
-    /// The same, or `null`.
+    /// A duration or `null`.
     OptionalDuration,
-    /// A duration, or a whole number of nanoseconds (Kubernetes' logging options).
+    /// A duration, or an integer of nanoseconds (Kubernetes' logging options).
     LogDuration,
-    /// A number, or a text such as `100Mi` (Kubernetes).
+    /// A number, or a string such as `100Mi` (Kubernetes).
     Quantity,
-    /// A whole number from the first to the second, both included.
+    /// An integer between the first and the second, both included.
     Whole(i64, i64),
-    /// Items of one kind.
+    /// A list of items of one kind.
     List(&'static Kind),
-    /// An object with names of its own, such as labels.
+    /// An object with free names, such as labels, and values of one kind.
     Map(&'static Kind),
     /// An object with known fields.
     Object(&'static Schema),
-    /// An object of somebody else's shape.
+    /// An object with a foreign schema.
     FreeForm,
-    /// Anything of somebody else's shape.
+    /// Any value with a foreign schema.
     Any,
 }
 
@@ -57,20 +57,20 @@ impl Kind {
 /// The fields of an object.
 #[derive(Debug)]
 pub struct Schema {
-    /// Name and kind of each.
+    /// Name and kind of each field.
     pub fields: &'static [(&'static str, Kind)],
 }
 
-/// What becomes of fields that a schema does not know.
+/// The treatment of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// Somebody typed them: they are problems, and so are known names in another case.
+    /// For typed input: unknown fields are problems, and so are known names in another case.
     Refuse,
-    /// They were stored: a newer version may know them. Names match in any case, as Go has it.
+    /// For stored values: a newer version may know the field. Names match in any case, as in Go.
     Keep,
 }
 
-/// Reports the names in a value that a schema does not know: their path, and the known name that is near.
+/// Calls `report` with the path of each name that the schema does not know, and with the nearest known name.
 pub fn unknown_names<'s>(
     tree: &Tree,
     schema: &'s Schema,
@@ -95,10 +95,10 @@ pub fn unknown_names<'s>(
     }
 }
 
-/// Where a value is, from the outside in.
+/// The path of a value, from the outside in.
 #[derive(Clone, Copy)]
 pub enum Path<'a> {
-    /// The whole.
+    /// The whole input.
     Root,
     /// A field of an object.
     Field(&'a Path<'a>, &'a str),
@@ -145,18 +145,18 @@ impl From<Path<'_>> for String {
     }
 }
 
-/// One walk.
+/// A comparison of one input with its schema.
 pub struct Walk<'a> {
-    /// The schema of the whole input, to find fields that stand in the wrong place.
+    /// The schema of the whole input, which finds the right place of a misplaced field.
     pub root: &'static Schema,
-    /// What becomes of unknown fields.
+    /// The treatment of unknown fields.
     pub unknown: Unknown,
-    /// Every problem found so far.
+    /// All problems so far.
     pub problems: &'a mut Problems,
 }
 
 impl Walk<'_> {
-    /// Checks an object and returns it without what is wrong, so that the rest can be checked further.
+    /// Checks an object and returns it without its wrong parts, so that the caller can check the rest further.
     pub fn object(&mut self, tree: Tree, schema: &'static Schema, path: Path<'_>) -> Tree {
         let Tree::Object(fields) = tree else {
             self.problems.add(path, tree.shown(), "an object");
@@ -195,7 +195,7 @@ impl Walk<'_> {
         found.map(|(known, kind)| (*known, kind))
     }
 
-    /// The value if it is right, `None` and a problem if not.
+    /// The valid value, or `None` after adding a problem.
     fn value(&mut self, value: Tree, kind: &'static Kind, path: Path<'_>) -> Option<Tree> {
         match (kind, value) {
             (Kind::Text | Kind::Word(_) | Kind::Secret, Tree::Text(text)) => Some(Tree::Text(text)),
@@ -217,7 +217,7 @@ impl Walk<'_> {
             }
             (Kind::List(item), Tree::List(items)) => {
                 let items = items.into_iter().enumerate();
-                // A wrong item leaves its place to an empty one: the indices of the others stay.
+                // An empty item replaces a wrong one, so that the indices of the others stay.
                 Some(Tree::List(
                     items
                         .map(|(index, value)| {
@@ -245,7 +245,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Which name may have been meant, where it belongs, or which names there are.
+    /// A suggestion for an unknown name: its right place, the nearest known name, or all known names.
     fn hint(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
         let names = || schema.fields.iter().map(|(known, _)| *known);
         let mut places = Vec::new();
@@ -331,7 +331,7 @@ fn empty(kind: &Kind) -> Tree {
     }
 }
 
-/// A name of somebody's own, cut to a length that fits a message.
+/// A name from the input, shortened for a message.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(MAX_FIELD_SHOWN) {
         None => name.to_owned(),

@@ -1,4 +1,4 @@
-//! YAML and JSON text to an untyped value, within limits.
+//! Converts YAML and JSON text to an untyped value, within limits.
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::budget::BudgetBreach;
@@ -10,14 +10,14 @@ use crate::limits::{MAX_ANCHORS, MAX_MERGE_KEYS, MAX_REASON, MAX_REPLAYED_EVENTS
 pub use crate::limits::{MAX_EVENTS, MAX_TEXT_BYTES};
 use crate::strict::tree::{Tree, shown_text};
 
-/// Reads one document. Scalars are told apart as YAML 1.1 does, because CKE's own reader does so too:
-/// `yes` and `on` are booleans, `0644` is octal.
+/// Reads one document. Scalars have their types of YAML 1.1, as in CKE's reader: `yes` and `on` are booleans, `0644`
+/// is octal.
 pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
     if text.len() > MAX_TEXT_BYTES {
         let got = format!("{} bytes", text.len());
         return Err(whole(subject, got, &format!("at most {MAX_TEXT_BYTES} bytes")));
     }
-    // JSON is YAML as well, but its own reader is many times faster. What it refuses, the other one explains.
+    // JSON is YAML as well, but its own reader is many times faster. The YAML reader explains errors.
     if text.trim_start().starts_with('{')
         && let Ok(tree) = Tree::from_json(text)
     {
@@ -30,13 +30,13 @@ pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
     }
 }
 
-/// Reads one document; the error says where and why.
+/// Reads one document; the error names place and reason.
 fn parse(text: &str) -> Result<Tree, String> {
     parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::Error)
 }
 
-/// Whether a text is one YAML object, or nothing, where of two fields with the same name the last one counts:
-/// what Kubernetes' own reader takes. The error says where and why not.
+/// True if a text is one YAML object or empty. Of two fields with the same name the last one counts, as in
+/// Kubernetes' reader. The error names place and reason.
 pub fn is_lenient_object(text: &str) -> Result<bool, String> {
     let value: serde_json::Value = parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::LastWins)?;
     Ok(value.is_object() || value.is_null())
@@ -45,7 +45,7 @@ pub fn is_lenient_object(text: &str) -> Result<bool, String> {
 /// Parses one YAML document of at most `max_events` events.
 ///
 /// # Errors
-/// The text is no YAML, larger than the limit, or has another shape: a sentence that names the line.
+/// The text is not YAML, exceeds the limit, or has another shape. The message names the line.
 pub fn parse_within<T: DeserializeOwned>(
     max_events: usize,
     text: &str,
@@ -70,8 +70,8 @@ pub fn parse_within<T: DeserializeOwned>(
     serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(error.without_snippet()))
 }
 
-/// Why a text cannot be read, in words for who typed it. What the reader says by itself is used where it
-/// does not speak of its own settings.
+/// The error in words for the author of the text. The parser's own message is used unless it is about the parser's
+/// settings.
 fn explain(error: &Error) -> String {
     let place = |location: &Location| format!("line {}, column {}", location.line(), location.column());
     match error {
@@ -107,7 +107,7 @@ fn explain(error: &Error) -> String {
     }
 }
 
-/// A problem with the text as a whole.
+/// An error about the text as a whole.
 pub fn whole(subject: &str, got: String, expected: &str) -> InputError {
     let mut problems = Problems::default();
     problems.add("", got, expected);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn content_is_bounded_by_its_events() {
-        // Ten texts, with the list, the object and the document around them.
+        // Ten strings, with the list, the object and the document around them.
         let text = format!("a: [{}]", "b,".repeat(10));
         assert!(parse_within::<Tree>(20, &text, DuplicateKeyPolicy::Error).is_ok());
         let error = parse_within::<Tree>(12, &text, DuplicateKeyPolicy::Error).unwrap_err();

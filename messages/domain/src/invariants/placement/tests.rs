@@ -51,7 +51,7 @@ fn metrics(raw: f64) -> Arc<MetricsObserved> {
     Arc::new(MetricsObserved { revision: 1, at, metrics: [(key, state)].into() })
 }
 
-/// A binding that is allowed, and what a test spoils of it.
+/// A valid binding, from which each test spoils one part.
 struct Case {
     before: Arc<Stored>,
     after: serde_json::Value,
@@ -108,7 +108,7 @@ impl Case {
         })
     }
 
-    /// What is wrong with the case when it is spoilt.
+    /// The violation after `spoil` modified the valid case.
     fn spoilt(spoil: impl FnOnce(&mut Self)) -> String {
         let mut case = Self::good();
         spoil(&mut case);

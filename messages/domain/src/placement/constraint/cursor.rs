@@ -1,13 +1,13 @@
-//! Reads words and signs of a constraint from left to right, and says where it stopped.
+//! A reader of the words and signs of a constraint, from left to right.
 
 use super::ConstraintError;
 use madako_json::strict::tree::shown_text;
 
-/// A place in a text. Only space and tab separate words, as in Krake; other white space belongs to words
-/// and is refused there.
+/// A position in a text. Only space and tab separate words, as in Krake; other white space counts as part of a word,
+/// and the rules of words refuse it.
 pub struct Cursor<'a> {
     text: &'a str,
-    /// In bytes, always between two characters.
+    /// Offset in bytes, always between two characters.
     at: usize,
 }
 
@@ -25,19 +25,19 @@ impl<'a> Cursor<'a> {
         self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
     }
 
-    /// The next word, which is not read by this; empty before a sign or the end.
+    /// The next word, without reading it; empty before a sign or the end.
     pub(super) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
         &rest[..rest.find(ends_word).unwrap_or(rest.len())]
     }
 
-    /// Reads that many bytes of the word that was peeked at.
+    /// Reads this number of bytes of the peeked word.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    /// Reads the literal, if it comes next. It may be a sign, a word or the beginning of a word.
+    /// Reads the literal if it comes next. It may be a sign, a word or the beginning of a word.
     pub(super) fn eat(&mut self, literal: &str) -> bool {
         self.skip_blanks();
         let there = self.rest().starts_with(literal);
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
         there
     }
 
-    /// Reads the word, if it comes next as a whole.
+    /// Reads the word if it comes next as a whole.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let there = self.peek_word() == word;
         if there {
@@ -56,12 +56,12 @@ impl<'a> Cursor<'a> {
         there
     }
 
-    /// The place behind that many bytes of the word that was peeked at.
+    /// The position behind this number of bytes of the peeked word.
     pub(super) fn after(&self, bytes: usize) -> Self {
         Self { text: self.text, at: self.at + bytes }
     }
 
-    /// Reads a word that keeps a rule.
+    /// Reads a word that satisfies a rule.
     pub(super) fn word(
         &mut self,
         rule: impl FnOnce(&str) -> bool,
@@ -75,13 +75,13 @@ impl<'a> Cursor<'a> {
         Ok(word)
     }
 
-    /// `Ok` when nothing but blanks is left.
+    /// `Ok` when only blanks are left.
     pub(super) fn end(&mut self) -> Result<(), ConstraintError> {
         self.skip_blanks();
         if self.rest().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
     }
 
-    /// What comes next is not what was expected.
+    /// An error about the text at this position.
     pub(super) fn error(&mut self, expected: &'static str) -> ConstraintError {
         let word = self.peek_word();
         let got = match self.rest().chars().next() {

@@ -25,30 +25,30 @@ const VALUE_OR_NOT: &str = concat!("'not', or ", label_value!());
 const VALUE_OR_CLOSE: &str = concat!("')', or ", label_value!());
 const OPERATOR: &str = "is, =, ==, is not, !=, in (...) or not in (...)";
 
-/// What a label constraint says.
+/// The parsed content of a label constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRule {
     /// The key of the label.
     pub key: String,
-    /// What its value must be.
+    /// The condition on its value.
     pub test: LabelTest,
 }
 
-/// What the value of a label must be.
+/// The condition on a label's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelTest {
-    /// This one.
+    /// Equal to this value.
     Is(String),
-    /// Any but this one.
+    /// Different from this value.
     IsNot(String),
-    /// One of these. Never empty.
+    /// Equal to one of these values. Never empty.
     In(BTreeSet<String>),
-    /// None of these. Never empty.
+    /// Different from all these values. Never empty.
     NotIn(BTreeSet<String>),
 }
 
 impl LabelTest {
-    /// Whether a value is as it must be.
+    /// True if the value satisfies the condition.
     #[must_use]
     pub fn accepts(&self, value: &str) -> bool {
         match self {
@@ -60,31 +60,31 @@ impl LabelTest {
     }
 }
 
-/// What came of a label constraint.
+/// The result of evaluating a label constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum LabelVerdict<'a> {
-    /// The label has a value that the constraint accepts.
+    /// The constraint accepts the label's value.
     Matched {
-        /// The value.
+        /// The label's value.
         value: &'a str,
     },
-    /// There is no such label; then nothing matches, a negation neither.
+    /// The label is absent; then nothing matches, negations included.
     Missing,
-    /// The label has a value that the constraint does not accept.
+    /// The constraint does not accept the label's value.
     Differs {
-        /// The value.
+        /// The label's value.
         value: &'a str,
     },
-    /// The constraint cannot be read; then nothing matches.
+    /// The constraint cannot be parsed; then nothing matches.
     Unreadable {
-        /// Why not.
+        /// The reason.
         error: &'a ConstraintError,
     },
 }
 
 impl LabelVerdict<'_> {
-    /// Whether the constraint is met.
+    /// True if the constraint is met.
     #[must_use]
     pub fn matched(self) -> bool {
         matches!(self, Self::Matched { .. })
@@ -92,15 +92,14 @@ impl LabelVerdict<'_> {
 }
 
 impl LabelConstraint {
-    /// Whether labels meet the constraint, and why not.
+    /// Evaluates the constraint on a set of labels.
     #[must_use]
     pub fn evaluate<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> LabelVerdict<'a> {
         let key = self.rule().ok().map(|rule| &rule.key);
         self.evaluate_value(key.and_then(|key| labels.get(key)).map(String::as_str))
     }
 
-    /// Whether the value of the label that the constraint is on meets it, and why not; `None`: there is no such
-    /// label.
+    /// Evaluates the constraint on the value of its label; `None` means that the label is absent.
     #[must_use]
     pub fn evaluate_value<'a>(&'a self, value: Option<&'a str>) -> LabelVerdict<'a> {
         match (self.rule(), value) {
@@ -131,7 +130,7 @@ fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
     let operator = cursor.peek_word();
     let mut after = cursor.after(operator.len());
     match operator {
-        // A label may have the value `not`, so `is not` with nothing behind it is complete.
+        // A label may have the value `not`, so `is not` without a further value is complete.
         "is" if after.eat_word("not") && !after.peek_word().is_empty() => {
             *cursor = after;
             Ok(LabelTest::IsNot(value(cursor, VALUE)?))
@@ -159,7 +158,8 @@ fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
             }
             Ok(LabelTest::NotIn(list(cursor)?))
         }
-        // Krake reads `isDE` as `is DE`, but here nothing may follow: `iss DE` is a slip in the operator.
+        // Krake reads `isDE` as `is DE`. Here the text must end behind it: `iss DE` is a typing error in the
+        // operator.
         glued if glued.starts_with("is") && after.end().is_ok() => {
             cursor.advance("is".len());
             Ok(LabelTest::Is(value(cursor, VALUE)?))
@@ -172,7 +172,7 @@ fn value(cursor: &mut Cursor<'_>, expected: &'static str) -> Result<String, Cons
     cursor.word(is_label_value, expected).map(str::to_owned)
 }
 
-/// `(DE, SK)`, at least one value; commas at the end do not count.
+/// `(DE, SK)` with at least one value; commas at the end are ignored.
 fn list(cursor: &mut Cursor<'_>) -> Result<BTreeSet<String>, ConstraintError> {
     if !cursor.eat("(") {
         return Err(cursor.error("'('"));

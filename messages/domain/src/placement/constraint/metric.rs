@@ -26,39 +26,39 @@ const NUMBER: &str = number!();
 const NUMBER_OR_NOT: &str = concat!("'not', or ", number!());
 const NUMBER_OR_EQUAL: &str = concat!("'or equal', or ", number!());
 
-/// What a metric constraint says.
+/// The parsed content of a metric constraint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricRule {
     /// The name of the metric.
     pub metric: String,
-    /// How the metric's value compares with the number.
+    /// The operator.
     pub comparison: Comparison,
-    /// The number. Finite, and never a negative zero.
+    /// The number on the right. Finite, and never a negative zero.
     pub number: f64,
 }
 
-// The number is finite, so it equals itself.
+// `f64` lacks `Eq` because of NaN; this number is finite.
 impl Eq for MetricRule {}
 
-/// How a value compares with a number.
+/// The operator between a metric's value and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is the same.
+    /// Equal.
     Is,
-    /// It is another.
+    /// Not equal.
     IsNot,
-    /// It is above.
+    /// Greater.
     GreaterThan,
-    /// It is above or the same.
+    /// Greater or equal.
     GreaterThanOrEqual,
-    /// It is below.
+    /// Less.
     LesserThan,
-    /// It is below or the same.
+    /// Less or equal.
     LesserThanOrEqual,
 }
 
 impl Comparison {
-    /// Whether a value compares so with a number. Floats are compared exactly, without a tolerance.
+    /// True if the comparison holds. Floats are compared exactly, without a tolerance.
     #[expect(clippy::float_cmp, reason = "a metric that counts has whole values, and people ask for one")]
     #[must_use]
     pub fn holds(self, value: f64, number: f64) -> bool {
@@ -73,33 +73,33 @@ impl Comparison {
     }
 }
 
-/// What came of a metric constraint.
+/// The result of evaluating a metric constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum MetricVerdict<'a> {
-    /// The value compares with the number as the constraint wants.
+    /// The comparison holds.
     Matched {
-        /// The value.
+        /// The metric's value.
         value: f64,
     },
-    /// There is no such metric, or it has no value; then nothing matches, a negation neither.
+    /// The metric is absent or has no value; then nothing matches, negations included.
     Missing,
-    /// The value is infinite or no number; then nothing matches, a negation neither.
+    /// The value is infinite or NaN; then nothing matches, negations included.
     NotFinite,
-    /// The value does not compare with the number as the constraint wants.
+    /// The comparison does not hold.
     Differs {
-        /// The value.
+        /// The metric's value.
         value: f64,
     },
-    /// The constraint cannot be read; then nothing matches.
+    /// The constraint cannot be parsed; then nothing matches.
     Unreadable {
-        /// Why not.
+        /// The reason.
         error: &'a ConstraintError,
     },
 }
 
 impl MetricVerdict<'_> {
-    /// Whether the constraint is met.
+    /// True if the constraint is met.
     #[must_use]
     pub fn matched(self) -> bool {
         matches!(self, Self::Matched { .. })
@@ -107,15 +107,14 @@ impl MetricVerdict<'_> {
 }
 
 impl MetricConstraint {
-    /// The metric whose value decides, unless the constraint cannot be read.
+    /// The name of the metric; `None` if the constraint cannot be parsed.
     #[must_use]
     pub fn metric(&self) -> Option<&str> {
         self.rule().ok().map(|rule| rule.metric.as_str())
     }
 
-    /// Whether the value of [its metric](Self::metric) meets the constraint, and why not. `None` when the
-    /// metric is not there or has no value. Which value that is, the metric's own or the weighted one, is for
-    /// the caller to say.
+    /// Evaluates the constraint on the value of [its metric](Self::metric); `None` means that the metric is absent or
+    /// has no value. The caller chooses between the metric's own and its weighted value.
     #[must_use]
     pub fn evaluate(&self, value: Option<f64>) -> MetricVerdict<'_> {
         match (self.rule(), value) {
@@ -137,14 +136,14 @@ impl sealed::Read for MetricRule {
         let name = cursor.word(|word| is_resource_name(word) || is_label_key(word), NAME)?;
         let (comparison, expected) = comparison(cursor)?;
         let word = cursor.peek_word();
-        // No negative zero: it equals zero and would be written differently.
+        // Adding 0 turns a negative zero into zero: both are equal, but have different texts.
         let number = number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
         cursor.advance(word.len());
         Ok(Self { metric: name.to_owned(), comparison, number })
     }
 }
 
-/// The operators that are signs; what begins like another comes after it.
+/// The operators that are signs. A sign comes before its own prefixes.
 const SIGNS: [(&str, Comparison); 9] = [
     ("!=", Comparison::IsNot),
     ("==", Comparison::Is),
@@ -157,8 +156,8 @@ const SIGNS: [(&str, Comparison); 9] = [
     ("<", Comparison::LesserThan),
 ];
 
-/// The comparison, and what could stand behind it. Words need no blank between them nor before the number,
-/// as in Krake; a number never begins with a letter.
+/// The operator, and the tokens that may follow. As in Krake, words need no blank between them nor before the number;
+/// a number never begins with a letter.
 fn comparison(cursor: &mut Cursor<'_>) -> Result<(Comparison, &'static str), ConstraintError> {
     if let Some((_, comparison)) = SIGNS.into_iter().find(|(sign, _)| cursor.eat(sign)) {
         return Ok((comparison, NUMBER));
@@ -198,8 +197,8 @@ fn keyword(cursor: &mut Cursor<'_>, word: &str, expected: &'static str) -> Resul
     if cursor.eat(word) { Ok(()) } else { Err(cursor.error(expected)) }
 }
 
-/// A finite decimal number with optional sign, fraction and exponent. Not what floats can be written as
-/// besides: no names (`inf`, `nan`), no `_` between digits, no other base.
+/// A finite decimal number with optional sign, fraction and exponent. Rust's further notations of floats are
+/// excluded: names (`inf`, `nan`), `_` between digits, other bases.
 fn number(word: &str) -> Option<f64> {
     let decimal = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
     if word.len() > MAX_NUMBER || !word.bytes().all(decimal) {
@@ -222,8 +221,8 @@ impl fmt::Display for MetricRule {
     }
 }
 
-/// A number with an exponent only where it would have many zeros otherwise, so that it stays within
-/// [`MAX_NUMBER`] characters; the shortest text that reads as the same float.
+/// The shortest text that parses as the same float. It uses an exponent only in place of many zeros, and so stays
+/// within [`MAX_NUMBER`] characters.
 struct Number(f64);
 
 impl fmt::Display for Number {

@@ -1,16 +1,16 @@
-//! The languages in which people say where something may be placed: on labels, on metrics and on custom
-//! resources (seed 004, "Constraints"; Krake's `krake/data/constraints.py`).
+//! The languages for conditions on a placement: on labels, on metrics and on custom resources (seed 004,
+//! "Constraints"; Krake's `krake/data/constraints.py`).
 //!
-//! For: reading constraints, comparing them, and saying whether one is met and why not, as data.
+//! For: parsing constraints, comparing them, and evaluating them with the reason for a mismatch as data.
 //!
-//! Guarantees: a constraint is written again as it was written. Reading a stored one never fails; one that
-//! cannot be read matches nothing and [says why](Constraint::rule). Its [canonical](Constraint::canonical)
-//! form reads as an equal constraint, in any later version, too. Where the label or the metric is missing
-//! nothing matches, negations included. Reading takes time linear in the text, which is bounded.
+//! Guarantees: a constraint is written back in its original text. Reading a stored one never fails; a constraint that
+//! cannot be parsed matches nothing and [says why](Constraint::rule). Its [canonical](Constraint::canonical) form
+//! parses as an equal constraint, in later versions too. If the label or the metric is missing, nothing matches,
+//! negations included. Parsing takes linear time in the text, whose length is bounded.
 //!
-//! Assumes: nothing about the text. Labels and values are compared as they are given.
+//! Assumes: nothing about the text. Labels and values are compared unchanged.
 //!
-//! Does not: look up metrics, weight them, or know what a constraint is good for.
+//! Does not: look up metrics, weight them, or know the purpose of a constraint.
 //!
 //! # The languages
 //! A label's key or a metric's name, an operator, a value. Blanks (space, tab) may stand around each and are
@@ -28,23 +28,22 @@
 //! | metrics | `lesser than or equal`, `less than or equal`, `lte`, `<=`, `=<` | `lesser than or equal` |
 //!
 //! # Where it differs from Krake 1.0
-//! What Krake reads and can evaluate is read alike, also where it is odd: commas at the end of a list may be
-//! many, and `isDE`, `isnot DE`, `notin (DE)`, `gt5`, `greaterthan 5` need no blank. Otherwise:
+//! Every constraint that Krake reads and can evaluate is read alike, odd notations included: a list may end with
+//! several commas, and `isDE`, `isnot DE`, `notin (DE)`, `gt5`, `greaterthan 5` need no blank. Otherwise:
 //!
 //! - `less than` is `lesser than`, as in the seed; Krake refuses it.
-//! - `load>5`, `load<=5`: a name ends before `<` and `>`. In Krake it does not, so that it refuses these.
-//! - `load =>5`, `load =<5` are `=>` and `=<`. Krake takes them for `=` with the value `>5` and refuses that.
-//! - Tabs are blanks everywhere. In Krake a name or value may swallow them, by chance in some places.
-//! - A metric is compared with a number: a sign (`-5`, `1e+5`) and a point at an end (`.5`, `5.`) are
-//!   accepted, which Krake refuses; anything that is no finite decimal number (`abc`, `nan`, `1_000`) is
-//!   refused, which Krake accepts, and then its scheduler fails when it compares (or, with `nan`, `inf` and
-//!   `1_000`, compares with what Python makes of it).
-//! - `gte5`, `lte5` and `is not5` are `gte 5`, `lte 5` and `is not 5`. Krake reads the numbers `e5` and
-//!   `not5`, with which its scheduler fails.
-//! - A metric's name may be whatever a metric can be called, `:` and 255 characters included. In Krake only
-//!   metrics that are named like a label's key can have constraints.
-//! - A value that is infinite or no number meets no constraint. In Krake it meets `is not`.
-//! - Values in a list are a set: their order does not count, nor do repetitions.
+//! - `load>5`, `load<=5`: a name ends before `<` and `>`. Krake does not end it there and refuses these constraints.
+//! - `load =>5`, `load =<5` are `=>` and `=<`. Krake reads `=` with the value `>5` and refuses that.
+//! - Tabs are blanks everywhere. In Krake a name or value may contain them at some places, by chance.
+//! - A metric is compared with a number. A sign (`-5`, `1e+5`) and a point at an end (`.5`, `5.`) are accepted; Krake
+//!   refuses them. Texts other than finite decimal numbers (`abc`, `nan`, `1_000`) are refused. Krake accepts them,
+//!   and then its scheduler fails at the comparison (or, for `nan`, `inf` and `1_000`, compares with Python's value).
+//! - `gte5`, `lte5` and `is not5` are `gte 5`, `lte 5` and `is not 5`. Krake reads the numbers `e5` and `not5`, with
+//!   which its scheduler fails.
+//! - Every valid name of a metric is allowed, with `:` and up to 255 characters. Krake allows constraints only on
+//!   metrics whose names are valid label keys.
+//! - An infinite value or NaN meets no constraint. In Krake it meets `is not`.
+//! - Values in a list are a set: order and repetitions do not count.
 
 mod cursor;
 mod custom_resource;
@@ -65,31 +64,32 @@ use madako_json::krake::schema::Shape;
 
 pub use crate::limits::MAX_CONSTRAINT;
 
-/// Why a text is no constraint.
+/// A syntax error in a constraint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("the constraint is not valid at column {column}: got {got}, expected {expected}")]
 pub struct ConstraintError {
-    /// Where, in characters, the first of which is column 1.
+    /// The position in characters; the first is column 1.
     pub column: usize,
-    /// What stands there, shortened; `the end` behind the last character.
+    /// The text at the position, shortened; `the end` behind the last character.
     pub got: String,
-    /// What could stand there.
+    /// The tokens that the position allows.
     pub expected: &'static str,
 }
 
-/// A constraint as it was written, and what it says.
+/// A constraint in its original text, with its parsed content.
 ///
-/// Two constraints are equal when they say the same, however they are written; two that cannot be read, when
-/// they are written alike. Who must know whether the text changed compares [`written`](Self::written).
+/// Two parsed constraints are equal when their contents are equal; two that cannot be parsed are equal when their
+/// texts are. To detect a change of the text, compare [`written`](Self::written).
 #[derive(Debug, Clone)]
 pub struct Constraint<R> {
     written: String,
-    /// The canonical form, where it is not what was written. Made once: every pass compares by it.
+    /// The canonical form, if it differs from the original text. Computed once, because every reconcile pass compares
+    /// it.
     canonical: Option<Box<str>>,
     rule: Result<R, ConstraintError>,
 }
 
-/// What a constraint can say; [`LabelRule`] and [`MetricRule`] are all there are. Its Display is canonical.
+/// The content of a constraint: [`LabelRule`] or [`MetricRule`]. Its `Display` is canonical.
 pub trait Language: fmt::Display + Eq + sealed::Read {}
 
 impl<R: fmt::Display + Eq + sealed::Read> Language for R {}
@@ -97,26 +97,26 @@ impl<R: fmt::Display + Eq + sealed::Read> Language for R {}
 mod sealed {
     use super::{ConstraintError, Cursor, Shape};
 
-    /// Nobody outside can name it, which keeps the languages to those of this module.
+    /// Private to this module, so that no other crate can add a language.
     pub trait Read: Sized {
-        /// What a constraint is in a schema.
+        /// The shape of a constraint in a schema.
         const SHAPE: Shape;
 
-        /// Reads what is said up to the end of it.
+        /// Parses up to the end of the text.
         fn read(cursor: &mut Cursor<'_>) -> Result<Self, ConstraintError>;
     }
 }
 
 impl<R: Language> Constraint<R> {
-    /// Reads what somebody asks for.
+    /// Parses a constraint of a request.
     ///
     /// # Errors
-    /// The text is no constraint: where, and what could stand there.
+    /// The text is not a constraint; the error has the position and the allowed tokens.
     pub fn parse(written: &str) -> Result<Self, ConstraintError> {
         Ok(Self::new(written.to_owned(), Ok(read(written)?)))
     }
 
-    /// Takes what is stored, whether it can be read or not. Deserialization does the same.
+    /// Takes a stored text, whether it can be parsed or not. Deserialization does the same.
     #[must_use]
     pub fn stored(written: String) -> Self {
         let rule = read(&written);
@@ -128,22 +128,22 @@ impl<R: Language> Constraint<R> {
         Self { canonical: canonical.map(String::into_boxed_str), written, rule }
     }
 
-    /// The text as it was written.
+    /// The original text.
     #[must_use]
     pub fn written(&self) -> &str {
         &self.written
     }
 
-    /// What it says.
+    /// The parsed content.
     ///
     /// # Errors
-    /// It was stored and cannot be read: where, and what could stand there.
+    /// The stored text cannot be parsed; the error has the position and the allowed tokens.
     pub fn rule(&self) -> Result<&R, &ConstraintError> {
         self.rule.as_ref()
     }
 
-    /// The one way to write what it says, which parses to an equal constraint; as it was written if it cannot
-    /// be read. Display shows the same.
+    /// The canonical text, which parses to an equal constraint; the original text if it cannot be parsed. `Display`
+    /// shows the same.
     #[must_use]
     pub fn canonical(&self) -> &str {
         self.canonical.as_deref().unwrap_or(&self.written)

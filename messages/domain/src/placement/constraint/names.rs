@@ -1,11 +1,11 @@
 //! The names that Krake allows: labels' keys and values, and names of resources (its `krake/data/core.py`).
 //!
-//! They are wider than those of Kubernetes: `_` counts as a letter, so it may stand at both ends, and the
-//! prefix of a key may have capitals. Letters and digits are those of ASCII.
+//! They are wider than those of Kubernetes: `_` counts as a letter, so it may stand at both ends, and the prefix of a
+//! key may have capitals. Letters and digits are ASCII.
 
 use crate::limits::{MAX_LABEL, MAX_PREFIX, MAX_RESOURCE_NAME};
 
-/// Whether it is the key of a label: a name, perhaps after a prefix and `/`.
+/// True for a label's key: a name with an optional prefix and `/`.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
@@ -14,13 +14,13 @@ pub fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// Whether it is the value of a label. Nothing is no value.
+/// True for a label's value. The empty text is not a value.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     is_name(text, MAX_LABEL, "")
 }
 
-/// Whether it is the name of a resource or of a namespace, which may have `:` inside.
+/// True for the name of a resource or of a namespace, which may contain `:`.
 #[must_use]
 pub fn is_resource_name(text: &str) -> bool {
     is_name(text, MAX_RESOURCE_NAME, ":")

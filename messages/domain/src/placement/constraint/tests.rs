@@ -1,5 +1,5 @@
-//! What is read, what is refused and where, and what comes of it. The examples are those of the seed and of
-//! Krake's own tests.
+//! Accepted and refused constraints with the column of the error, and the results of evaluation. The examples come
+//! from the seed and from Krake's own tests.
 
 mod errors;
 mod properties;
@@ -60,7 +60,7 @@ fn every_spelling_of_a_label_constraint_has_one_canonical_form() {
             &["url.com/location = DE.GER", "url.com/location==DE.GER", "url.com/location == DE.GER"],
         ),
         ("url.com/location not in (DE.GER, SK.SLOV)", &["url.com/location not in (DE.GER, SK.SLOV,)"]),
-        // The words of the language are names and values, too.
+        // Words of the language are also valid names and values.
         ("is is is", &["is=is", "is isis"]),
         ("is is not", &["is = not", "is isnot"]),
         ("not is not not", &["not != not", "not isnot not"]),
@@ -68,7 +68,7 @@ fn every_spelling_of_a_label_constraint_has_one_canonical_form() {
         ("in in (in)", &["in in(in,)"]),
         ("_ is __", &["_=__"]),
         ("a is notb", &["a isnotb", "a = notb"]),
-        // The price of reading what Krake reads.
+        // A consequence of reading everything that Krake reads.
         ("location is land", &["location island"]),
     ] {
         assert_eq!(label(canonical).canonical(), canonical);
@@ -180,7 +180,7 @@ fn a_label_decides_and_its_absence_meets_nothing() {
 
 #[test]
 fn a_value_decides_and_its_absence_meets_nothing() {
-    // Whether each is met by a value below 5, by 5 and by a value above.
+    // Results for a value below 5, for 5, and for a value above 5.
     for (written, below, same, above) in [
         ("load is 5", false, true, false),
         ("load is not 5", true, false, true),

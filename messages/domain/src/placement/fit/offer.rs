@@ -1,4 +1,4 @@
-//! What a place offers: its labels, custom resources and metrics, its own and those that it inherits.
+//! The offer of a place: its own and inherited labels, custom resources and metrics.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::placement::metrics::{MetricKey, MetricState};
 use crate::placement::object_value::Object;
 use crate::placement::openstack::Project;
 
-/// A cloud of one namespace or of everybody's.
+/// A global or a namespaced cloud.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyCloud<'a> {
-    /// Of everybody's.
+    /// A cloud for all namespaces.
     Global(&'a GlobalCloud),
-    /// Of one namespace.
+    /// A cloud of one namespace.
     Namespaced(&'a Cloud),
 }
 
 impl<'a> AnyCloud<'a> {
-    /// The cloud that a resource is.
+    /// The cloud, if the resource is one.
     #[must_use]
     pub fn of(object: &'a Object) -> Option<Self> {
         match object {
@@ -30,7 +30,7 @@ impl<'a> AnyCloud<'a> {
         }
     }
 
-    /// Its metadata.
+    /// The metadata of either kind.
     #[must_use]
     pub fn metadata(self) -> &'a Metadata {
         match self {
@@ -39,7 +39,7 @@ impl<'a> AnyCloud<'a> {
         }
     }
 
-    /// What it is.
+    /// The specification by type of cloud.
     #[must_use]
     pub fn kind(self) -> &'a CloudKind {
         match self {
@@ -48,7 +48,7 @@ impl<'a> AnyCloud<'a> {
         }
     }
 
-    /// The namespace of the metrics that it refers to.
+    /// The namespace of the cloud's metrics; `None` for a global cloud.
     fn namespace(self) -> Option<&'a str> {
         match self {
             Self::Global(_) => None,
@@ -57,22 +57,22 @@ impl<'a> AnyCloud<'a> {
     }
 }
 
-/// A metric that a place has.
+/// A metric of a place.
 #[derive(Debug, Clone)]
 pub struct OfferedMetric<'a> {
-    /// Which; without a namespace if it is [`OfferedMetric::invalid`].
+    /// The metric; without a namespace if it is [`OfferedMetric::invalid`].
     pub key: MetricKey,
-    /// The reference, with its weight.
+    /// The reference with its weight.
     pub reference: &'a MetricRef,
-    /// Whether it is the cloud's, and not the cluster's own.
+    /// True if the metric comes from the cloud, not from the cluster itself.
     pub inherited: bool,
-    /// What is known of it; `None`: it was never asked for.
+    /// The observed state; `None` if the metric was never fetched.
     pub state: Option<&'a MetricState>,
 }
 
 impl OfferedMetric<'_> {
-    /// Why there can be no such metric: it would be one of a namespace, and what refers to it (such as a global cloud)
-    /// has none.
+    /// The reason why the reference is invalid: it asks for a namespaced metric, but its resource (such as a global
+    /// cloud) has no namespace.
     #[must_use]
     pub fn invalid(&self) -> Option<Reason> {
         let reference = self.reference;
@@ -84,20 +84,20 @@ impl OfferedMetric<'_> {
     }
 }
 
-/// What a place offers.
+/// The labels, custom resources and metrics of a place.
 #[derive(Debug, Clone)]
 pub struct Offer<'a> {
     labels: BTreeMap<&'a str, &'a str>,
     custom_resources: &'a [String],
     metrics: Vec<OfferedMetric<'a>>,
-    /// What a constraint on the metric of a name compares.
+    /// The number that constraints compare, or the reason why there is none, by the metric's name.
     compared: BTreeMap<&'a str, Result<f64, Lack>>,
 }
 
 impl<'a> Offer<'a> {
-    /// What a cluster offers. `cloud` is the one that it is bound to, if there is one: a cluster has its labels if
-    /// it inherits labels, those labels of it that its own constraints on clouds name, and likewise its metrics. A
-    /// cloud's label counts before the cluster's own of the same name, as in Krake.
+    /// The offer of a cluster. `cloud` is the cloud that it is bound to, if there is one. A cluster inherits the
+    /// cloud's labels if it asks for that, and always the labels that its own cloud constraints name; the same holds
+    /// for metrics. A cloud's label takes precedence over the cluster's label of the same name, as in Krake.
     #[must_use]
     pub fn of_cluster(
         cluster: &'a Cluster,
@@ -127,7 +127,7 @@ impl<'a> Offer<'a> {
             };
             for metric in cloud.kind().metrics() {
                 let inherited = cluster.spec.inherit_metrics || named(&metric.name);
-                // A reference that the cluster has as well would count twice.
+                // Skip a reference that the cluster has as well; it would count twice.
                 if inherited && metrics.iter().all(|known| known.reference != metric) {
                     metrics.push(offered(metric, cloud.namespace(), true, values));
                 }
@@ -136,7 +136,7 @@ impl<'a> Offer<'a> {
         Self::new(labels, &cluster.spec.custom_resources, metrics, compared)
     }
 
-    /// What a cloud offers to clusters.
+    /// The offer of a cloud to clusters.
     #[must_use]
     pub fn of_cloud(
         cloud: AnyCloud<'a>,
@@ -148,7 +148,7 @@ impl<'a> Offer<'a> {
         Self::new(labels(cloud.metadata()), &[], metrics, compared)
     }
 
-    /// What a project offers to Magnum clusters.
+    /// The offer of a project to Magnum clusters.
     #[must_use]
     pub fn of_project(
         project: &'a Project,
@@ -168,7 +168,7 @@ impl<'a> Offer<'a> {
         compared: Compared,
     ) -> Self {
         let values = metrics.iter().map(|metric| (metric.reference.name.as_str(), number(metric, compared)));
-        // Of several references by one name the last counts, as in Krake.
+        // Of several references with one name the last counts, as in Krake.
         let compared = values.collect();
         Self { labels, custom_resources, metrics, compared }
     }
@@ -179,22 +179,22 @@ impl<'a> Offer<'a> {
         self.labels.get(key).copied()
     }
 
-    /// Its custom resources.
+    /// The custom resources, by the names of their definitions.
     #[must_use]
     pub fn custom_resources(&self) -> &'a [String] {
         self.custom_resources
     }
 
-    /// Its metrics, its own first; a metric may be there twice, with different weights.
+    /// The metrics, own ones first. A metric may occur twice with different weights.
     #[must_use]
     pub fn metrics(&self) -> &[OfferedMetric<'a>] {
         &self.metrics
     }
 
-    /// What a constraint on a metric compares.
+    /// The number that a constraint on the metric compares.
     ///
     /// # Errors
-    /// Why there is nothing to compare.
+    /// The reason why there is no number.
     pub fn compared(&self, metric: &str) -> Result<f64, &Lack> {
         self.compared.get(metric).map_or(Err(&Lack::NotReferred), |value| value.as_ref().copied())
     }

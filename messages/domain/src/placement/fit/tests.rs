@@ -69,7 +69,7 @@ fn values(of: &[(Option<&str>, &str, f64)]) -> BTreeMap<MetricKey, MetricState> 
         .collect()
 }
 
-/// The names of what is unmet, and that `met_by` agrees.
+/// The messages of all unmet requirements. Asserts that `met_by` agrees with `unmet`.
 fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
     let application = application(constraints);
     let wants = Wants::from(&application);

@@ -1,4 +1,4 @@
-//! Applications.
+//! Applications: Kubernetes manifests or TOSCA templates that run on a cluster.
 
 use crate::placement::metadata::{Metadata, Reason, ResourceRef};
 use crate::placement::rules;

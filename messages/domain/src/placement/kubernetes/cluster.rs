@@ -1,4 +1,4 @@
-//! Clusters.
+//! Kubernetes clusters, registered or created by an infrastructure provider.
 
 use crate::placement::metadata::{Metadata, MetricRef, Reason, ResourceRef};
 use crate::placement::rules;

@@ -1,4 +1,4 @@
-//! Kubeconfigs: what makes one usable. What they hold is never shown.
+//! The rules of kubeconfigs. Messages never show their values.
 
 use serde_json::{Map, Value};
 
@@ -7,11 +7,12 @@ use madako_json::input::Problems;
 use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
 
-/// One context, one user and one cluster; the current context is the one, and its cluster, too.
+/// Requires one context, one user and one cluster, with the current context naming the context, and that context
+/// naming the cluster.
 pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     let config = match kubeconfig.parse() {
         Ok(config) => config,
-        // It was read before, as part of the request.
+        // The request was parsed before, so no error is expected.
         Err(error) => {
             problems.add(path, error.to_string(), "a kubeconfig");
             return;
@@ -55,12 +56,12 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
     }
 }
 
-/// Whether there is something, if only an empty one.
+/// True unless the value is absent or `null`; an empty value counts.
 fn is_there(value: Option<&Value>) -> bool {
     value.is_some_and(|value| !value.is_null())
 }
 
-/// The only entry of a list of named ones.
+/// The only entry of a list of named entries.
 fn one_of<'a>(
     config: &'a Map<String, Value>,
     list: &str,

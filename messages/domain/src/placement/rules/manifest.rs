@@ -1,4 +1,4 @@
-//! Manifests: what each resource in them must have.
+//! The rules of manifests.
 
 use serde_json::{Map, Value};
 
@@ -7,13 +7,13 @@ use madako_json::input::Problems;
 use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
 
-/// Every resource has an API version, a kind and a name.
+/// Requires an API version, a kind and a name in every resource.
 pub(super) fn check(manifest: &[JsonObject], path: Path<'_>, problems: &mut Problems) {
     for (index, resource) in manifest.iter().enumerate() {
         let path = path.item(index);
         match resource.parse() {
             Ok(resource) => check_one(&resource, path, problems),
-            // It was read before, as part of the request.
+            // The request was parsed before, so no error is expected.
             Err(error) => problems.add(path, error.to_string(), "a Kubernetes resource"),
         }
     }

@@ -1,7 +1,7 @@
-//! Rules across the fields of what a request brings, as Krake has them in its types.
+//! Rules across the fields of a request, from Krake's types.
 //!
-//! Assumes: each field has the right shape already.
-//! Does not: validate TOSCA templates beyond what Krake asks of them by itself.
+//! Assumes: each field has the right shape.
+//! Does not: check TOSCA templates beyond Krake's own check.
 
 mod kubeconfig;
 mod manifest;
@@ -14,7 +14,7 @@ use madako_json::krake::free::{JsonObject, Tosca};
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
-/// What an application is made of.
+/// Requires a valid manifest, TOSCA template or CSAR archive.
 pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut Problems) {
     let csar = spec.csar.as_deref().unwrap_or_default();
     if spec.manifest.is_empty() && spec.tosca.is_empty() && csar.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut
         Tosca::Template(template) if !template.is_empty() => tosca(template, path.field("tosca"), problems),
         _ => {}
     }
-    // Krake's own rule would take an empty address for a wrong one.
+    // An empty address is wrong, as in Krake.
     if spec.csar.is_some() && !has_suffix(csar, &[".csar", ".zip"]) {
         problems.add(path.field("csar"), shown_text(csar), "an address that ends in .csar or .zip");
     }
@@ -41,7 +41,7 @@ pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut
     }
 }
 
-/// What a cluster is made of.
+/// Requires a valid kubeconfig or TOSCA template.
 pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problems) {
     let kubeconfig = spec.kubeconfig.reveal();
     if kubeconfig.is_empty() && spec.tosca.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problem
     }
 }
 
-/// What is wrong with a template that clusters are to be made of; fields are those of the template.
+/// The problems of a template for new clusters; paths begin at the template.
 #[must_use]
 pub fn cluster_template(template: &JsonObject) -> Problems {
     let mut problems = Problems::default();
@@ -78,7 +78,7 @@ fn cluster_template_at(template: &JsonObject, path: Path<'_>, problems: &mut Pro
     tosca(template, path, problems);
 }
 
-/// An Infrastructure Manager asks for a token, or for a user and a password.
+/// Requires a token, or a user and a password, for an Infrastructure Manager.
 pub(super) fn im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Problems) {
     if spec.token.is_none() && (spec.username.is_none() || spec.password.is_none()) {
         problems.add(
@@ -89,7 +89,7 @@ pub(super) fn im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// What is everybody's refers to nothing of one namespace.
+/// Requires that a global cloud refers only to global resources.
 pub(super) fn global_cloud(cloud: &GlobalCloud, path: Path<'_>, problems: &mut Problems) {
     let path = path.field("spec");
     let path = path.field("openstack");
@@ -106,14 +106,14 @@ pub(super) fn global_cloud(cloud: &GlobalCloud, path: Path<'_>, problems: &mut P
     }
 }
 
-/// The one thing without which no TOSCA template can be read.
+/// Requires the version, without which no TOSCA template can be read.
 fn tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     const VERSION: &str = "tosca_definitions_version";
     match template.parse().map(|template| template.get(VERSION).cloned()) {
         Ok(Some(serde_json::Value::String(_))) => {}
         Ok(Some(other)) => problems.add(path.field(VERSION), kind(&other), "a text"),
         Ok(None) => problems.add(path.field(VERSION), "", "the version of TOSCA"),
-        // It was read before, as part of the request.
+        // The request was parsed before, so no error is expected.
         Err(error) => problems.add(path, error.to_string(), "a TOSCA template"),
     }
 }
@@ -122,7 +122,7 @@ fn has_suffix(url: &str, suffixes: &[&str]) -> bool {
     suffixes.iter().any(|suffix| url.ends_with(suffix))
 }
 
-/// What a value is, for a message that must not show it.
+/// The kind of a value, for messages that must not show the value.
 fn kind(value: &serde_json::Value) -> &'static str {
     use serde_json::Value;
     match value {
@@ -135,7 +135,7 @@ fn kind(value: &serde_json::Value) -> &'static str {
     }
 }
 
-/// What Python takes for true.
+/// Python's truth value.
 fn is_set(value: &serde_json::Value) -> bool {
     use serde_json::Value;
     match value {

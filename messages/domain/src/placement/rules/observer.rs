@@ -1,7 +1,7 @@
-//! Observer schemas: which fields of which resources of the manifest are watched.
+//! The rules of observer schemas, which select the watched fields of the manifest's resources.
 //!
-//! A schema repeats the structure of a resource with `null` for each field that is watched. A list ends with an
-//! object that says how long the list may be.
+//! A schema repeats the structure of a resource with `null` for each watched field. A list ends with an object that
+//! gives the minimum and maximum length of the list.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use madako_json::strict::walk::Path;
 const LEAST: &str = "observer_schema_list_min_length";
 const MOST: &str = "observer_schema_list_max_length";
 
-/// Each schema names a resource of the manifest and has `null` at its ends.
+/// Requires that each schema names a resource of the manifest and ends in `null` values.
 pub(super) fn check(
     schemas: &[JsonObject],
     manifest: &[JsonObject],
@@ -35,7 +35,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether the schema is that of the resource: a namespace counts where the schema has one.
+/// True if the schema names the resource. The namespace counts only if the schema has one.
 fn identifies(schema: &Map<String, Value>, resource: &Map<String, Value>) -> bool {
     let metadata = |object: &Map<String, Value>, name: &str| object.get("metadata")?.get(name).cloned();
     ["apiVersion", "kind"].iter().all(|name| schema.get(*name) == resource.get(*name))

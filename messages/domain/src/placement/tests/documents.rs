@@ -1,4 +1,4 @@
-//! Any document of any kind, made from the schemas, so that a new field is tried without a word here.
+//! Random documents of any kind, generated from the schemas, so that new fields are tested without a change here.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::placement::kind::Kind;
 use madako_json::krake::schema::{Access, FieldSchema, Rule, Schema, Shape};
 
-/// A resource with all that the service sets, as it may be stored and as clients send it back.
+/// A resource with all fields of the service, as the store has it and as clients send it back.
 pub(super) fn any_document() -> impl Strategy<Value = (Kind, Value)> {
     let of = |kind: &Kind| {
         let kind = *kind;
@@ -17,7 +17,7 @@ pub(super) fn any_document() -> impl Strategy<Value = (Kind, Value)> {
     proptest::strategy::Union::new(Kind::ALL.iter().map(of))
 }
 
-/// Texts that match one of the patterns of a schema.
+/// Texts that match one of a schema's patterns.
 pub(super) fn matching(pattern: &str) -> impl Strategy<Value = String> + use<> {
     let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
     string_regex(whole.expect("a pattern is for the whole text")).expect("a regular expression")
@@ -53,7 +53,7 @@ fn object(schema: &'static Schema, kind: Kind) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Fields without which others would break a rule.
+/// Optional fields that a rule requires.
 fn has_to_be_there(schema: &Schema, field: &FieldSchema) -> bool {
     matches!((schema.name, field.name), ("ImSpec", "token") | ("ClusterSpec", "kubeconfig"))
 }
@@ -72,7 +72,7 @@ fn value(schema: &'static Schema, field: &'static FieldSchema, kind: Kind) -> Bo
         ("ApplicationSpec", "csar") => select(&[None, Some("a.csar"), Some("https://example.com/a.zip")][..])
             .prop_map(Value::from)
             .boxed(),
-        // The rules on what is observed have examples of their own.
+        // The rules of observer schemas have their own examples.
         ("ApplicationSpec", "observer_schema") => Just(json!([])).boxed(),
         ("ClusterSpec", "kubeconfig") => Just(kubeconfig()).boxed(),
         ("ClusterSpec", "tosca") => prop_oneof![
@@ -111,7 +111,7 @@ fn shape(shape: &'static Shape, kind: Kind) -> BoxedStrategy<Value> {
         Shape::LabelConstraint => {
             matching(shape.pattern().expect("a language has one")).prop_map(Value::from).boxed()
         }
-        // The pattern has numbers beyond all floats, too.
+        // The pattern also allows numbers beyond every float.
         Shape::MetricConstraint => {
             "[a-z]{1,5} ?(>|<=|==|!=) ?[0-9]{1,5}(\\.5)?".prop_map(Value::from).boxed()
         }
@@ -189,7 +189,7 @@ fn manifest() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One that can be used.
+/// A valid kubeconfig.
 pub(super) fn kubeconfig() -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
 //! Documents that Krake 1.0 read (commit `92f86489`, with marshmallow 3.20.2 on Python 3.11), and the text that it
 //! stored for each: the names of fields, their order, defaults and nulls.
 //!
-//! `krake.txt` has three lines for each: kind and whether the document has every field or only what it must have;
-//! the document; what Krake stored.
+//! `krake.txt` has three lines for each: the kind, and whether the document has all fields or only the required ones;
+//! the document; Krake's stored text.
 
 use time::macros::datetime;
 

@@ -1,6 +1,6 @@
-//! What `krakectl` sends (commit `92f86489`, run by hand with every option of its commands), body by body.
+//! The requests of `krakectl` (commit `92f86489`, run by hand with every option of its commands), body by body.
 //!
-//! `krakectl.txt` has two lines for each: method, path, kind and whether it is taken; the body.
+//! `krakectl.txt` has two lines for each: method, path, kind and expected verdict; the body.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn what_krakectl_sends_is_taken_and_only_its_own_mistakes_are_passed_over() {
         kinds.insert((kind, method));
         let requested = match (Object::from_request(kind, body), verdict) {
             (Ok(requested), "taken") => requested,
-            // It puts each hook in a list of its own when it updates an application; Krake refuses that, too.
+            // An update of an application puts each hook into a list of its own; Krake refuses that, too.
             (Err(RequestError::Invalid(error)), "refused") => {
                 assert!(
                     error.problems.iter().all(|problem| problem.field.starts_with("spec.hooks[")),
@@ -40,6 +40,6 @@ fn what_krakectl_sends_is_taken_and_only_its_own_mistakes_are_passed_over() {
         let sent: Value = serde_json::from_str(body).unwrap();
         assert_eq!(requested.value.metadata().name, sent["metadata"]["name"], "{method} {path}");
     }
-    // It knows no roles.
+    // `krakectl` has no commands for roles.
     assert_eq!(kinds.len(), 2 * (Kind::ALL.len() - 2));
 }

@@ -1,4 +1,4 @@
-//! What holds for every document of every kind.
+//! Properties of all documents of all kinds.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -16,7 +16,7 @@ use madako_json::krake::document::RequestError;
 use madako_json::krake::schema::{Rule, Shape};
 use madako_json::krake::timestamp::Timestamp;
 
-/// The issue asks for at least a thousand.
+/// The issue requires at least a thousand.
 const CASES: u32 = 1_000;
 
 fn stored(kind: Kind, document: &Value) -> Result<Object, InputError> {
@@ -31,13 +31,13 @@ fn requested(kind: Kind, document: &Value) -> Result<Object, InputError> {
     }
 }
 
-/// The paths that an error names; none if there is no error.
+/// The paths that an error names; empty without an error.
 fn fields(result: Result<Object, InputError>) -> Vec<String> {
     let problems = result.err().map(|error| error.problems).unwrap_or_default();
     problems.into_iter().map(|problem| problem.field).collect()
 }
 
-/// Whether all that was given is in what was written, and the same there.
+/// True if the written value contains all of the given value unchanged.
 fn kept(given: &Value, written: &Value) -> bool {
     match (given, written) {
         (Value::Object(given), Value::Object(written)) => {
@@ -47,8 +47,8 @@ fn kept(given: &Value, written: &Value) -> bool {
             given.len() == written.len()
                 && given.iter().zip(written).all(|(given, written)| kept(given, written))
         }
-        // `serde_json` may miss a float by a bit where its digits are written in another form. Our own reading does
-        // not: that what is read again is equal shows it.
+        // `serde_json` may miss a float by one bit when the notation of its digits changes. Our reader does not: the
+        // second read gives an equal value.
         (Value::Number(given), Value::Number(written)) => {
             let close = |given: f64, written: f64| (given - written).abs() <= given.abs() * 1e-15;
             given == written || close(given.as_f64().unwrap(), written.as_f64().unwrap())
@@ -57,7 +57,7 @@ fn kept(given: &Value, written: &Value) -> bool {
     }
 }
 
-/// A value that cannot stand where the shape is expected.
+/// A value that is invalid for the shape.
 fn wrong(shape: &Shape) -> Value {
     match shape {
         Shape::Nullable(some) => wrong(some),

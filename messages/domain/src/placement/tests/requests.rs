@@ -1,4 +1,4 @@
-//! What requests may not bring, and what is said of it; and what they may, although it looks odd.
+//! Invalid requests with their messages, and unusual but valid requests.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use madako_json::input::InputError;
 use madako_json::krake::document::{RequestError, Requested, from_request};
 use madako_json::krake::json::MAX_JSON_DEPTH;
 
-/// A document that is right.
+/// A valid document.
 fn right(kind: Kind) -> Value {
     let mut examples = krake::examples().into_iter();
     let example =
@@ -32,7 +32,7 @@ fn refused(kind: Kind, text: &str) -> InputError {
     }
 }
 
-/// The document with values put at places, which are JSON pointers.
+/// The document with values inserted at JSON pointers.
 fn with(kind: Kind, values: &[(&str, Value)]) -> Value {
     let mut document = right(kind);
     for (pointer, value) in values {
@@ -46,7 +46,7 @@ fn with(kind: Kind, values: &[(&str, Value)]) -> Value {
     document
 }
 
-/// What is said of each document.
+/// The messages for each document.
 fn said(cases: &[(Kind, &[(&str, Value)])]) -> String {
     let mut all = String::new();
     for (kind, values) in cases {
@@ -186,7 +186,7 @@ fn what_a_resource_is_made_of_has_to_fit_together() {
             ]
         ),
     ]));
-    // A list may grow without an end, and one of two resources may be observed.
+    // A list may have no maximum length, and a schema may observe one of two resources.
     let open = pod(json!([null, {"a": null}, length(2, 0)]));
     request(Kind::Application, &with(Kind::Application, &schema(open))).unwrap();
 }
@@ -211,7 +211,7 @@ fn a_kubeconfig_says_who_its_user_and_what_its_cluster_is_if_only_with_nothing()
     for (path, value) in [
         ("/users/0/user", json!({})),
         ("/clusters/0/cluster", json!({})),
-        // Nobody asks for this one.
+        // No context refers to this user.
         ("/users/0", json!({"name": "another"})),
         ("/contexts/0/context", json!({"cluster": "here"})),
     ] {
@@ -324,7 +324,7 @@ fn numbers_that_are_none_are_refused_wherever_they_stand() {
     for none in ["NaN", "Infinity", "-Infinity", "1e999", "-1E+400"] {
         let error = refused(Kind::Cluster, &text.replace("123456", none));
         assert_eq!(error.problems[0].field, "spec.metrics[0].weight");
-        // What was sent is named, and nothing else.
+        // The message names the original text of the number only.
         let named = if none.contains('1') { format!("the number {none}") } else { none.to_owned() };
         assert_eq!(error.problems[0].got, named);
         let error = refused(Kind::Cluster, &text.replace("654321", none));
@@ -341,7 +341,7 @@ fn a_field_that_comes_twice_is_refused() {
     );
     let error = refused(Kind::Application, &text);
     assert_eq!((&*error.problems[0].field, &*error.problems[0].expected), ("kind", "it once"));
-    // In what is of somebody else's shape, too.
+    // The rule also applies within objects with a foreign schema.
     let text = right(Kind::Application)
         .to_string()
         .replace(r#""apiVersion":"v1""#, r#""apiVersion":"v1","apiVersion":"v2""#);
@@ -350,7 +350,7 @@ fn a_field_that_comes_twice_is_refused() {
 
 #[test]
 fn nesting_is_bounded_and_nothing_overflows() {
-    // The manifest itself stands at the fifth level.
+    // The manifest itself is at the fifth level.
     let nested = |levels: usize| {
         let inner = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         let text = with(Kind::Application, &[("/spec/manifest/0/data", json!("here"))]).to_string();

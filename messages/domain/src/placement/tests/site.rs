@@ -1,31 +1,29 @@
-//! Places in a document, with what its schema says of them.
+//! The values of a document, each with its schema.
 
 use serde_json::Value;
 
 use madako_json::krake::schema::{Access, FieldSchema, Schema, Shape};
 
-/// One step from a value to a part of it.
 #[derive(Debug, Clone)]
 enum Step {
     Name(String),
     Index(usize),
 }
 
-/// A value within a document.
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     steps: Vec<Step>,
-    /// Its path, as problems name it.
+    /// The path as problems name it.
     pub(super) path: String,
     pub(super) shape: &'static Shape,
-    /// Whether a request has to bring it.
+    /// True if a request must set the value.
     pub(super) required: bool,
-    /// Whether what a request brings there is passed over.
+    /// True if the service ignores the request's value.
     pub(super) ours: bool,
 }
 
 impl Site {
-    /// Every place of a document: the document itself, then what is in it.
+    /// The document and all values in it.
     pub(super) fn all(schema: &'static Schema, document: &Value) -> Vec<Self> {
         let mut sites = Vec::new();
         let root = Self {
@@ -95,13 +93,12 @@ impl Site {
         site
     }
 
-    /// Whether it is an object with known fields.
+    /// True for an object with known fields.
     pub(super) fn has_fields(&self, document: &Value) -> bool {
         let shape = if let Shape::Nullable(some) = self.shape { some } else { self.shape };
         matches!(shape, Shape::Object(_)) && self.of(document).is_object()
     }
 
-    /// The value there.
     pub(super) fn of<'a>(&self, document: &'a Value) -> &'a Value {
         self.steps.iter().fold(document, |value, step| match step {
             Step::Name(name) => &value[name],
@@ -109,7 +106,6 @@ impl Site {
         })
     }
 
-    /// The value there, to be changed.
     pub(super) fn in_mut<'a>(&self, document: &'a mut Value) -> &'a mut Value {
         self.steps.iter().fold(document, |value, step| match step {
             Step::Name(name) => &mut value[name],
@@ -117,7 +113,7 @@ impl Site {
         })
     }
 
-    /// Takes the value out of the object that it is a field of.
+    /// Removes the field from its object.
     pub(super) fn remove(&self, document: &mut Value) {
         let mut parent = self.clone();
         match parent.steps.pop() {

@@ -1,4 +1,4 @@
-//! What is stored is read, whoever wrote it: only what cannot stand for its field at all is a fault.
+//! Stored documents of any origin are read; only a value that is impossible for its field is a fault.
 
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ fn parts_of_another_shape_keep_their_numbers_and_their_order() {
     let text = document.to_string().replace("\"here\"", odd);
     let object = read(Kind::Application, &text);
     assert!(object.to_json().contains(odd), "{}", object.to_json());
-    // They are equal if they mean the same.
+    // Equality compares JSON values, not texts.
     let same = odd.replace("1e2", "100.0").replace("\\u00fc", "ü");
     assert_eq!(read(Kind::Application, &document.to_string().replace("\"here\"", &same)), object);
     let other = odd.replace("001", "002");

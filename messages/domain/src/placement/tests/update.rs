@@ -1,4 +1,4 @@
-//! What a PUT changes, and what it cannot.
+//! The fields that a PUT changes, and those that it cannot change.
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn what_the_service_sets_stays_and_the_rest_is_taken_over() {
     assert_eq!(application.status.state, ApplicationState::Running);
     assert_eq!(application.spec.hooks, ["complete"]);
     assert_eq!(application.spec.constraints.cluster.labels.as_ref().map(Vec::len), Some(1));
-    // What a newer version stored stays, although no request may bring it.
+    // A field that a newer version stored stays, although requests cannot set it.
     assert_eq!(application.spec.rest.iter().count(), 1);
 }
 
@@ -82,7 +82,7 @@ fn the_number_of_masters_of_a_magnum_cluster_never_changes() {
 
 #[test]
 fn a_status_is_taken_whatever_else_is_sent_with_it() {
-    // No request could bring this constraint, but it may have been stored once.
+    // A request cannot set this constraint, but an earlier version may have stored it.
     let mut body = json!({
         "api": "kubernetes",
         "metadata": metadata(),

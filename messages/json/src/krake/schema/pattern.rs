@@ -1,4 +1,4 @@
-//! The patterns of names, labels and constraints, for schemas. What counts is what reads them: a test compares.
+//! The patterns of names, labels and constraints, for schemas. The parsers are authoritative; a test compares both.
 
 macro_rules! word {
     ($inside:literal, $most:literal) => {

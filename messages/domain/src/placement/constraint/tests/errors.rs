@@ -1,4 +1,4 @@
-//! What is refused, at which column, and what is said.
+//! Refused constraints, with column and message of the error.
 
 use std::fmt::Write as _;
 

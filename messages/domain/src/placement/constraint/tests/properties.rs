@@ -23,7 +23,7 @@ const COMPARISONS: &[(Comparison, &[&str])] = &[
     (Comparison::LesserThanOrEqual, &["lesser than or equal", "less than or equal", "lte", "<=", "=<"]),
 ];
 
-/// Any name, the words of the languages more often than chance would have it.
+/// Any name. Words of the languages are more frequent than in random names.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[A-Za-z0-9_]([A-Za-z0-9_.-]{0,8}[A-Za-z0-9_])?",
@@ -43,7 +43,7 @@ fn blanks() -> impl Strategy<Value = String> {
     "[ \t]{0,3}"
 }
 
-/// At least one blank where two words meet, which must not be read as one.
+/// Inserts a blank between two words, which would otherwise be read as one.
 fn joined(left: &str, blanks: &str, right: &str) -> String {
     let word = |c: char| !matches!(c, '=' | '!' | '<' | '>' | '(' | ')' | ',' | ' ' | '\t');
     let meet = left.chars().next_back().is_some_and(word) && right.chars().next().is_some_and(word);
@@ -59,7 +59,7 @@ fn joined_all(parts: &[&str], blanks: &[String]) -> String {
     text + &blanks[0]
 }
 
-/// What a label constraint says, and one of the ways to write it.
+/// The content of a label constraint, and one of its spellings.
 fn label_constraint() -> impl Strategy<Value = (LabelRule, String)> {
     let values = proptest::collection::vec(name(), 1..4);
     let spaces = proptest::collection::vec(blanks(), 1..9);
@@ -74,7 +74,7 @@ fn label_constraint() -> impl Strategy<Value = (LabelRule, String)> {
                 2 => (LabelTest::In(values.into_iter().collect()), "in", list),
                 _ => (LabelTest::NotIn(values.into_iter().collect()), "not in", list),
             };
-            // The list is one part: its own blanks are in it.
+            // The list is one part, because it contains its own blanks.
             let written = joined_all(&[&key, operator], &blanks);
             let written = joined(&written, &blanks[0], &operand);
             (LabelRule { key, test }, written)
@@ -95,7 +95,7 @@ fn metric_constraint() -> impl Strategy<Value = (MetricRule, String)> {
     )
 }
 
-/// Pieces of both languages, and of neither, in any order.
+/// Pieces of both languages and of neither, in any order.
 fn soup() -> impl Strategy<Value = String> {
     const PIECES: &[&str] = &[
         " ", " ", " ", "\t", "\n", "a", "is", "not", "in", "=", "!", "<", ">", "(", ")", ",", "greater",
