@@ -1,26 +1,26 @@
-//! Which addresses a place in a rack has: sabakan's scheme (its `docs/ipam.md`).
+//! Addresses by rack and index: sabakan's scheme (its `docs/ipam.md`).
 //!
-//! Each rack has one range of `2^bits` addresses for each address of a machine; a machine's index within
-//! the rack is its offset in each of them. Equal places have equal addresses, whichever machine is there.
+//! Each rack has one range of `2^bits` addresses for each address of a machine. A machine's index within the rack is
+//! its offset in each range. An address depends only on rack and index, not on the machine.
 
 use std::net::Ipv4Addr;
 
-/// Index of a rack's boot machine; others follow it. The example in sabakan's documents has this number.
+/// Index of a rack's boot machine; the other machines follow it. The value is that of the example in sabakan's
+/// documents.
 pub(crate) const BOOT_INDEX: u32 = 3;
-/// Offset of the gateway in a range, as in that example.
+/// Offset of the gateway in a range, as in sabakan's example.
 const GATEWAY_OFFSET: u32 = 1;
-/// Smallest range of node addresses, in bits, as in that example.
+/// Smallest range of node addresses, in bits, as in sabakan's example.
 const MIN_NODE_BITS: u32 = 6;
-/// Smallest range of BMC addresses, in bits, as in that example.
+/// Smallest range of BMC addresses, in bits, as in sabakan's example.
 const MIN_BMC_BITS: u32 = 5;
-/// Mask of BMC addresses, as in that example.
+/// Mask length of BMC addresses, as in sabakan's example.
 const BMC_MASK_BITS: u32 = 20;
-/// Where node addresses begin, and how many bits there are for them.
+/// First node address, and the size of the pool in bits.
 const NODE_POOL: (u32, u32) = (0x0a00_0000, 24);
-/// Where BMC addresses begin, and how many bits there are for them.
+/// First BMC address, and the size of the pool in bits.
 const BMC_POOL: (u32, u32) = (0xac10_0000, 20);
 
-/// The ranges of a data center.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressPlan {
     pub(crate) places_per_rack: u32,
@@ -29,7 +29,6 @@ pub(crate) struct AddressPlan {
     bmc_bits: u32,
 }
 
-/// One network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nic {
     pub(crate) address: Ipv4Addr,
@@ -43,7 +42,7 @@ impl Nic {
         Self { address: address.into(), mask_bits, gateway: (network + GATEWAY_OFFSET).into() }
     }
 
-    /// One of which nothing is known.
+    /// Placeholder for an interface that the copied registry did not show.
     pub(crate) fn unknown() -> Self {
         Self { address: Ipv4Addr::UNSPECIFIED, mask_bits: 32, gateway: Ipv4Addr::UNSPECIFIED }
     }
@@ -63,7 +62,7 @@ impl AddressPlan {
     pub(crate) fn new(racks: u32, places_per_rack: u32, addresses_per_machine: u32) -> Option<Self> {
         let bits = |addresses: u64| addresses.next_power_of_two().trailing_zeros();
         let to_last_index = u64::from(BOOT_INDEX) + u64::from(places_per_rack) + 1;
-        // A range of node addresses is a network, whose last address is for broadcast.
+        // A range of node addresses is a network; its last address is the broadcast address.
         let node_bits = bits(to_last_index + 1).max(MIN_NODE_BITS);
         let bmc_bits = bits(to_last_index).max(MIN_BMC_BITS);
         let fits = |ranges: u64, bits: u32, pool: u32| {
@@ -74,14 +73,13 @@ impl AddressPlan {
             .then_some(Self { places_per_rack, addresses_per_machine, node_bits, bmc_bits })
     }
 
-    /// Interfaces of the machine at `index` of `rack`.
     pub(crate) fn nodes(self, rack: u32, index: u32) -> impl Iterator<Item = Nic> {
         let range = 1 << self.node_bits;
         let first = NODE_POOL.0 + range * self.addresses_per_machine * rack + index;
         (0..self.addresses_per_machine).map(move |nth| Nic::new(first + nth * range, 32 - self.node_bits))
     }
 
-    /// Interface of its management controller.
+    /// Interface of the BMC of the machine at `index` of `rack`.
     pub(crate) fn bmc(self, rack: u32, index: u32) -> Nic {
         Nic::new(BMC_POOL.0 + (rack << self.bmc_bits) + index, BMC_MASK_BITS)
     }
@@ -91,7 +89,7 @@ impl AddressPlan {
 mod tests {
     use super::*;
 
-    /// The example of sabakan's `docs/ipam.md`, with this module's pools.
+    /// Compares with the example of sabakan's `docs/ipam.md`, with this module's pools.
     #[test]
     fn addresses_are_those_of_sabakans_example() {
         let plan = AddressPlan::new(6, 28, 3).expect("it fits");

@@ -1,8 +1,8 @@
-//! Where random choices come from.
+//! Deterministic random choices.
 //!
-//! A choice depends on the seed, on its kind, on what it is about and on how many such choices went before,
-//! and on nothing else: there is no generator whose position everything shares. So an operator's hand on one
-//! machine, or a new kind of choice, leaves the rest of a history as it was.
+//! A choice depends only on the seed, its kind, its subject and the number of earlier choices of that kind about that
+//! subject. No generator position is shared. An operator's action on one machine, or a new kind of choice, therefore
+//! leaves the rest of a history unchanged.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// What a choice is for. The number is part of every history: add at the end, never renumber.
+/// Purpose of a choice. The number is part of every history: append new kinds at the end, never renumber.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -46,10 +46,9 @@ pub(crate) enum Kind {
     CheckConfused = 30,
 }
 
-/// The source of all choices of one data center.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
-    // Cloned for each choice: making one from the seed costs more than the choice.
+    // Cloned for each choice: seeding a new generator costs more than the choice.
     base: ChaCha8Rng,
 }
 
@@ -62,30 +61,30 @@ impl Chance {
     fn draw(&self, kind: Kind, subject: u32, nth: u32) -> u64 {
         let mut generator = self.base.clone();
         generator.set_stream((u64::from(kind as u8) << 32) | u64::from(subject));
-        // A choice takes one 64-bit number: two of the generator's 32-bit words.
+        // A choice takes one 64-bit number, that is two of the generator's 32-bit words.
         generator.set_word_pos(u128::from(nth) * 2);
         generator.next_u64()
     }
 
     /// A number below `bound`, which must not be 0.
     pub(crate) fn below(&self, kind: Kind, subject: u32, nth: u32, bound: u64) -> u64 {
-        // The high half of the product is evenly spread up to one part in 2^64 / bound.
+        // The high half of the product is uniform up to one part in 2^64 / bound.
         let wide = u128::from(self.draw(kind, subject, nth)) * u128::from(bound);
         u64::try_from(wide >> 64).expect("the high half of a 128-bit product has 64 bits")
     }
 
-    /// Whether something happens that happens in so many of a hundred cases.
+    /// True with a probability of `percent` in a hundred.
     pub(crate) fn percent(&self, kind: Kind, subject: u32, nth: u32, percent: u8) -> bool {
         self.below(kind, subject, nth, 100) < u64::from(percent)
     }
 
-    /// A time until something happens: anywhere between nothing and twice the mean.
+    /// A time between zero and twice the mean.
     pub(crate) fn until(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
         let mean = millis(mean);
         Duration::from_millis(1 + self.below(kind, subject, nth, 2 * mean))
     }
 
-    /// A time that something takes: between half and one and a half of the mean.
+    /// A duration between half and one and a half times the mean.
     pub(crate) fn taking(&self, kind: Kind, subject: u32, nth: u32, mean: Duration) -> Duration {
         let mean = millis(mean);
         Duration::from_millis(1 + mean / 2 + self.below(kind, subject, nth, mean))

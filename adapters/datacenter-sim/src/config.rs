@@ -1,4 +1,4 @@
-//! What a simulated data center is made of, and how lively it is.
+//! Composition of a simulated data center, and the rates of its events.
 
 use std::time::Duration;
 
@@ -7,65 +7,63 @@ use time::OffsetDateTime;
 
 use crate::addressing::AddressPlan;
 
-/// Most machines that one data center may have: ten times what the project is measured with.
+/// Upper bound of machines in one data center: ten times the size that benchmarks use.
 pub const MAX_MACHINES: u32 = 1_000_000;
 
-/// Places of a rack that are empty in the beginning, for machines that an operator adds.
+/// Initially empty places of a rack, for machines that an operator adds.
 const SPARE_PLACES: u32 = 4;
 
-/// One day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many machines there are of a role.
+/// Number of machines of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleCount {
-    /// Role, such as `compute`.
     pub role: String,
-    /// Number of machines, dealt out over the racks in turn.
+    /// Number of machines, distributed over the racks round-robin.
     pub machines: u32,
 }
 
-/// How often things happen to each machine, as mean times. `None` means that it never happens by itself.
+/// Rates of events per machine, as mean times. `None` disables the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rates {
-    /// A healthy machine breaks.
+    /// Time until a healthy machine breaks.
     pub break_after: Option<Duration>,
-    /// Of those that break, so many are unreachable and the others unhealthy.
+    /// Percentage of failures after which the machine is unreachable; after the others it is unhealthy.
     pub unreachable_percent: u8,
-    /// A broken machine is mended, or gets worse, or is given up.
+    /// Time until a broken machine is repaired, changes to the other broken state, or is retired.
     pub repair_takes: Option<Duration>,
-    /// Of the repairs, so many end with the other broken state.
+    /// Percentage of repairs that end in the other broken state.
     pub changes_percent: u8,
-    /// Of the repairs, so many end with retirement.
+    /// Percentage of repairs that end in retirement.
     pub given_up_percent: u8,
-    /// A healthy machine gets a new operating system.
+    /// Time until a healthy machine is updated to a new operating system.
     pub update_after: Option<Duration>,
-    /// From updating to uninitialized.
+    /// Time from updating to uninitialized.
     pub update_takes: Option<Duration>,
-    /// From uninitialized to healthy.
+    /// Time from uninitialized to healthy.
     pub initialize_takes: Option<Duration>,
-    /// A machine's retire date is brought forward.
+    /// Interval at which a machine's retire date is brought forward.
     pub age_every: Option<Duration>,
-    /// By so much.
+    /// Amount by which the retire date is brought forward.
     pub age_by: Duration,
-    /// A machine whose retire date has passed is retired.
+    /// Time from the retire date until the machine is retired.
     pub retire_overdue_after: Option<Duration>,
-    /// From retiring to retired.
+    /// Time from retiring to retired.
     pub retiring_takes: Option<Duration>,
-    /// A retired machine is taken away, or returns.
+    /// Time until a retired machine is removed or returns.
     pub retired_kept: Option<Duration>,
-    /// Of the retired machines, so many return to service.
+    /// Percentage of retired machines that return to service.
     pub returns_percent: u8,
-    /// A machine that was taken away is replaced by a new one.
+    /// Time until a removed machine is replaced by a new one.
     pub replaced_after: Option<Duration>,
-    /// A rack loses its power.
+    /// Time until a rack loses its power.
     pub rack_outage_after: Option<Duration>,
-    /// The power of a rack is back.
+    /// Duration of a power outage.
     pub rack_outage_takes: Option<Duration>,
 }
 
 impl Rates {
-    /// Nothing happens by itself.
+    /// No events happen by themselves.
     #[must_use]
     pub fn still() -> Self {
         Self {
@@ -89,8 +87,8 @@ impl Rates {
         }
     }
 
-    /// Years pass in minutes: of some sixty machines one breaks, ages or retires every few seconds, so that within two
-    /// minutes a node of the cluster is seen to go through all of it. About three quarters are healthy at any time.
+    /// Years pass in minutes: of about sixty machines one breaks, ages or retires every few seconds, so that a node of
+    /// the cluster passes through all states within two minutes. About three quarters are healthy at any time.
     #[must_use]
     pub fn demo() -> Self {
         let seconds = |n| Some(Duration::from_secs(n));
@@ -103,8 +101,8 @@ impl Rates {
             update_after: seconds(1200),
             update_takes: seconds(15),
             initialize_takes: seconds(10),
-            // The planner chooses machines that have years before them: the date of one must jump over these to be seen
-            // to pass.
+            // The planner prefers machines that retire years later, so a retire date must jump over those years for its
+            // passing to be observable.
             age_every: seconds(300),
             age_by: DAY * 3 * 365,
             retire_overdue_after: seconds(15),
@@ -117,7 +115,7 @@ impl Rates {
         }
     }
 
-    /// As a real data center of good hardware, for simulations that run over simulated months.
+    /// Rates of a real data center with good hardware, for simulations of months.
     #[must_use]
     pub fn realistic() -> Self {
         let hours = |n: u64| Some(Duration::from_secs(n * 60 * 60));
@@ -143,31 +141,27 @@ impl Rates {
     }
 }
 
-/// A data center to be simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatacenterConfig {
-    /// Chooses the history.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// When the history begins.
+    /// Start of the history.
     pub start: OffsetDateTime,
-    /// Number of racks.
     pub racks: u32,
-    /// Machines of each role; a role that is named `boot` is refused, see `boot`.
+    /// Machines of each role. The role `boot` is refused here; use the field `boot`.
     pub roles: Vec<RoleCount>,
-    /// Whether each rack has its one machine with the role `boot`.
+    /// Whether each rack has one machine with the role `boot`.
     pub boot: bool,
-    /// IPv4 addresses of each machine.
     pub addresses_per_machine: u32,
-    /// From registration to retirement.
+    /// Time from registration to the retire date.
     pub lifetime: Duration,
-    /// Of the machines, so many are broken in the beginning.
+    /// Percentage of machines that are broken at the start.
     pub broken_percent: u8,
-    /// How often things happen.
     pub rates: Rates,
 }
 
 impl DatacenterConfig {
-    /// A quiet data center with these numbers of machines, one boot machine a rack beside them.
+    /// A data center without events, with these numbers of machines and one boot machine per rack.
     #[must_use]
     pub fn new(seed: u64, start: OffsetDateTime, racks: u32, roles: &[(&str, u32)]) -> Self {
         Self {
@@ -186,7 +180,7 @@ impl DatacenterConfig {
         }
     }
 
-    /// The data center of `madako demo`: 6 racks, 36 compute, 18 storage and 6 gpu machines, and 6 that boot them.
+    /// The data center of `madako demo`: 6 racks with 36 compute, 18 storage, 6 gpu and 6 boot machines.
     #[must_use]
     pub fn demo(seed: u64, start: OffsetDateTime) -> Self {
         Self {
@@ -196,14 +190,14 @@ impl DatacenterConfig {
         }
     }
 
-    /// Number of machines in the beginning.
+    /// Number of machines at the start.
     #[must_use]
     pub fn machines(&self) -> u64 {
         let boot = if self.boot { u64::from(self.racks) } else { 0 };
         boot + self.roles.iter().map(|role| u64::from(role.machines)).sum::<u64>()
     }
 
-    /// Checks everything and plans the addresses.
+    /// Validates the configuration and plans the addresses.
     pub(crate) fn check(&self) -> Result<AddressPlan, InputError> {
         let mut problems = Problems::default();
         if self.racks == 0 {
@@ -256,7 +250,7 @@ impl DatacenterConfig {
     }
 }
 
-/// sabakan's rule for roles (its `machines.go`): that of Kubernetes label values, not empty.
+/// sabakan's rule for roles (its `machines.go`): a Kubernetes label value that is not empty.
 pub(crate) fn is_role(role: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     role.len() <= 63

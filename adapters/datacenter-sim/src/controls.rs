@@ -1,5 +1,5 @@
-//! What an operator, a test or a fault does to a data center. Everything happens at its present time, so
-//! [`Datacenter::advance`] comes first.
+//! Actions of operators, tests and faults on a data center. Each acts at the data center's current time, so call
+//! [`Datacenter::advance`] first.
 
 use std::net::Ipv4Addr;
 
@@ -13,34 +13,27 @@ use crate::transitions::{SetStateError, check};
 /// Why an operator's action was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// There is no such machine.
     #[error("there is no machine with the serial {0}")]
     NoMachine(String),
-    /// There is no such rack.
     #[error("there is no rack {rack}; racks are 0 to {last}")]
     NoRack {
-        /// What was asked for.
+        /// Requested rack.
         rack: u32,
-        /// The last there is.
+        /// Highest rack number.
         last: u32,
     },
-    /// The rack has no place for the machine: it is full, or has its boot machine already.
+    /// The rack is full or already has its boot machine.
     #[error("rack {rack} has no place for a machine with the role {role}")]
-    NoPlace {
-        /// Rack.
-        rack: u32,
-        /// Role of the machine.
-        role: String,
-    },
-    /// sabakan would not take such a role.
+    NoPlace { rack: u32, role: String },
+    /// sabakan rejects such a role.
     #[error("{0:?} is not a role")]
     NotARole(String),
 }
 
 impl Datacenter {
-    /// Sets a machine's state by sabakan's rules. The state that it is in already changes nothing.
+    /// Sets a machine's state by sabakan's rules. Setting the current state changes nothing.
     ///
-    /// What usually follows the state follows it by itself (a broken machine is mended, ...).
+    /// The usual events follow the new state, for example the repair of a broken machine.
     ///
     /// # Errors
     /// See [`SetStateError`].
@@ -58,7 +51,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Gives a machine a disk encryption key, or takes it: while it has one, it cannot be retired.
+    /// Adds or removes a machine's disk encryption key. A machine with a key cannot be retired.
     ///
     /// # Errors
     /// [`ControlError::NoMachine`].
@@ -70,7 +63,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Takes a machine away, whatever its state (sabakan itself wants it retired). It is not replaced.
+    /// Removes a machine in any state (sabakan itself requires it to be retired). It is not replaced.
     ///
     /// # Errors
     /// [`ControlError::NoMachine`].
@@ -99,7 +92,7 @@ impl Datacenter {
         Ok(occupant.expect("a free index was found above").spec.serial.clone())
     }
 
-    /// Takes a rack's power: its machines that answered are unreachable until [`Self::power_on`].
+    /// Cuts a rack's power: its reachable machines are unreachable until [`Self::power_on`].
     ///
     /// # Errors
     /// [`ControlError::NoRack`].
@@ -109,7 +102,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Gives a rack its power back. Its machines return to what they were by and by, as they start.
+    /// Restores a rack's power. Its machines return to their earlier states one after another, as they start.
     ///
     /// # Errors
     /// [`ControlError::NoRack`].
@@ -120,7 +113,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Sets the date when a machine is due for retirement.
+    /// Sets the retire date of a machine.
     ///
     /// # Errors
     /// [`ControlError::NoMachine`].
@@ -130,7 +123,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Replaces a machine's labels; they are kept ordered by name, as sabakan does.
+    /// Replaces a machine's labels; they are ordered by name, as in sabakan.
     ///
     /// # Errors
     /// [`ControlError::NoMachine`].
@@ -144,7 +137,7 @@ impl Datacenter {
         Ok(())
     }
 
-    /// Replaces a machine's addresses, none included: what a mistaken or a renumbered registry shows.
+    /// Replaces a machine's addresses; the list may be empty. Imitates a mistaken or renumbered registry.
     ///
     /// # Errors
     /// [`ControlError::NoMachine`].

@@ -1,9 +1,9 @@
-//! A data center that begins as another one is: with the machines that its registry shows.
+//! A data center that starts with the machines of another registry.
 //!
-//! Guarantees: its machines are the given ones, whatever is odd about them (addresses that several have, or none): serials,
-//! addresses, racks, roles, labels, dates, states and how long each has lasted.
+//! Guarantees: the machines are the given ones, oddities included (shared or missing addresses): serials, addresses,
+//! racks, roles, labels, dates, states and the time in each state.
 //!
-//! Does not: get new machines, whose addresses nobody here could know.
+//! Does not: get new machines, because the address scheme of the copied registry is unknown.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -15,33 +15,27 @@ use crate::chance::Chance;
 use crate::config::{DatacenterConfig, MAX_MACHINES, Rates};
 use crate::datacenter::{Datacenter, Occupant, Rack};
 
-/// Greatest number of a rack: sabakan's scheme of addresses ends far below.
+/// Greatest rack number; sabakan's address scheme ends far below.
 pub const MAX_RACK: u32 = 999_999;
 
-/// Why machines cannot be those of a simulated data center.
+/// Why machines cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
-    /// There are too many.
     #[error("there are {0} machines, and at most {MAX_MACHINES} can be simulated")]
     TooMany(usize),
-    /// One is in a rack that cannot be.
+    /// The rack number is out of range.
     #[error("the machine {serial} is in rack {rack}; racks from 0 to {MAX_RACK} can be simulated")]
-    Rack {
-        /// The machine.
-        serial: String,
-        /// Its rack.
-        rack: i64,
-    },
-    /// Two are one.
+    Rack { serial: String, rack: i64 },
+    /// Two machines have this serial.
     #[error("two machines have the serial {0}")]
     Twice(String),
 }
 
 impl Datacenter {
-    /// Begins at a time with machines as a registry showed them then.
+    /// A data center at `start` with machines as a registry showed them then.
     ///
     /// # Errors
-    /// They cannot be simulated.
+    /// [`CopyError`].
     pub fn copied(
         seed: u64,
         start: OffsetDateTime,
@@ -85,7 +79,7 @@ impl Datacenter {
         if self.by_serial.insert(spec.serial.clone(), place).is_some() {
             return Err(CopyError::Twice(spec.serial));
         }
-        // A duration that is no time is none.
+        // A duration that is negative, infinite or not a number counts as zero.
         let lasted = Duration::try_from_secs_f64(status.duration).unwrap_or_default();
         let lasted = time::Duration::try_from(lasted).unwrap_or_default();
         let since = self.now.saturating_sub(lasted);

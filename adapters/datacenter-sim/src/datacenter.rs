@@ -1,12 +1,12 @@
-//! The state of a simulated data center, and how time moves it.
+//! The state of a simulated data center, and its changes over time.
 //!
-//! Guarantees: the same configuration, operator's actions and their times give the same history, however
-//! finely [`Datacenter::advance`] is called in between; states follow each other by sabakan's rules; at most
-//! one boot machine is in a rack; no two machines have a serial or, unless an operator sets one, an address
-//! in common. Time only moves forward: an earlier time is ignored.
+//! Guarantees: the same configuration and the same operator actions at the same times give the same history,
+//! independent of the step size of [`Datacenter::advance`]. States follow each other by sabakan's rules. A rack has at
+//! most one boot machine. Serials are unique; addresses are unique unless an operator sets one. Time only moves
+//! forward: an earlier time is ignored.
 //!
-//! How: everything that is to happen waits in one queue, ordered by time. An entry carries the generation of
-//! what it is about; when that has moved on, the entry is void. (`life.rs` says what happens next.)
+//! All future events wait in one queue, ordered by time. An entry carries the generation of its line; once the line has
+//! a later generation, the entry is void. `life.rs` chooses the next events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -19,71 +19,59 @@ use crate::addressing::{AddressPlan, BOOT_INDEX, Nic};
 use crate::chance::{Chance, Kind};
 use crate::config::DatacenterConfig;
 
-/// The role of the machine in each rack that network-boots the others.
+/// Role of the one machine per rack that network-boots the others.
 pub const BOOT_ROLE: &str = "boot";
 
-/// Happenings that are remembered: enough for a person to scroll through, some megabytes at most.
+/// Upper bound of remembered events: enough to scroll through, a few megabytes at most.
 pub const MAX_JOURNAL: usize = 10_000;
 
-/// Kinds of management controllers, in the spelling that sabakan's documents use.
+/// Kinds of BMC, in the spelling of sabakan's documents.
 const BMC_TYPES: [&str; 2] = ["iDRAC-9", "IPMI-2.0"];
-/// Values of the label `product`.
 const PRODUCTS: [&str; 3] = ["R640", "R650", "R660"];
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Happening {
-    /// When.
     pub at: OffsetDateTime,
-    /// In which rack.
     pub rack: u32,
-    /// To which machine, if to one.
+    /// Serial of the machine; `None` for an event of the whole rack.
     pub serial: Option<String>,
-    /// What.
     pub what: What,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// The machine was registered.
     Registered,
-    /// Its state changed.
+    /// The machine changed its state.
     State {
-        /// Before.
         from: MachineState,
-        /// After.
         to: MachineState,
     },
-    /// Its retire date is another.
+    /// The machine has this new retire date.
     RetireDate(OffsetDateTime),
-    /// It was taken away.
+    /// The machine was removed.
     Removed,
-    /// The rack lost its power.
     PowerOff,
-    /// The rack has power again.
     PowerOn,
 }
 
-/// A place for a machine, and who is there.
+/// A place in a rack, and its machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) rack: u32,
     pub(crate) role: String,
-    /// Machines that were here before.
+    /// Number of earlier machines at this place.
     pub(crate) predecessors: u32,
-    /// States that machines here have entered: the generation of the line `Life`.
+    /// Number of states that machines at this place have entered: the generation of the line `Life`.
     pub(crate) stays: u32,
-    /// Retire dates that were brought forward: the generation of the line `Age`.
+    /// Number of times that the retire date was brought forward: the generation of the line `Age`.
     pub(crate) ages: u32,
-    /// Retirements that were planned: the generation of the line `Retirement`.
+    /// Number of retirements that were planned: the generation of the line `Retirement`.
     pub(crate) retirements: u32,
-    /// What waits until the rack has power again.
+    /// Step that waits until the rack has power again.
     pub(crate) parked: Option<Step>,
     pub(crate) occupant: Option<Occupant>,
 }
 
-/// A machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Occupant {
     pub(crate) spec: MachineSpec,
@@ -92,29 +80,27 @@ pub(crate) struct Occupant {
     pub(crate) has_encryption_key: bool,
 }
 
-/// A rack.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rack {
     pub(crate) dark: bool,
-    /// Times that the power went or came: the generation of the line `Power`.
+    /// Number of times that the power was cut or restored: the generation of the line `Power`.
     pub(crate) switches: u32,
     used: BTreeSet<u32>,
 }
 
-/// What an entry of the queue is about. Entries of one instant are taken in this order.
+/// Subject of a queue entry. Entries of the same instant run in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
-    /// The power of a rack.
+    /// Power of a rack.
     Power(u32),
-    /// The states of the machine at a place.
+    /// States of the machine at a place.
     Life(u32),
-    /// Its retire date.
+    /// Retire date of the machine at a place.
     Age(u32),
-    /// Its retirement once that has passed.
+    /// Retirement of the machine at a place, after its retire date.
     Retirement(u32),
 }
 
-/// What is to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     Enter(MachineState),
@@ -134,7 +120,7 @@ pub(crate) struct Entry {
     pub(crate) step: Step,
 }
 
-/// A machine with what only sabakan's own API shows.
+/// A machine with the details that only sabakan's own API shows.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) machine: Machine,
@@ -143,7 +129,6 @@ pub(crate) struct Record {
     pub(crate) bmc: Nic,
 }
 
-/// A simulated data center.
 #[derive(Debug, Clone)]
 pub struct Datacenter {
     pub(crate) config: DatacenterConfig,
@@ -153,16 +138,16 @@ pub struct Datacenter {
     pub(crate) racks: Vec<Rack>,
     pub(crate) queue: BinaryHeap<Reverse<Entry>>,
     pub(crate) by_serial: BTreeMap<String, u32>,
-    /// Which addresses new machines get; `None`: none come to a data center that was copied.
+    /// Addresses of new machines; `None` for a copied data center, which gets no new machines.
     pub(crate) plan: Option<AddressPlan>,
     pub(crate) journal: VecDeque<Happening>,
 }
 
 impl Datacenter {
-    /// Builds the data center as it is at the configured start.
+    /// Builds the data center in its state at the configured start.
     ///
     /// # Errors
-    /// Everything that is wrong with the configuration.
+    /// Every mistake of the configuration.
     pub fn new(config: DatacenterConfig) -> Result<Self, InputError> {
         let plan = config.check()?;
         let racks = config.racks;
@@ -195,7 +180,7 @@ impl Datacenter {
         Ok(datacenter)
     }
 
-    /// Lets everything happen that is due by `now`.
+    /// Runs all events that are due by `now`.
     pub fn advance(&mut self, now: OffsetDateTime) {
         while let Some(Reverse(entry)) = self.queue.peek().copied()
             && entry.at <= now
@@ -207,48 +192,45 @@ impl Datacenter {
         self.now = self.now.max(now);
     }
 
-    /// The time it has come to.
+    /// The latest time passed to [`Self::advance`].
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         self.now
     }
 
-    /// When something happens next by itself, if anything does: a place in time that is worth advancing to.
+    /// Time of the next queued event, if any.
     #[must_use]
     pub fn next_happening(&self) -> Option<OffsetDateTime> {
         self.queue.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Every machine, ordered by serial as sabakan does.
+    /// All machines, ordered by serial as in sabakan.
     #[must_use]
     pub fn machines(&self) -> Vec<Machine> {
         self.occupants().map(|(_, occupant)| self.machine_of(occupant)).collect()
     }
 
-    /// One machine.
     #[must_use]
     pub fn machine(&self, serial: &str) -> Option<Machine> {
         self.occupant(serial).map(|(_, occupant)| self.machine_of(occupant))
     }
 
-    /// Number of racks.
     #[must_use]
     pub fn racks(&self) -> u32 {
         self.config.racks
     }
 
-    /// Whether a rack is without power.
     #[must_use]
     pub fn is_dark(&self, rack: u32) -> bool {
         self.racks.get(rack as usize).is_some_and(|rack| rack.dark)
     }
 
-    /// What happened last, oldest first; at most [`MAX_JOURNAL`] happenings.
+    /// The latest events, oldest first; at most [`MAX_JOURNAL`].
     pub fn journal(&self) -> impl DoubleEndedIterator<Item = &Happening> {
         self.journal.iter()
     }
 
-    /// Takes what happened since this was called last.
+    /// Takes the events since the previous call.
     pub fn take_journal(&mut self) -> Vec<Happening> {
         self.journal.drain(..).collect()
     }
@@ -280,11 +262,11 @@ impl Datacenter {
         self.journal.push_back(Happening { at: self.now, rack, serial, what });
     }
 
-    /// Adds a place with a machine that has been there for some time. `None` if the rack is full.
+    /// Adds a place with a machine that has been there for some time. Adds nothing if the rack is full.
     fn settle(&mut self, rack: u32, role: String) {
         let place = self.add_place(rack, role);
         let lifetime = millis(self.config.lifetime);
-        // Some stay a little longer than they should.
+        // The range exceeds the lifetime, so some machines are overdue for retirement.
         let age = self.chance.below(Kind::RegisterDate, place, 0, lifetime + lifetime / 10 + 1);
         let registered = earlier(self.now, age);
         let broken = self.chance.percent(Kind::BrokenAtStart, place, 0, self.config.broken_percent);
@@ -352,7 +334,6 @@ impl Datacenter {
         true
     }
 
-    /// Takes the machine of a place away.
     pub(crate) fn vacate(&mut self, place: u32) {
         let here = &mut self.places[place as usize];
         let Some(gone) = here.occupant.take() else { return };
@@ -369,7 +350,7 @@ impl Datacenter {
         self.note(rack, Some(gone.spec.serial), What::Removed);
     }
 
-    /// The index that sabakan would give: the boot machine's own, or the lowest that is free.
+    /// The index that sabakan assigns: the boot machine's own, or the lowest free one.
     pub(crate) fn free_index(&self, rack: u32, role: &str) -> Option<u32> {
         let plan = self.plan?;
         let used = &self.racks[rack as usize].used;
@@ -381,12 +362,12 @@ impl Datacenter {
         indices.find(|index| !used.contains(index))
     }
 
-    /// Ten hexadecimal digits, different for every machine there ever is, in no visible order.
+    /// Ten hexadecimal digits, different for every machine of the history, in no visible order.
     pub(crate) fn serial(&self, place: u32, predecessors: u32) -> String {
         const MASK: u64 = (1 << 40) - 1;
-        // Odd, so multiplying by it modulo 2^40 maps different numbers to different ones.
+        // The factor is odd, so multiplication modulo 2^40 maps different numbers to different ones.
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-        // A million places and a million machines one after the other at each; 0 would stay 0.
+        // Room for a million places and a million successive machines at each. Add 1, because 0 would stay 0.
         let number = ((u64::from(predecessors) << 20) | u64::from(place)) + 1;
         let of_seed = self.config.seed.wrapping_mul(SPREAD) >> 24;
         let serial = (number.wrapping_mul(SPREAD) ^ of_seed) & MASK;
@@ -419,7 +400,7 @@ impl Datacenter {
         let index = u32::try_from(occupant.spec.index_in_rack).unwrap_or(0);
         let (nics, bmc) = match self.plan {
             Some(plan) => (plan.nodes(rack, index).collect(), plan.bmc(rack, index)),
-            // Who searches a copy is told the addresses of the machines themselves; what is beside them was not copied.
+            // A search of a copy gets the machines' own addresses; netmask, gateway and BMC were not copied.
             None => (Vec::new(), Nic::unknown()),
         };
         Record { machine: self.machine_of(occupant), since: occupant.since, nics, bmc }

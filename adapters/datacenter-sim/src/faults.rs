@@ -1,4 +1,4 @@
-//! What can be wrong with a registry, switched on and off while it runs.
+//! Faults of a registry, switched on and off while it runs.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -6,48 +6,47 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// A fault of the registry or of the way to it.
+/// A fault of the registry or of the connection to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// No connection can be made, and those that are there are cut.
+    /// New connections are refused and open ones are cut.
     RefuseConnections,
-    /// No answer comes until the fault is cleared; clients meet their deadline.
+    /// No answer arrives until the fault is cleared; clients reach their deadline.
     Hang,
-    /// Each answer takes so long.
+    /// Each answer is delayed by this time.
     Slow(Duration),
-    /// Each answer has this HTTP status.
     Status(u16),
-    /// Each answer sends the client elsewhere.
+    /// Each answer redirects the client to this URL.
     Redirect(String),
     /// Each answer carries a GraphQL error and no data.
     GraphQlError,
     /// Each answer carries a GraphQL error beside its data.
     PartialData,
-    /// The connection ends in the middle of each answer.
+    /// The connection closes in the middle of each answer.
     TruncateBody,
-    /// Each answer ends in the middle of its JSON, in an exchange that is whole.
+    /// Each answer is a complete HTTP exchange whose JSON ends in the middle.
     MalformedJson,
-    /// Numbers are texts and texts are numbers.
+    /// Numbers are sent as strings and strings as numbers.
     WrongTypes,
-    /// The answer does not end, as far as a client can see.
+    /// The answer never ends.
     EndlessBody,
-    /// No machine is found.
+    /// The list of machines is empty.
     EmptyList,
-    /// The list of machines is `null`, as Go writes an empty one.
+    /// The list of machines is `null`, Go's encoding of a nil slice.
     NullList,
-    /// So many of a hundred machines are missing, the first by serial.
+    /// This percentage of the machines is missing, beginning with the first by serial.
     ShrinkList(u8),
-    /// So many machines, the first by serial, have the address of the one that follows them.
+    /// This many machines, beginning with the first by serial, have the address of their successor.
     DuplicateAddresses(usize),
-    /// So many machines, the first by serial, have no address.
+    /// This many machines, beginning with the first by serial, have no address.
     WithoutAddress(usize),
-    /// So many of a hundred machines, the last by serial, are shown as unreachable although they are healthy.
+    /// This percentage of the machines, beginning with the last by serial, is shown as unreachable while healthy.
     FalseReports(u8),
-    /// The registry's clock was set by so many seconds: each state seems to last for so much longer, or shorter.
+    /// The registry's clock is off by this many seconds: each state seems to last longer or shorter by that time.
     ClockSet(i32),
 }
 
-/// A handle on the faults that are present. Clones are the same switch.
+/// A handle on the active faults. Clones share the same switch.
 #[derive(Debug, Clone)]
 pub struct FaultSwitch {
     present: Arc<watch::Sender<Vec<Fault>>>,
@@ -60,13 +59,12 @@ impl Default for FaultSwitch {
 }
 
 impl FaultSwitch {
-    /// A switch without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a fault, in place of one of its kind.
+    /// Adds a fault; replaces a fault of the same kind.
     pub fn set(&self, fault: Fault) {
         self.present.send_modify(|present| {
             present.retain(|other| discriminant(other) != discriminant(&fault));
@@ -74,19 +72,18 @@ impl FaultSwitch {
         });
     }
 
-    /// Takes away the fault of the same kind as `fault`, whatever its number.
+    /// Clears the fault of the same kind as `fault`; its parameter is ignored.
     pub fn clear(&self, fault: &Fault) {
         self.present.send_modify(|present| {
             present.retain(|other| discriminant(other) != discriminant(fault));
         });
     }
 
-    /// Takes all faults away.
     pub fn clear_all(&self) {
         self.present.send_modify(Vec::clear);
     }
 
-    /// The faults that are present, in the order they were set.
+    /// The active faults, in the order in which they were set.
     #[must_use]
     pub fn present(&self) -> Vec<Fault> {
         self.present.borrow().clone()
@@ -96,18 +93,18 @@ impl FaultSwitch {
         self.present.borrow().contains(&Fault::RefuseConnections)
     }
 
-    /// Returns when connections are refused (`true`) or taken (`false`).
+    /// Returns when connections are refused (`true`) or accepted (`false`).
     pub(crate) async fn until_refusing(&self, refusing: bool) {
         self.until(|present| present.contains(&Fault::RefuseConnections) == refusing).await;
     }
 
-    /// Waits as long as the faults of time say.
+    /// Waits for [`Fault::Slow`], then for the end of [`Fault::Hang`].
     pub(crate) async fn delay(&self) {
         self.slow().await;
         self.until_no_hang().await;
     }
 
-    /// Waits as long as each answer takes.
+    /// Waits for the delay of [`Fault::Slow`], if it is set.
     pub(crate) async fn slow(&self) {
         let slow = self.present.borrow().iter().find_map(|fault| match fault {
             Fault::Slow(by) => Some(*by),
@@ -118,7 +115,7 @@ impl FaultSwitch {
         }
     }
 
-    /// Returns when answers come at all.
+    /// Returns when [`Fault::Hang`] is not set.
     pub(crate) async fn until_no_hang(&self) {
         self.until(|present| !present.contains(&Fault::Hang)).await;
     }

@@ -1,13 +1,13 @@
-//! Which machines a search chooses: sabakan's meaning of `having` and `notHaving`.
+//! Search conditions: sabakan's semantics of `having` and `notHaving`.
 //!
-//! A machine is chosen if it meets every field of `having` and no field of `notHaving`. Within a field, a
-//! machine meets a list of racks, roles or states if it is one of them. For labels the two differ: `having`
-//! wants all of them, `notHaving` is met by any one. A missing or empty field of either means nothing.
+//! A search returns a machine if it matches every field of `having` and no field of `notHaving`. A list of racks, roles
+//! or states matches a machine that has one of its values. For labels the two differ: `having` requires all labels,
+//! `notHaving` matches if any one is present. A missing or empty field is no condition.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineParams};
 use time::OffsetDateTime;
 
-/// Whether a search at the time `now` chooses the machine.
+/// Whether a search at time `now` returns the machine.
 #[must_use]
 pub fn chooses(
     machine: &Machine,
@@ -15,7 +15,7 @@ pub fn chooses(
     not_having: Option<&MachineParams>,
     now: OffsetDateTime,
 ) -> bool {
-    // Whole days, cut towards zero.
+    // Whole days, truncated towards zero.
     let days = (machine.spec.retire_date - now).whole_days();
     let wanted = having.is_none_or(|params| {
         let labels = params.labels.as_deref().unwrap_or_default();
@@ -40,7 +40,7 @@ fn has_label(machine: &Machine, label: &MachineLabel) -> bool {
     machine.spec.labels.contains(label)
 }
 
-/// `None` if the list says nothing.
+/// `None` if the list is missing or empty, that is no condition.
 fn is_one_of<T: PartialEq>(list: Option<&[T]>, value: &T) -> Option<bool> {
     list.filter(|list| !list.is_empty()).map(|list| list.contains(value))
 }
@@ -67,7 +67,6 @@ mod tests {
             .collect()
     }
 
-    /// Healthy, rack 2, role worker, labels a=1 and b=2, due in 60 days.
     fn machine() -> Machine {
         Machine {
             spec: MachineSpec {
@@ -85,8 +84,8 @@ mod tests {
         }
     }
 
-    /// Each row: the condition, whether it chooses as `having`, whether it chooses as `notHaving`. What a
-    /// sabakan answered to the same is where the expectations come from.
+    /// Each row: the condition, its result as `having`, its result as `notHaving`. The expectations come from the
+    /// answers of a real sabakan to the same requests.
     #[test]
     fn each_condition_means_what_it_means_in_sabakan() {
         use MachineState::{Healthy, Uninitialized};
@@ -115,7 +114,7 @@ mod tests {
             ("fewer days", params(|p| p.min_days_before_retire = Some(50)), true, false),
             ("as many days", params(|p| p.min_days_before_retire = Some(60)), true, false),
             ("more days", params(|p| p.min_days_before_retire = Some(61)), false, true),
-            // Fields of `having` are joined by "and", those of `notHaving` by "or".
+            // Fields of `having` are joined by "and", fields of `notHaving` by "or".
             (
                 "its rack and another role",
                 params(|p| {

@@ -1,12 +1,13 @@
-//! A simulated host: repair commands that act on the simulated machines, behind the port of the real ones.
+//! A simulated host: repair commands that act on the simulated machines, behind the port of the real host.
 //!
-//! For: the demo, the simulation, and tests of whatever repairs machines.
+//! For: the demo, the simulation, and tests of repairs.
 //!
-//! Guarantees: what a command does depends on the data center's seed, the machine and how many commands went before on it, and
-//! on nothing else; a health check tells the truth, faults of the registry aside; every run of a command that acts is
-//! remembered, with the epoch of its permit. As with the real port, a dropped run ends there and then.
+//! Guarantees: the effect of a command depends only on the data center's seed, the machine and the number of earlier
+//! commands on that machine. A health check reports the real state, regardless of the registry's faults. Every run of a
+//! command with an effect is recorded with the epoch of its permit. As with the real port, dropping a run ends it at
+//! once.
 //!
-//! Does not: run anything, or know drains.
+//! Does not: start processes; simulate drains.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,38 +24,38 @@ use crate::chance::Kind;
 use crate::datacenter::Datacenter;
 use crate::service::SimulatedRegistry;
 
-/// Resets a machine, which may heal it.
+/// Program that resets a machine, which may heal it.
 pub const RESET: &str = "simulated-reset";
-/// Prints `true` for a machine that is healthy.
+/// Program that prints `true` for a healthy machine.
 pub const HEALTH_CHECK: &str = "simulated-health-check";
-/// What is run for a machine that was healed; does nothing to it.
+/// Success command for a healed machine; it has no effect on the machine.
 pub const SUCCESS: &str = "simulated-success";
 
-/// Runs that are remembered; the oldest make room.
+/// Number of recorded runs; the oldest are dropped.
 pub const MAX_RUNS: usize = 10_000;
 
-/// What a health check takes.
+/// Duration of a health check.
 const CHECK_TAKES: Duration = Duration::from_millis(300);
 
-/// How repair commands behave: so many of a hundred.
+/// Behaviour of repair commands, as percentages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habits {
-    /// A reset that ends well heals its machine.
+    /// Successful resets that heal their machine.
     pub heals_percent: u8,
-    /// A command fails.
+    /// Commands that fail.
     pub fails_percent: u8,
-    /// A command never ends by itself.
+    /// Commands that never end by themselves.
     pub hangs_percent: u8,
-    /// Nobody knows what became of a command; it had its effect.
+    /// Commands whose result is unknown although they had their effect.
     pub lost_percent: u8,
-    /// A health check prints nothing useful.
+    /// Health checks whose output is not usable.
     pub confused_percent: u8,
-    /// Mean time that a command takes.
+    /// Mean duration of a command.
     pub takes: Duration,
 }
 
 impl Habits {
-    /// Most resets help; now and then one hangs.
+    /// Most resets heal; a few hang.
     #[must_use]
     pub fn demo() -> Self {
         Self {
@@ -68,20 +69,18 @@ impl Habits {
     }
 }
 
-/// A run of a command that acts.
+/// A run of a command with an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Who ran it.
+    /// Name of the host that ran it.
     pub host: String,
-    /// The epoch of its permit.
+    /// Epoch of its permit.
     pub epoch: i64,
-    /// Its program.
     pub program: String,
     /// Address of the machine.
     pub address: String,
-    /// When it began.
     pub began: OffsetDateTime,
-    /// When it ended; `None`: it still runs, or was cut off.
+    /// `None` while it runs, or if it was cut off.
     pub ended: Option<OffsetDateTime>,
 }
 
@@ -89,11 +88,11 @@ pub struct Run {
 struct Log {
     runs: BTreeMap<u64, Run>,
     begun: u64,
-    /// How many commands went before on a machine.
+    /// Number of commands by machine.
     on: BTreeMap<String, u32>,
 }
 
-/// Runs the simulated commands. Clones, and what [`SimulatedHost::named`] gives, share what they remember.
+/// Runs the simulated commands. Clones and hosts from [`SimulatedHost::named`] share one log.
 #[derive(Clone)]
 pub struct SimulatedHost {
     name: String,
@@ -102,7 +101,6 @@ pub struct SimulatedHost {
     log: Arc<Mutex<Log>>,
 }
 
-/// What a command comes to.
 enum Fate {
     Ends { code: i32, heals: bool },
     Hangs,
@@ -110,30 +108,29 @@ enum Fate {
 }
 
 impl SimulatedHost {
-    /// Over the machines of a data center.
     #[must_use]
     pub fn new(registry: SimulatedRegistry, habits: Habits) -> Self {
         Self { name: "host".to_owned(), registry, habits, log: Arc::default() }
     }
 
-    /// The same machines, seen from a host of another name.
+    /// A host of another name over the same machines and the same log.
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }
     }
 
-    /// Every run that is remembered, in the order in which they began.
+    /// All recorded runs, in start order.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         self.lock().runs.values().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a new run, and how many commands went before on its machine.
+    /// Records a run; returns its number and the number of earlier commands on its machine.
     fn begin(&self, epoch: i64, program: &str, address: &str) -> (u64, u32) {
         let began = self.registry.with(|datacenter| datacenter.now());
         let mut log = self.lock();
@@ -273,7 +270,7 @@ impl Host for SimulatedHost {
 }
 
 impl Datacenter {
-    /// The place of the machine with an address, the first of several.
+    /// Place of the machine with this first address; the lowest place if several machines share it.
     pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
         let claims = |place: &crate::datacenter::Place| {
             place
@@ -291,7 +288,7 @@ impl Datacenter {
             .is_some_and(|occupant| occupant.state == MachineState::Healthy)
     }
 
-    /// A reset that helped: what was broken is healthy, if its rack has power. Whether it was.
+    /// Heals a broken machine if its rack has power. Returns whether it did.
     pub(crate) fn heal(&mut self, address: &str) -> bool {
         let Some(place) = self.at_address(address) else { return false };
         let rack = self.places[place as usize].rack;

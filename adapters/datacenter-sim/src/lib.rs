@@ -1,18 +1,17 @@
-//! A simulated data center: a machine registry that answers sabakan's GraphQL API, and machines that live.
+//! A simulated data center: a machine registry with sabakan's GraphQL API, over machines that change their states.
 //!
-//! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state, moved by the time that it
-//! is given; [`SimulatedRegistry`] serves it, over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] makes
-//! it fail in every way that a registry can. Beside it, [`SimulatedPrometheus`] has metrics that wander, and
-//! [`host::SimulatedHost`] has repair commands that act on the machines, and [`kubernetes::SimulatedKubernetes`] has
-//! nodes, pods and disruption budgets.
+//! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state; its caller advances the time.
+//! [`SimulatedRegistry`] serves it over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] injects registry faults.
+//! [`SimulatedPrometheus`] serves changing metrics, [`host::SimulatedHost`] runs repair commands on the machines, and
+//! [`kubernetes::SimulatedKubernetes`] has nodes, pods and disruption budgets.
 //!
-//! Guarantees: a history depends on its configuration (the seed within), the operator's actions and their
-//! times, and on nothing else; states change by sabakan's rules; searches choose machines as sabakan does.
+//! Guarantees: a history depends only on its configuration (including the seed) and on the operator's actions with
+//! their times. States change by sabakan's rules; searches return the same machines as sabakan.
 //!
-//! Assumes: a clock that does not run backward by itself (time that does is ignored).
+//! Assumes: a clock that does not run backward (an earlier time is ignored).
 //!
-//! Does not: read the wall clock, keep anything, or know users. Of sabakan's server, only `/graphql`,
-//! `/health` and `/version` are there; messages about malformed queries are worded differently.
+//! Does not: read the wall clock, persist data, or authenticate. Of sabakan's server, only `/graphql`, `/health` and
+//! `/version` exist; messages about malformed queries are worded differently.
 
 mod addressing;
 mod chance;

@@ -1,7 +1,7 @@
-//! What happens to machines and racks by themselves.
+//! Spontaneous events of machines and racks.
 //!
-//! Each place has three lines of its own: the states of its machine, its retire date, and its retirement.
-//! Whenever a line moves, its next step is chosen and put into the queue.
+//! Each place has three lines: the states of its machine, its retire date, and its retirement. When a line advances,
+//! its next step is chosen and queued.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use madako_domain::machine::MachineState;
 use crate::chance::Kind;
 use crate::datacenter::{Datacenter, Entry, Line, Step, What, later};
 
-/// Mean time that a machine takes to start when its rack has power again, where machines are never
-/// initialized by themselves: a server's self-test and a network boot.
+/// Mean start time of a machine after a power outage if the rates disable initialization: a server's self-test and a
+/// network boot.
 const START_TAKES: Duration = Duration::from_secs(180);
 
 impl Datacenter {
-    /// Carries out an entry of the queue, unless it is void.
+    /// Runs a queue entry, unless it is void.
     pub(crate) fn happen(&mut self, entry: Entry) {
         match entry.line {
             Line::Power(rack) => {
@@ -41,7 +41,7 @@ impl Datacenter {
         }
     }
 
-    /// Puts a machine into a state, now, and chooses what comes after it.
+    /// Sets a machine's state now and chooses its next step.
     pub(crate) fn enter(&mut self, place: u32, state: MachineState) {
         let now = self.now;
         let here = self.place(place);
@@ -55,13 +55,13 @@ impl Datacenter {
         here.parked = None;
         self.note(rack, Some(serial), What::State { from, to: state });
         if from == MachineState::Retired {
-            // Back in service, and perhaps still too old for it.
+            // The machine is back in service and may still be overdue for retirement.
             self.plan_retirement(place);
         }
         self.plan_life(place);
     }
 
-    /// Chooses the next step of the machine's states.
+    /// Chooses the next step of the line `Life`.
     pub(crate) fn plan_life(&mut self, place: u32) {
         let here = &self.places[place as usize];
         let (stay, generation) = (here.stays, here.stays);
@@ -98,7 +98,7 @@ impl Datacenter {
         }
     }
 
-    /// How the machine at a place breaks, when it breaks next.
+    /// Broken state that the machine at a place enters at its next failure.
     pub(crate) fn break_way(&self, place: u32) -> MachineState {
         let stay = self.places[place as usize].stays;
         if self.chance.percent(Kind::BreakWay, place, stay, self.config.rates.unreachable_percent) {
@@ -136,7 +136,7 @@ impl Datacenter {
                 if state == MachineState::Retired
                     && let Some(occupant) = self.place(place).occupant.as_mut()
                 {
-                    // Who retires machines deletes their keys first.
+                    // Retiring a machine includes the deletion of its keys.
                     occupant.has_encryption_key = false;
                 }
                 self.enter(place, state);
@@ -159,7 +159,7 @@ impl Datacenter {
         self.push(later(self.now, after), Line::Life(place), generation, Step::Arrive);
     }
 
-    /// A new machine comes to an empty place. If its index was taken meanwhile, it never comes.
+    /// Adds a new machine at an empty place. If its index has been taken, no machine arrives.
     pub(crate) fn arrive(&mut self, place: u32) {
         if !self.occupy(place, self.now, MachineState::Uninitialized, self.now) {
             return;
@@ -171,7 +171,7 @@ impl Datacenter {
         self.plan_life(place);
     }
 
-    /// Chooses when the retire date is brought forward next.
+    /// Chooses the time at which the retire date is next brought forward.
     pub(crate) fn plan_age(&mut self, place: u32) {
         let Some(mean) = self.config.rates.age_every else { return };
         let here = self.place(place);
@@ -198,13 +198,13 @@ impl Datacenter {
         let before = std::mem::replace(&mut occupant.spec.retire_date, date);
         let serial = occupant.spec.serial.clone();
         self.note(rack, Some(serial), What::RetireDate(date));
-        // Who is overdue already keeps the retirement that is planned, or it would be put off again and again.
+        // An overdue machine keeps its planned retirement; otherwise each change would postpone it.
         if before > now || date > now {
             self.plan_retirement(place);
         }
     }
 
-    /// Chooses when the machine is retired, once its retire date has passed.
+    /// Chooses the time of the retirement, after the retire date.
     pub(crate) fn plan_retirement(&mut self, place: u32) {
         let Some(mean) = self.config.rates.retire_overdue_after else { return };
         let now = self.now;
@@ -219,7 +219,7 @@ impl Datacenter {
 
     fn retire(&mut self, place: u32) {
         match self.place(place).occupant.as_ref().map(|occupant| occupant.state) {
-            // It cannot be retired in the middle of an update: later, then.
+            // A machine cannot be retired during an update; retry later.
             Some(MachineState::Updating) => self.plan_retirement(place),
             Some(MachineState::Retiring | MachineState::Retired) | None => {}
             Some(
@@ -231,7 +231,7 @@ impl Datacenter {
         }
     }
 
-    /// Chooses when the rack loses its power, or has it again.
+    /// Chooses the time of the next power outage, or of its end.
     pub(crate) fn plan_power(&mut self, rack: u32) {
         let rates = &self.config.rates;
         let Some(outage_after) = rates.rack_outage_after else { return };
@@ -255,10 +255,10 @@ impl Datacenter {
         self.plan_power(rack);
     }
 
-    /// The rack loses its power: what answered is unreachable from now on, and returns with the power.
+    /// Cuts the rack's power: reachable machines are unreachable until the power returns.
     ///
-    /// A machine that was being set up or updated keeps its state, since sabakan knows no way from there to
-    /// unreachable; it goes on when the power is back.
+    /// A machine in setup or update keeps its state, because sabakan has no transition from there to unreachable; it
+    /// continues when the power returns.
     pub(crate) fn darken(&mut self, rack: u32) {
         let here = &mut self.racks[rack as usize];
         if here.dark {
@@ -276,7 +276,7 @@ impl Datacenter {
         }
     }
 
-    /// The rack has power again: what waited for it goes on after the time that a start takes.
+    /// Restores the rack's power: parked steps run after the start time of a machine.
     pub(crate) fn light(&mut self, rack: u32) {
         let here = &mut self.racks[rack as usize];
         if !here.dark {
@@ -301,7 +301,7 @@ impl Datacenter {
     }
 }
 
-/// Whether a machine without power cannot come into the state by itself.
+/// Whether a machine needs power to enter the state by itself.
 fn needs_power(state: MachineState) -> bool {
     match state {
         MachineState::Uninitialized

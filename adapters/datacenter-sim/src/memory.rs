@@ -1,8 +1,7 @@
 //! HTTP to the registry without a socket: the port `HttpTransport` over a pipe in memory.
 //!
-//! HTTP/1.1 and GraphQL really run, client and server both, so what a client makes of a spoiled answer is what
-//! it would make of it on a network. Everything runs within the future of the request: nothing is spawned, and
-//! dropping the future ends both sides.
+//! Client and server run real HTTP/1.1 and GraphQL, so a client treats a spoiled answer as it would on a network.
+//! Everything runs within the future of the request: no task is spawned, and dropping the future ends both sides.
 
 use async_trait::async_trait;
 use axum::Router;
@@ -18,10 +17,11 @@ use tokio::io::DuplexStream;
 use crate::faults::FaultSwitch;
 use crate::service::SimulatedRegistry;
 
-/// Bytes that one side of the pipe may be ahead of the other, about what a socket holds.
+/// Capacity of the pipe in bytes per direction, about that of a socket buffer.
 const PIPE: usize = 64 * 1024;
 
-/// An HTTP transport whose every request goes to one server, such as a simulated registry, whatever host its URL names.
+/// HTTP transport that sends every request to one server, such as a simulated registry, regardless of the host in its
+/// URL.
 #[derive(Debug, Clone)]
 pub struct InMemoryHttp {
     router: Router,
@@ -30,7 +30,7 @@ pub struct InMemoryHttp {
 }
 
 impl SimulatedRegistry {
-    /// A transport to this registry, with a link of its own.
+    /// A transport to this registry with its own link.
     #[must_use]
     pub fn in_memory(&self) -> InMemoryHttp {
         InMemoryHttp { router: self.router(), registry: self.faults().clone(), link: FaultSwitch::new() }
@@ -38,14 +38,14 @@ impl SimulatedRegistry {
 }
 
 impl InMemoryHttp {
-    /// A transport whose every request goes to one router.
+    /// A transport that sends every request to one router.
     #[must_use]
     pub fn to(router: Router) -> Self {
         Self { router, registry: FaultSwitch::new(), link: FaultSwitch::new() }
     }
 
-    /// Faults of this transport's own way to the registry, beside those of the registry: refusal, hanging and
-    /// slowness. Other faults have no effect here.
+    /// Faults of this transport's own link, in addition to those of the registry. Only refusal, hanging and slowness
+    /// have an effect here.
     #[must_use]
     pub fn link(&self) -> &FaultSwitch {
         &self.link
@@ -65,7 +65,7 @@ impl InMemoryHttp {
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service);
         let answer = talk(ours, request, limit, shown);
         tokio::pin!(answer);
-        // Either side may end first: the server when it cuts the answer off, the client when it has enough.
+        // Either side may end first: the server when it cuts off the answer, the client when it has read enough.
         let mut server = Some(Box::pin(server));
         loop {
             tokio::select! {
@@ -73,7 +73,7 @@ impl InMemoryHttp {
                 answer = &mut answer => return answer,
                 () = self.registry.until_refusing(true) => return Err(cut(shown, "connection reset")),
                 () = self.link.until_refusing(true) => return Err(cut(shown, "connection reset")),
-                // Its half of the pipe goes with it, so the client sees the end.
+                // Dropping the server drops its half of the pipe, so the client sees the end.
                 () = finish(&mut server), if server.is_some() => server = None,
             }
         }
@@ -93,7 +93,7 @@ impl HttpTransport for InMemoryHttp {
     }
 }
 
-/// Runs the server's side to its end; how it ends is for the client to notice.
+/// Runs the server's side to its end. The client notices its errors.
 async fn finish<E>(server: &mut Option<impl Future<Output = Result<(), E>> + Unpin>) {
     if let Some(server) = server {
         let _ = server.await;
@@ -135,7 +135,7 @@ async fn talk(
         tokio::select! {
             biased;
             answer = &mut exchange => return answer,
-            // It hands what it met to the exchange before it ends.
+            // The connection reports its error to the exchange before it ends.
             _ = &mut connection, if connected => connected = false,
         }
     }
@@ -164,7 +164,7 @@ fn cut(shown: &str, why: &str) -> HttpError {
     HttpError::Truncated { url: shown.to_owned(), why: why.to_owned() }
 }
 
-/// The URL as errors may show it.
+/// The URL without credentials, for error messages.
 fn without_credentials(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {

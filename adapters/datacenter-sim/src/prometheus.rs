@@ -1,12 +1,12 @@
-//! A simulated Prometheus whose metrics wander: what clusters would tell of themselves.
+//! A simulated Prometheus with changing metrics, as clusters would report them.
 //!
-//! For: the demo. Its values are answered over HTTP, so that whoever asks goes the way of a real one.
+//! For: the demo. It answers over HTTP, so that clients use the path of a real Prometheus.
 //!
-//! Guarantees: a value depends on the seed, the metric's place in the list and the time since the start, and on nothing
-//! else: not on who asks, nor on how often. It changes steadily and stays within its bounds.
+//! Guarantees: a value depends only on the seed, the metric's place in the list and the time since the start, not on
+//! the requests. It changes continuously and stays within its bounds.
 //!
-//! Does not: keep samples. Of Prometheus' API only instant queries by GET are there, and of its language only what
-//! chooses metrics by their names.
+//! Does not: keep samples. Of Prometheus' API it has only instant queries by GET; of its language only selection by
+//! metric name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,25 +27,22 @@ use tokio::net::TcpListener;
 use crate::chance::{Chance, Kind};
 use crate::tcp;
 
-/// The path of instant queries.
+/// Path of instant queries.
 const QUERY_PATH: &str = "/api/v1/query";
-/// Steps between the bounds of a value: as fine as anybody looks at.
+/// Steps between the bounds of a value; finer differences are not visible.
 const STEPS: u64 = 10_000;
 
-/// A metric that wanders.
+/// A metric that moves between random turning points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wandering {
-    /// Its name.
     pub name: String,
-    /// Its least value.
     pub least: f64,
-    /// Its greatest value.
     pub greatest: f64,
-    /// Time from one turn, at most, to the next; longer than nothing.
+    /// Time between two turning points; must be positive.
     pub pace: Duration,
 }
 
-/// A simulated Prometheus. Clones are the same one.
+/// A simulated Prometheus. Clones share the same state.
 #[derive(Clone)]
 pub struct SimulatedPrometheus(Arc<Inside>);
 
@@ -58,7 +55,7 @@ struct Inside {
 }
 
 impl SimulatedPrometheus {
-    /// Metrics that begin to wander now.
+    /// Starts the metrics at the clock's present time.
     #[must_use]
     pub fn new(seed: u64, clock: Arc<dyn Clock>, metrics: impl IntoIterator<Item = Wandering>) -> Self {
         let metrics = (0..).zip(metrics).map(|(place, metric)| (metric.name.clone(), (place, metric)));
@@ -71,13 +68,12 @@ impl SimulatedPrometheus {
         }))
     }
 
-    /// The value that each metric had when somebody asked for it last: what is known of it outside.
+    /// The latest value of each metric that a client has received.
     #[must_use]
     pub fn answered(&self) -> BTreeMap<String, f64> {
         self.0.answered().clone()
     }
 
-    /// The HTTP service.
     pub fn router(&self) -> Router {
         Router::new().route(QUERY_PATH, get(query)).with_state(self.clone())
     }
@@ -94,24 +90,24 @@ impl SimulatedPrometheus {
 }
 
 impl Inside {
-    // Nothing panics while it holds the lock.
+    // No code panics while it holds the lock.
     fn answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value of a metric some time after the start, in steps of a tenth.
+    /// The value of a metric `after` the start, rounded to a tenth.
     fn value(&self, place: u32, metric: &Wandering, after: Duration) -> f64 {
         let turns = after.as_secs_f64() / metric.pace.as_secs_f64().max(f64::MIN_POSITIVE);
         let (turn, part) = (turns.floor().clamp(0.0, f64::from(u32::MAX - 1)), turns.fract());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
         let turn = turn as u32;
         let (from, to) = (self.turn(place, metric, turn), self.turn(place, metric, turn + 1));
-        // Without a jolt at the turns.
+        // Smoothstep: the slope is zero at the turning points.
         let eased = part * part * (3.0 - 2.0 * part);
         ((from + (to - from) * eased) * 10.0).round() / 10.0
     }
 
-    /// Where a metric turns.
+    /// Value of a metric at its `nth` turning point.
     fn turn(&self, place: u32, metric: &Wandering, nth: u32) -> f64 {
         let step = self.chance.below(Kind::MetricTurn, place, nth, STEPS + 1);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -153,7 +149,7 @@ fn answer(status: StatusCode, body: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// The names that a query chooses; `None` if it is anything else.
+/// Metric names that a query selects; `None` for any other query.
 fn chosen(query: &str) -> Option<Vec<String>> {
     let query = query.trim();
     let is_name = |text: &str| {
@@ -171,11 +167,11 @@ fn chosen(query: &str) -> Option<Vec<String>> {
     if !pattern {
         return Some(vec![text]);
     }
-    // A point or the like that is meant as such has a backslash before it; any other is more than a name.
+    // A literal regex character is preceded by a backslash; an unescaped one makes the text a pattern, not a name.
     text.split('|').map(|name| unescaped(name).filter(|_| plain(name))).collect()
 }
 
-/// A text without the backslashes of its escapes.
+/// The text without the backslashes of its escapes.
 fn unescaped(text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -185,7 +181,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(plain)
 }
 
-/// Whether a pattern has no sign with a meaning.
+/// Whether a pattern contains no regex metacharacter.
 fn plain(pattern: &str) -> bool {
     let mut escaped = false;
     pattern.chars().all(|character| {
@@ -230,7 +226,7 @@ mod tests {
         assert_ne!(values, history(&wandering(2), "a"));
         assert_ne!(values, history(&wandering(1), "b"));
         assert!(values.iter().all(|value| (10.0..=90.0).contains(value)), "{values:?}");
-        // The steepest is one and a half of the whole way, within a pace.
+        // The steepest slope is 1.5 times the whole range per pace.
         let jolt = values.windows(2).find(|pair| (pair[0] - pair[1]).abs() > 80.0 * 1.5 / 30.0 + 0.1);
         assert_eq!(jolt, None);
         let (least, greatest) =

@@ -22,7 +22,7 @@ use crate::variables::{Mistake, coerce_value};
 /// Deepest nesting of selections and fragments. sabakan's machines have five levels; a cycle of fragments has no end.
 const MAX_DEPTH: u32 = 16;
 
-/// An object type: its fields, and the type of those that are objects or lists of objects.
+/// Fields by name. A field has a type here if it is an object or a list of objects.
 struct ObjectType {
     name: &'static str,
     fields: &'static [(&'static str, Option<&'static ObjectType>)],
@@ -59,7 +59,6 @@ static NIC: ObjectType = ObjectType {
     fields: &[("address", None), ("netmask", None), ("maskbits", None), ("gateway", None)],
 };
 
-/// A field of an operation's root.
 struct Entry {
     name: &'static str,
     arguments: &'static [(&'static str, &'static str)],
@@ -80,16 +79,15 @@ static MUTATION: [Entry; 1] = [Entry {
     answer: &STATUS,
 }];
 
-/// An operation that failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It is not valid, so nothing of it ran.
+    /// Validation failed; no field ran.
     Invalid { message: String, at: Option<Pos>, path: Vec<Value> },
-    /// One of its fields failed.
+    /// Execution of one field failed.
     Field {
         message: String,
         at: Pos,
-        /// The field's key in the answer.
+        /// Response key of the field.
         key: String,
         extensions: Option<Value>,
     },
@@ -107,7 +105,7 @@ impl From<Mistake> for Failure {
     }
 }
 
-/// Runs one operation of a document, with variables that [`crate::variables::coerce`] has taken. The members of the answer have
+/// Runs one operation of a document with variables from [`crate::variables::coerce`]. The members of the answer have
 /// the order of the selection.
 pub(crate) fn execute(
     registry: &SimulatedRegistry,
@@ -120,7 +118,7 @@ pub(crate) fn execute(
         OperationType::Mutation => ("Mutation", &MUTATION[..]),
         _ => ("Query", &QUERY[..]),
     };
-    // The whole operation is valid before any of it runs.
+    // Validate the whole operation before any field runs.
     let mut calls = Vec::new();
     run.fields(&operation.selection_set, root, 0, &mut |field| {
         if field.node.name.node == "__typename" {
@@ -148,7 +146,6 @@ pub(crate) fn execute(
     Ok(answer)
 }
 
-/// What a root field gave.
 enum Called {
     One(ConstValue),
     Many(Vec<ConstValue>),
@@ -174,7 +171,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Gives every field of a selection on `name`, fragments included, in their order.
+    /// Calls `each` for every field of a selection on type `name`, fragments included, in document order.
     fn fields(
         &self,
         selection: &'a Positioned<SelectionSet>,
@@ -218,7 +215,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Checks the selection of a field whose type is known.
+    /// Validates a field's selection against its type; `None` is a scalar.
     fn check(
         &self,
         field: &'a Positioned<Field>,
@@ -253,7 +250,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The arguments of a root field as JSON, each of its type.
+    /// Arguments of a root field as JSON, coerced to their declared types.
     fn arguments(&self, field: &Positioned<Field>, entry: &Entry) -> Result<Map<String, Value>, Failure> {
         let mut given = Map::new();
         for (name, value) in &field.node.arguments {
@@ -296,7 +293,6 @@ impl<'a> Run<'a> {
         self.operation.variable_definitions.iter().any(|definition| definition.node.name.node == *variable)
     }
 
-    /// Runs a root field.
     fn call(
         &self,
         entry: &Entry,
@@ -343,7 +339,7 @@ impl<'a> Run<'a> {
         self.registry.record(&serial).map(|record| Called::One(machine(record))).ok_or_else(not_found)
     }
 
-    /// The selected fields of a value, which [`Self::check`] has found valid.
+    /// Selected fields of a value. [`Self::check`] has validated the selection.
     fn select(
         &self,
         selection: &'a Positioned<SelectionSet>,
@@ -381,7 +377,7 @@ fn unknown_field(field: &Positioned<Field>, object: &str) -> Failure {
     Failure::invalid(message, field.pos)
 }
 
-/// Puts a field into an answer. A key that is selected twice has the members of both selections.
+/// Adds a field to an answer. If a response key is selected twice, the two selections are merged.
 fn insert(answer: &mut ConstValue, field: &Field, value: ConstValue) {
     let ConstValue::Object(members) = answer else { return };
     merge(members.entry(field.response_key().node.clone()).or_insert(ConstValue::Null), value);
@@ -409,8 +405,8 @@ fn text(value: impl Into<String>) -> ConstValue {
     ConstValue::String(value.into())
 }
 
-/// RFC 3339 with the fraction that the date has. sabakan shows a date beyond that format's range in its own way; ours never
-/// leave it.
+/// RFC 3339 with the fractional digits of the date. sabakan formats dates outside the range of RFC 3339 differently;
+/// simulated dates stay within it.
 fn date(date: OffsetDateTime) -> ConstValue {
     date.format(&Rfc3339).map_or(ConstValue::Null, ConstValue::String)
 }

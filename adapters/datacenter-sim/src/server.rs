@@ -1,4 +1,4 @@
-//! The registry over HTTP: paths, methods, status codes and errors as sabakan's server has them.
+//! The registry over HTTP, with the paths, methods, status codes and errors of sabakan's server.
 
 use async_graphql_parser::types::OperationType;
 use async_graphql_parser::{Pos, parse_query};
@@ -17,16 +17,16 @@ use crate::service::SimulatedRegistry;
 use crate::spoiled;
 use crate::variables::coerce;
 
-/// The path that sabakan serves GraphQL at.
+/// Path of GraphQL, as in sabakan.
 pub const GRAPHQL_PATH: &str = "/graphql";
 
-/// The version of sabakan that this was compared with.
+/// Version of sabakan that the simulation was compared with.
 const SABAKAN_VERSION: &str = "3.1.9";
 
-/// The code of an operation that is not valid.
+/// Error code of an invalid operation.
 const INVALID: &str = "GRAPHQL_VALIDATION_FAILED";
 
-/// What a client sends.
+/// Body of a GraphQL request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Call {
@@ -38,7 +38,7 @@ struct Call {
     variables: Option<serde_json::Map<String, Value>>,
 }
 
-/// What a client sends in a URL.
+/// Query string of a GraphQL request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct UrlCall {
@@ -51,7 +51,7 @@ struct UrlCall {
 }
 
 impl SimulatedRegistry {
-    /// The HTTP service: `/graphql`, `/health`, `/version`, and 404 for the rest.
+    /// The HTTP service: `/graphql`, `/health`, `/version`, and 404 for all other paths.
     pub fn router(&self) -> Router {
         Router::new()
             .route(GRAPHQL_PATH, any(graphql))
@@ -95,7 +95,7 @@ async fn graphql(
     spoiled::response(&present, response)
 }
 
-/// JSON on a line, as sabakan's REST side writes it.
+/// JSON with a newline, as in sabakan's REST API.
 fn line(value: &Value) -> impl IntoResponse + use<> {
     ([(header::CONTENT_TYPE, "application/json")], format!("{value}\n"))
 }
@@ -106,7 +106,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     media.eq_ignore_ascii_case("application/json")
 }
 
-/// The newer media type for clients that ask for it.
+/// The newer media type if the client requests it.
 fn answer_type(headers: &HeaderMap) -> &'static str {
     const NEWER: &str = "application/graphql-response+json";
     let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -114,7 +114,7 @@ fn answer_type(headers: &HeaderMap) -> &'static str {
 }
 
 fn post(registry: &SimulatedRegistry, body: &[u8]) -> (StatusCode, Answer) {
-    // Through a map, since a sequence would pass for a struct.
+    // Parse a map first, because serde also accepts a sequence as a struct.
     let call = serde_json::from_slice::<serde_json::Map<String, Value>>(body)
         .and_then(|members| serde_json::from_value::<Call>(Value::Object(members)));
     match call {
@@ -141,7 +141,7 @@ fn get(
     execute(registry, call, false)
 }
 
-/// Runs an operation. What fails before it is run has the status 422, what fails within has 200.
+/// Runs an operation. A validation failure has status 422, a failure of execution 200.
 fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (StatusCode, Answer) {
     if call.query.trim().is_empty() {
         return unprocessable("no operation provided".to_owned(), INVALID);
@@ -183,7 +183,7 @@ fn execute(registry: &SimulatedRegistry, call: Call, may_mutate: bool) -> (Statu
                 Failure::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
                 Failure::Field { .. } => StatusCode::OK,
             };
-            // No field at the top can be null, so an error leaves no data.
+            // All top-level fields are non-null, so an error leaves no data.
             (status, Answer { errors: vec![failure.into()], data: None })
         }
     }
@@ -197,7 +197,7 @@ fn unprocessable(message: String, code: &str) -> (StatusCode, Answer) {
     (StatusCode::UNPROCESSABLE_ENTITY, Answer::error(message, Some(json!({ "code": code }))))
 }
 
-/// An answer with its members in the order that sabakan's server writes them.
+/// An answer whose members have the order of sabakan's server.
 #[derive(Debug, Serialize)]
 struct Answer {
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! The registry as a running thing: a data center, the clock that moves it, and its faults.
+//! A running registry: a data center, the clock that drives it, and its faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,13 +12,12 @@ use crate::datacenter::{Datacenter, Happening, Record};
 use crate::faults::{Fault, FaultSwitch};
 use crate::transitions::SetStateError;
 
-/// Hears of each search for machines, before it is answered.
+/// Called with each search for machines, before it is answered.
 pub type SearchListener = Box<dyn Fn(&QueryVariables) + Send + Sync>;
 
-/// A registry that answers the sabakan GraphQL API over a simulated data center. Clones are the same registry.
+/// A registry that serves sabakan's GraphQL API over a simulated data center. Clones share the same registry.
 ///
-/// Before each look and each action the data center is brought to the clock's time, so nothing needs to run
-/// in the background.
+/// Each read and each action first advances the data center to the clock's time, so no background task is needed.
 #[derive(Clone)]
 pub struct SimulatedRegistry {
     datacenter: Arc<Mutex<Datacenter>>,
@@ -34,7 +33,6 @@ impl std::fmt::Debug for SimulatedRegistry {
 }
 
 impl SimulatedRegistry {
-    /// Over a data center, moved by a clock.
     #[must_use]
     pub fn new(datacenter: Datacenter, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -45,13 +43,12 @@ impl SimulatedRegistry {
         }
     }
 
-    /// The switch of the registry's faults.
     #[must_use]
     pub fn faults(&self) -> &FaultSwitch {
         &self.faults
     }
 
-    /// Lets somebody hear of each search from now on, unless somebody does already: then that one goes on to.
+    /// Registers the listener of searches. The first listener stays; later ones are ignored.
     pub fn hear_searches(&self, listener: SearchListener) {
         self.listener.get_or_init(|| listener);
     }
@@ -62,85 +59,61 @@ impl SimulatedRegistry {
         }
     }
 
-    /// Brings the data center to the present and looks at it, or acts on it.
+    /// Advances the data center to the present, then reads or changes it.
     pub fn with<R>(&self, act: impl FnOnce(&mut Datacenter) -> R) -> R {
         let mut datacenter = self.lock();
         datacenter.advance(self.clock.now());
         act(&mut datacenter)
     }
 
-    /// Every machine as it is now, faults of the registry aside, ordered by serial.
+    /// All machines as they are now, ordered by serial; faults of the registry have no effect on this list.
     #[must_use]
     pub fn machines(&self) -> Vec<Machine> {
         self.with(|datacenter| datacenter.machines())
     }
 
-    /// What happened since this was called last, oldest first.
+    /// The events since the previous call, oldest first.
     #[must_use]
     pub fn take_journal(&self) -> Vec<Happening> {
         self.with(Datacenter::take_journal)
     }
 
     /// See [`Datacenter::set_state`].
-    ///
-    /// # Errors
-    /// See [`SetStateError`].
     pub fn set_state(&self, serial: &str, state: MachineState) -> Result<(), SetStateError> {
         self.with(|datacenter| datacenter.set_state(serial, state))
     }
 
     /// See [`Datacenter::remove`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn remove(&self, serial: &str) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.remove(serial))
     }
 
     /// See [`Datacenter::add`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn add(&self, rack: u32, role: &str) -> Result<String, ControlError> {
         self.with(|datacenter| datacenter.add(rack, role))
     }
 
     /// See [`Datacenter::kill_rack`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn kill_rack(&self, rack: u32) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.kill_rack(rack))
     }
 
     /// See [`Datacenter::power_on`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn power_on(&self, rack: u32) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.power_on(rack))
     }
 
     /// See [`Datacenter::set_retire_date`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn set_retire_date(&self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.set_retire_date(serial, date))
     }
 
     /// See [`Datacenter::set_labels`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn set_labels(&self, serial: &str, labels: Vec<MachineLabel>) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.set_labels(serial, labels))
     }
 
     /// See [`Datacenter::set_addresses`].
-    ///
-    /// # Errors
-    /// See [`ControlError`].
     pub fn set_addresses(&self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
         self.with(|datacenter| datacenter.set_addresses(serial, addresses))
     }
@@ -159,7 +132,7 @@ impl SimulatedRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Datacenter> {
-        // A panic while the lock is held can only come from the caller's own closure in a test.
+        // Only a caller's closure in a test can panic while the lock is held.
         self.datacenter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Answers that are wrong on purpose.
+//! Deliberately wrong answers.
 
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::faults::Fault;
 
-/// One piece of an endless answer, in bytes.
+/// Bytes in one piece of an endless answer.
 const PIECE: usize = 16 * 1024;
 
-/// The answer that a fault gives instead of the registry's.
+/// Answer that a fault gives instead of the registry's.
 pub(crate) fn instead(present: &[Fault]) -> Option<Response> {
     present.iter().find_map(|fault| match fault {
         Fault::Status(status) => {
@@ -31,7 +31,7 @@ pub(crate) fn instead(present: &[Fault]) -> Option<Response> {
     })
 }
 
-/// The text of an answer as the faults leave it.
+/// The text of an answer after the faults have changed it.
 pub(crate) fn text(present: &[Fault], text: String) -> String {
     present.iter().fold(text, |text, fault| match fault {
         Fault::GraphQlError => json!({"errors": [error()], "data": null}).to_string(),
@@ -53,13 +53,13 @@ pub(crate) fn text(present: &[Fault], text: String) -> String {
     })
 }
 
-/// The answer as the faults of the connection leave it.
+/// The answer after the faults of the connection have changed it.
 pub(crate) fn response(present: &[Fault], response: Response) -> Response {
     if !present.contains(&Fault::TruncateBody) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    // The head promises more than comes, so the client can tell that the end is missing.
+    // The head announces more bytes than the body has, so the client can detect the truncation.
     parts.headers.insert(header::CONTENT_LENGTH, header::HeaderValue::from_static("1000000"));
     let cut = futures::stream::iter([
         Ok(Frame::data(Bytes::from_static(b"{\"data\":{\"searchMachines\":["))),

@@ -12,16 +12,16 @@ use tokio::task::JoinSet;
 
 use crate::service::SimulatedRegistry;
 
-/// Connections at once: instances and a person with a browser need a handful.
+/// Concurrent connections: the instances and one browser need a handful.
 const MAX_CONNECTIONS: usize = 256;
-/// Time for a request's head.
+/// Timeout for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before another try where a connection cannot be taken or the address is still held.
+/// Pause before a retry after a failed accept or while the address is still in use.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 impl SimulatedRegistry {
-    /// Serves on a listener until the future is dropped. While connections are refused, its address is free;
-    /// afterwards it is taken again.
+    /// Serves on a listener until the future is dropped. While connections are refused, its address is released;
+    /// afterwards it is bound again.
     ///
     /// # Errors
     /// The listener has no address.
@@ -33,7 +33,7 @@ impl SimulatedRegistry {
                 Some(listener) => listener,
                 None => bind(address).await,
             };
-            // Dropping the listener and the connections is what clients see as a refusal.
+            // Clients see the drop of the listener and of the connections as a refusal.
             self.serve_while_open(open).await;
             self.faults().until_refusing(false).await;
         }
@@ -49,7 +49,7 @@ impl SimulatedRegistry {
     }
 }
 
-/// Answers connections until the future is dropped, and with it every connection.
+/// Serves connections until the future is dropped, which closes every connection.
 pub(crate) async fn serve(listener: &TcpListener, router: &axum::Router) {
     let mut connections = JoinSet::new();
     loop {

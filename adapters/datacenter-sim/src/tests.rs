@@ -34,7 +34,7 @@ impl Clock for HandClock {
     }
 }
 
-/// A quiet registry of two racks: six compute machines and the boot machines.
+/// A registry without events and with two racks: six compute machines and the boot machines.
 pub(crate) fn quiet() -> (SimulatedRegistry, HandClock) {
     let config = DatacenterConfig::new(1, START, 2, &[("compute", 6)]);
     let clock = HandClock::new();

@@ -1,8 +1,8 @@
-//! Which state may follow which: sabakan's rules (its `docs/lifecycle.md`).
+//! State transitions of machines: sabakan's rules (its `docs/lifecycle.md`).
 
 use madako_domain::machine::MachineState;
 
-/// The states that a machine may go to from `from`. Staying is always allowed and changes nothing.
+/// States that a machine may enter from `from`. Staying is always allowed and changes nothing.
 #[must_use]
 pub fn permitted(from: MachineState) -> &'static [MachineState] {
     use MachineState::{Healthy, Retired, Retiring, Unhealthy, Uninitialized, Unreachable, Updating};
@@ -20,24 +20,18 @@ pub fn permitted(from: MachineState) -> &'static [MachineState] {
 /// Why a machine's state was not set. The texts are sabakan's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetStateError {
-    /// There is no such machine.
     #[error("not found")]
     NotFound,
-    /// The states do not follow each other.
+    /// sabakan has no transition between these states.
     #[error("transition from [ {} ] to [ {} ] is forbidden", lower(*from), lower(*to))]
-    Forbidden {
-        /// Present state.
-        from: MachineState,
-        /// State that was asked for.
-        to: MachineState,
-    },
-    /// A machine that has disk encryption keys cannot be retired.
+    Forbidden { from: MachineState, to: MachineState },
+    /// A machine with disk encryption keys cannot be retired.
     #[error("encryption key exists")]
     EncryptionKeyExists,
 }
 
 impl SetStateError {
-    /// The code that sabakan gives with the error.
+    /// sabakan's code of this error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -48,7 +42,7 @@ impl SetStateError {
     }
 }
 
-/// Whether sabakan lets a machine go from one state to another.
+/// Checks a transition by sabakan's rules.
 pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetStateError> {
     if from == to || permitted(from).contains(&to) {
         Ok(())

@@ -1,18 +1,18 @@
-//! Variables as sabakan's server takes them: checked before anything runs, each mistake with its path, and
-//! with its liberties (one value for a list, any case for states, numbers for texts and the reverse).
+//! Variables as sabakan's server accepts them. All are checked before the operation runs, and each mistake has its
+//! path. Lenient as sabakan is: one value for a list, any letter case for states, numbers for strings and the reverse.
 
 use async_graphql_parser::Positioned;
 use async_graphql_parser::types::{BaseType, Type, VariableDefinition};
 use serde_json::{Map, Value, json};
 
-/// What is wrong with a variable, and where.
+/// An invalid variable, with its path.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Mistake {
     pub(crate) message: String,
     pub(crate) path: Vec<Value>,
 }
 
-/// Checks the variables of an operation, gives them the form that the schema reads, and adds the defaults.
+/// Checks the variables of an operation, converts them for the schema, and adds the defaults.
 pub(crate) fn coerce(
     definitions: &[Positioned<VariableDefinition>],
     variables: &mut Map<String, Value>,
@@ -38,7 +38,7 @@ pub(crate) fn coerce(
     Ok(())
 }
 
-/// Checks one value of a type and gives it the form that the schema reads.
+/// Checks one value against a type and converts it for the schema.
 pub(crate) fn coerce_value(kind: &Type, value: &mut Value, path: &mut Vec<Value>) -> Result<(), Mistake> {
     let mistake = |message: String, path: &[Value]| Err(Mistake { message, path: path.to_vec() });
     if value.is_null() {
@@ -116,7 +116,7 @@ fn coerce_object(
     Ok(())
 }
 
-/// The fields of the schema's input objects.
+/// Fields of the schema's input objects.
 fn input_fields(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
     match name {
         "MachineParams" => Some(&[
@@ -136,7 +136,7 @@ fn domain_name(text: &str) -> Option<&'static str> {
     MachineState::ALL.map(MachineState::name).into_iter().find(|name| name.eq_ignore_ascii_case(text))
 }
 
-/// How sabakan's server calls the kind of a value; it keeps numbers as text.
+/// Name of a value's kind in sabakan's messages, where numbers are kept as text.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",

@@ -1,4 +1,4 @@
-//! The state of a simulated Kubernetes, and how time moves it.
+//! The state of a simulated Kubernetes, and its changes over time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,37 +10,30 @@ use time::OffsetDateTime;
 use super::selector;
 use crate::chance::{Chance, Kind};
 
-/// Time from a pod's binding until it runs, on the mean.
+/// Mean time from a pod's binding until it runs.
 const START_TAKES: Duration = Duration::from_secs(5);
 
-/// What makes pods, and makes them anew.
+/// Controller that creates and replaces pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Keeps so many pods, anywhere.
-    ReplicaSet {
-        /// How many.
-        replicas: u32,
-    },
+    /// Keeps this many pods, on any nodes.
+    ReplicaSet { replicas: u32 },
     /// Keeps one pod on each node, cordoned or not.
     DaemonSet,
-    /// Runs so many pods to their end.
+    /// Runs this many pods to completion.
     Job {
-        /// How many.
         pods: u32,
-        /// How long each runs, on the mean.
+        /// Mean run time of a pod.
         takes: Duration,
     },
-    /// Static pods, one on each node, of which the API shows mirrors.
+    /// Static pods, one on each node; the API shows their mirror pods.
     Static,
-    /// Nobody: who ends such a pod ends it for good.
-    Nobody {
-        /// How many.
-        pods: u32,
-    },
+    /// No controller: an evicted or deleted pod is not replaced.
+    Nobody { pods: u32 },
 }
 
 impl Owner {
-    /// Kind of the controller, as pods name it. A mirror is owned by its node.
+    /// Kind in a pod's owner reference. The owner of a mirror pod is its node.
     fn kind(self) -> Option<&'static str> {
         match self {
             Self::ReplicaSet { .. } => Some("ReplicaSet"),
@@ -56,45 +49,40 @@ impl Owner {
     }
 }
 
-/// An owner of pods.
+/// A set of pods with the same owner.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// Namespace.
     pub namespace: String,
-    /// Name; what its pods' names begin with.
+    /// Name, and prefix of its pods' names.
     pub name: String,
-    /// What it keeps.
     pub owner: Owner,
     /// Grace period of its pods.
     pub grace: Duration,
-    /// Mean time that its pods take to end when asked to; the grace period ends it.
+    /// Mean time that its pods take to end after a request; the grace period is the upper bound.
     pub ends_within: Duration,
 }
 
-/// A disruption budget for all pods of one owner.
+/// A disruption budget for all pods of one workload.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// The owner.
+    /// Name of the workload.
     pub workload: String,
-    /// How many must be available.
+    /// Number of pods that must stay available.
     pub min_available: u32,
 }
 
-/// A pod as it is kept.
+/// A stored pod.
 #[derive(Debug, Clone)]
 struct Kept {
     pod: Pod,
     node: Option<String>,
     workload: usize,
-    /// It ends by no grace period: its process hangs.
+    /// The process hangs and outlives its grace period.
     stuck: bool,
 }
 
-/// What is to happen to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Run,
@@ -102,7 +90,6 @@ enum Step {
     End,
 }
 
-/// A simulated Kubernetes.
 pub struct Cluster {
     chance: Chance,
     now: OffsetDateTime,
@@ -133,28 +120,28 @@ impl Cluster {
         }
     }
 
-    /// Adds a node that is ready; one of that name is replaced.
+    /// Adds a ready node; replaces a node of the same name.
     pub fn add_node(&mut self, name: &str) {
         let node = KubeNode { name: name.to_owned(), ready: Some(true), ..KubeNode::default() };
         self.nodes.insert(name.to_owned(), node);
         self.settle();
     }
 
-    /// Takes a node and its pods away at once.
+    /// Removes a node and its pods at once.
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
         self.pods.retain(|_, kept| kept.node.as_deref() != Some(name));
         self.settle();
     }
 
-    /// Gives a node these taints and no others.
+    /// Replaces the taints of a node.
     pub fn set_taints(&mut self, name: &str, taints: Vec<Taint>) {
         if let Some(node) = self.nodes.get_mut(name) {
             node.taints = taints;
         }
     }
 
-    /// Says whether a node's kubelet answers. While it does not, no pod there begins or ends.
+    /// Sets whether a node's kubelet answers. While it does not, no pod there starts or ends.
     pub fn set_ready(&mut self, name: &str, ready: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.ready = Some(ready);
@@ -174,7 +161,7 @@ impl Cluster {
         self.namespaces.insert(name.to_owned(), labels);
     }
 
-    /// Adds an owner, and the pods that it keeps.
+    /// Adds a workload and its pods.
     pub fn add_workload(&mut self, workload: Workload) {
         let (owner, index) = (workload.owner, self.workloads.len());
         self.workloads.push(workload);
@@ -186,17 +173,16 @@ impl Cluster {
         self.settle();
     }
 
-    /// Adds a disruption budget.
     pub fn add_budget(&mut self, budget: Budget) {
         self.budgets.push(budget);
     }
 
-    /// Takes the disruption budgets of a name away.
+    /// Removes the disruption budgets of this name.
     pub fn remove_budget(&mut self, namespace: &str, name: &str) {
         self.budgets.retain(|budget| budget.namespace != namespace || budget.name != name);
     }
 
-    /// Says whether a pod hangs: one that does never ends, whatever its grace period is.
+    /// Sets whether a pod hangs. A hanging pod never ends; its grace period has no effect.
     pub fn set_stuck(&mut self, pod: &PodId, stuck: bool) {
         let Some(uid) = self.find(pod) else { return };
         if let Some(kept) = self.pods.get_mut(&uid) {
@@ -207,28 +193,27 @@ impl Cluster {
         }
     }
 
-    /// Every node.
     #[must_use]
     pub fn nodes(&self) -> Vec<KubeNode> {
         self.nodes.values().cloned().collect()
     }
 
-    /// Every pod, with the node that it is bound to.
+    /// All pods, each with the node that it is bound to.
     #[must_use]
     pub fn pods(&self) -> Vec<(Option<String>, Pod)> {
         self.pods.values().map(|kept| (kept.node.clone(), kept.pod.clone())).collect()
     }
 
-    /// How many writes changed something (invariant I12 wants none without a reason).
+    /// Number of writes that changed the state. Invariant I12 forbids writes without a reason.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// Names of the namespaces that a label selector chooses, in the API's own notation; empty chooses all.
+    /// Names of the namespaces that a label selector in API notation matches; an empty selector matches all.
     ///
     /// # Errors
-    /// What the API server would not understand of it.
+    /// The selector is invalid for the API server.
     pub fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, String> {
         let mut chosen = BTreeSet::new();
         for (name, labels) in &self.namespaces {
@@ -239,16 +224,16 @@ impl Cluster {
         Ok(chosen)
     }
 
-    /// Every pod that is bound to a node.
+    /// All pods that are bound to a node.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
         let mut pods: Vec<Pod> = self.on(node).map(|(_, kept)| kept.pod.clone()).collect();
-        // As the API server lists them.
+        // The order of the API server's lists.
         pods.sort_by(|one, other| one.id.cmp(&other.id));
         pods
     }
 
-    /// Cordons a node or takes that back; whether there is such a node.
+    /// Cordons or uncordons a node; returns whether the node exists.
     pub fn set_cordon(&mut self, name: &str, cordoned: bool) -> bool {
         let Some(node) = self.nodes.get_mut(name) else { return false };
         let before = (node.unschedulable, node.is_cordoned_by_us());
@@ -265,10 +250,10 @@ impl Cluster {
         true
     }
 
-    /// Evicts a pod, or says whether that would be accepted.
+    /// Evicts a pod; with `dry_run`, only reports whether the API server would accept the eviction.
     ///
     /// # Errors
-    /// Several budgets are for it.
+    /// Several budgets apply to the pod.
     pub fn evict(&mut self, id: &PodId, dry_run: bool) -> Result<Eviction, String> {
         let Some(uid) = self.find(id) else { return Ok(Eviction::Gone) };
         let kept = &self.pods[&uid];
@@ -277,7 +262,7 @@ impl Cluster {
             .budgets
             .iter()
             .filter(|budget| budget.namespace == workload.namespace && budget.workload == workload.name);
-        // A pod that ended, or has not begun, is nobody's loss.
+        // A pod that has ended or not started does not count against a budget.
         if kept.pod.phase == PodPhase::Running && kept.pod.deleted_at.is_none() {
             let budget = budgets.next();
             if budget.is_some() && budgets.next().is_some() {
@@ -304,7 +289,7 @@ impl Cluster {
         Ok(Eviction::Accepted)
     }
 
-    /// Begins to end a pod; one that is being ended, or gone, stays so.
+    /// Starts the deletion of a pod. A pod that is gone or being deleted is unchanged.
     pub fn delete(&mut self, id: &PodId) {
         let Some(uid) = self.find(id) else { return };
         let now = self.now;
@@ -321,7 +306,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// Brings everything to a time.
+    /// Runs all events until `to`.
     pub(super) fn advance(&mut self, to: OffsetDateTime) {
         while let Some(first) = self.due.first().copied().filter(|(at, ..)| *at <= to) {
             self.due.remove(&first);
@@ -348,12 +333,12 @@ impl Cluster {
                 self.pods.remove(&uid);
                 self.settle();
             }
-            // What was to happen then was overtaken.
+            // The pod's state changed before the planned step.
             _ => {}
         }
     }
 
-    /// Plans what happens to a pod next.
+    /// Plans the next step of a pod.
     fn plan(&mut self, uid: u64) {
         let Some(kept) = self.pods.get(&uid) else { return };
         let workload = &self.workloads[kept.workload];
@@ -370,7 +355,7 @@ impl Cluster {
         self.due.insert((self.now + after, uid, step));
     }
 
-    /// Lets owners make what is missing, and binds what waits for a node.
+    /// Creates missing pods and binds pending ones.
     fn settle(&mut self) {
         for index in 0..self.workloads.len() {
             let workload = &self.workloads[index];
@@ -414,7 +399,7 @@ impl Cluster {
         let uid = self.made;
         let workload = &self.workloads[index];
         let name = match &node {
-            // Static pods are named after their node; the others get something of their own.
+            // Static pods are named after their node; other pods get a unique suffix.
             Some(node) if workload.owner == Owner::Static => format!("{}-{node}", workload.name),
             _ => format!("{}-{uid:05x}", workload.name),
         };
@@ -436,7 +421,7 @@ impl Cluster {
         }
     }
 
-    /// A node for a pod: of those with the fewest pods, by chance.
+    /// Node for a pod: a random one of the nodes with the fewest pods.
     fn choose(&self, uid: u64) -> Option<String> {
         let open = |node: &&KubeNode| {
             let repels = |taint: &Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
@@ -467,7 +452,7 @@ impl Cluster {
     }
 }
 
-/// The part of a count that a choice depends on.
+/// The low 32 bits of a count, as the subject of a choice.
 fn number(count: u64) -> u32 {
     u32::try_from(count % u64::from(u32::MAX)).unwrap_or_default()
 }

@@ -1,15 +1,16 @@
-//! A simulated Kubernetes, as far as draining sees it: the twin of the adapter of the real one, behind the same port.
+//! A simulated Kubernetes with the API that draining uses. It implements the same port as the adapter of the real API
+//! server.
 //!
-//! For: the simulation and tests of whatever drains nodes or plans with taints.
+//! For: the simulation, and tests of drains and of planning with taints.
 //!
-//! Guarantees: a history depends on the seed, on what was done to the cluster and when, and on nothing else; the port answers as
-//! the API server does (a contract test runs the same cases against both); whatever [`FaultSwitch`] says is wrong with it
-//! is wrong in the way that the adapter would report.
+//! Guarantees: a history depends only on the seed and on the actions on the cluster with their times. The port answers
+//! as the API server does; a contract test runs the same cases against both. Each fault of [`FaultSwitch`] produces the
+//! error that the adapter of the real API server would report.
 //!
-//! Assumes: a clock that does not run backward by itself (time that does is ignored).
+//! Assumes: a clock that does not run backward (an earlier time is ignored).
 //!
-//! Does not: know what pods do, want or need beyond their owner's number of them; a pod is ready when it runs. Of disruption
-//! budgets it has those with a number of pods that must be available, for all pods of one owner.
+//! Does not: simulate pods beyond the number that their owner keeps; a pod is ready when it runs. Disruption budgets
+//! only have `minAvailable` as a number of pods, for all pods of one owner.
 
 mod cluster;
 mod port;
@@ -25,9 +26,9 @@ pub use cluster::{Budget, Cluster, Owner, Workload};
 
 use crate::faults::FaultSwitch;
 
-/// A running simulated Kubernetes. Clones are the same one.
+/// A running simulated Kubernetes. Clones share the same cluster.
 ///
-/// Before each look and each action it is brought to the clock's time, so nothing runs in the background.
+/// Each read and each action first advances the cluster to the clock's time, so no background task is needed.
 #[derive(Clone)]
 pub struct SimulatedKubernetes {
     cluster: Arc<Mutex<Cluster>>,
@@ -42,20 +43,20 @@ impl std::fmt::Debug for SimulatedKubernetes {
 }
 
 impl SimulatedKubernetes {
-    /// An empty one, moved by a clock.
+    /// An empty cluster, driven by a clock.
     #[must_use]
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let cluster = Cluster::new(seed, clock.now());
         Self { cluster: Arc::new(Mutex::new(cluster)), clock, faults: FaultSwitch::new() }
     }
 
-    /// The switch of the API server's faults. Those that speak of machines or of GraphQL do nothing here.
+    /// The switch of the API server's faults. Faults of machines or of GraphQL have no effect here.
     #[must_use]
     pub fn faults(&self) -> &FaultSwitch {
         &self.faults
     }
 
-    /// Brings the cluster to the present and looks at it, or acts on it.
+    /// Advances the cluster to the present, then reads or changes it.
     pub fn with<R>(&self, act: impl FnOnce(&mut Cluster) -> R) -> R {
         let mut cluster = self.lock();
         cluster.advance(self.clock.now());
@@ -63,7 +64,7 @@ impl SimulatedKubernetes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cluster> {
-        // A panic while the lock is held can only come from the caller's own closure in a test.
+        // Only a caller's closure in a test can panic while the lock is held.
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The port on a simulated Kubernetes, with the deadlines and errors of the real one's adapter.
+//! The port on a simulated Kubernetes, with the deadlines and errors of the real adapter.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::SimulatedKubernetes;
 use super::cluster::Cluster;
 use crate::faults::Fault;
 
-/// Time for a list, as the adapter of the real API server has it.
+/// Deadline of a list, as in the real adapter.
 const READ_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Time for a write, as that adapter has it.
+/// Deadline of a write, as in the real adapter.
 const WRITE_DEADLINE: Duration = Duration::from_secs(15);
 
 impl SimulatedKubernetes {
-    /// One exchange: the faults of now, then the act, then whatever slows the answer. So a write whose answer is late
-    /// has happened.
+    /// One exchange: the active faults, then the action, then the delay of the answer. A write with a late answer has
+    /// therefore taken effect.
     async fn exchange<R>(
         &self,
         what: &str,
@@ -45,7 +45,7 @@ impl SimulatedKubernetes {
                         return Err(KubernetesError::Malformed { what: what.to_owned(), why });
                     }
                     Fault::TruncateBody => {
-                        // The answer is lost, not the request.
+                        // The answer is lost, but the request took effect.
                         let _ = self.with(act);
                         return Err(unavailable("connection closed before message completed"));
                     }

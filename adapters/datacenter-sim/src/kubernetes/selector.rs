@@ -1,17 +1,18 @@
-//! Label selectors in the notation of the API's queries.
+//! Label selectors in the notation of API queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One requirement: each must hold.
+/// One requirement of a selector; all must hold.
 enum Requirement<'a> {
     Is(&'a str, BTreeSet<&'a str>),
-    /// Also where the label is absent.
+    /// Also matches where the label is absent.
     IsNot(&'a str, BTreeSet<&'a str>),
     Exists(&'a str),
     DoesNotExist(&'a str),
 }
 
-/// Whether a selector chooses labels; an empty one chooses all. `Err` where the API server would not understand it.
+/// Whether a selector matches labels; an empty selector matches all. `Err` if the selector is invalid for the API
+/// server.
 pub(super) fn chooses(selector: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let requirements: Result<Vec<Requirement<'_>>, String> =
         split(selector).into_iter().filter(|part| !part.is_empty()).map(requirement).collect();
@@ -28,7 +29,7 @@ fn holds(requirement: &Requirement<'_>, labels: &BTreeMap<String, String>) -> bo
     }
 }
 
-/// Parts between commas that stand in no parentheses.
+/// Parts between commas outside parentheses.
 fn split(selector: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), 0, 0_i32);
     for (at, c) in selector.char_indices() {

@@ -1,4 +1,4 @@
-//! What the contract with the real one does not show: histories and nodes that fail.
+//! Cases outside the contract with the real API server: histories and failing nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn permit() -> Permit {
     Permit::give(1, Instant::now() + Duration::from_secs(86_400))
 }
 
-/// Evicts whatever is on the first node but its daemons, once a second, for five minutes.
+/// Evicts all pods of the first node except those of its DaemonSet, once a second, for five minutes.
 async fn history(seed: u64) -> Vec<String> {
     let site = cluster(seed).await;
     site.cordon(&permit(), NODES[0]).await.unwrap();
@@ -72,7 +72,7 @@ async fn the_same_seed_gives_the_same_history_and_another_one_another() {
     let one = history(1).await;
     assert_eq!(one, history(1).await);
     assert_ne!(one, history(2).await);
-    // In the end the node has its daemon, and what it had is elsewhere; the job ended where it was.
+    // At the end the node only has its DaemonSet pod, and its other pods run elsewhere; the job ended on its node.
     assert_eq!(one.last().unwrap().matches("front-").count(), 6);
 }
 
@@ -158,7 +158,7 @@ async fn a_budget_that_never_allows_it_is_never_passed_by_evictions() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(site.with(|cluster| cluster.writes()), before);
-    // Two budgets for one pod are a mistake that the API server does not decide.
+    // Two budgets for one pod are an error; the API server refuses to choose between them.
     site.with(|cluster| {
         cluster.add_budget(Budget {
             namespace: "web".to_owned(),

@@ -1,4 +1,4 @@
-//! What may and what may not happen in a data center's history.
+//! Properties of a data center's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{
     What, permitted,
 };
 
-/// Lively enough that every kind of thing happens within minutes.
+/// Rates at which every kind of event occurs within minutes.
 fn hectic() -> Rates {
     let seconds = |n| Some(Duration::from_secs(n));
     Rates {
@@ -48,7 +48,7 @@ fn after(seconds: u64) -> time::OffsetDateTime {
     START + time::Duration::seconds(i64::try_from(seconds).unwrap())
 }
 
-/// What must hold of any list of machines at any time.
+/// Properties of any list of machines at any time.
 fn assert_sound(machines: &[Machine]) {
     let mut serials = BTreeSet::new();
     let mut addresses = BTreeSet::new();
@@ -65,8 +65,8 @@ fn assert_sound(machines: &[Machine]) {
     }
 }
 
-/// Replays a journal over the first list of machines: each change starts where the last one ended, and is
-/// permitted.
+/// Replays a journal over the first list of machines: each change starts in the state in which the previous one ended,
+/// and is permitted.
 fn assert_lawful(first: &[Machine], journal: &[Happening], last: &[Machine]) {
     let mut states: BTreeMap<String, MachineState> =
         first.iter().map(|machine| (machine.spec.serial.clone(), machine.status.state)).collect();
@@ -126,7 +126,7 @@ proptest! {
                 datacenter.advance(after(ACT));
                 let machines = datacenter.machines();
                 let serial = &machines[hand % machines.len()].spec.serial;
-                // Whether it is refused depends on the state, and must be the same in both runs.
+                // A refusal depends on the state and must be the same in both runs.
                 let refused = datacenter.set_state(serial, MachineState::Retiring).is_err();
                 let _ = datacenter.add(1, "gpu");
                 refused
@@ -155,7 +155,7 @@ proptest! {
                 datacenter.remove(&serial).unwrap();
             }
             datacenter.advance(after(900));
-            // Whoever comes to the same place later is part of what was touched.
+            // Later machines at the same place count as affected too.
             let line: BTreeSet<_> = (0..100).map(|nth| datacenter.serial(place, nth)).collect();
             let is_other = |happening: &Happening| {
                 !happening.serial.as_ref().is_some_and(|serial| line.contains(serial))

@@ -1,4 +1,4 @@
-//! The simulated host: commands that act on machines, and what is remembered of them.
+//! The simulated host: commands that act on machines, and the log of their runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Clock for Paused {
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Every command is what `percent` says it is, and takes about 10 s.
+/// Every command has the outcome that `percent` selects and takes about 10 s.
 fn habits() -> Habits {
     Habits {
         heals_percent: 100,
@@ -43,7 +43,6 @@ struct Trial {
 }
 
 impl Trial {
-    /// A machine that is unreachable.
     fn new(habits: Habits) -> Self {
         let config = DatacenterConfig::new(1, START, 3, &[("compute", 9)]);
         let registry =

@@ -1,4 +1,4 @@
-//! The registry over HTTP: what a sabakan 3.1.9 answered to the same requests is what is expected.
+//! The registry over HTTP. The expected answers are those of a sabakan 3.1.9 to the same requests.
 
 use std::time::Duration;
 
@@ -30,7 +30,6 @@ async fn send(
     http.send(request).await.unwrap()
 }
 
-/// Status and answer of an operation.
 async fn ask(http: &InMemoryHttp, query: &str, variables: Value) -> (u16, Value) {
     let body = json!({"query": query, "variables": variables}).to_string();
     let response = send(http, HttpMethod::Post, "/graphql", JSON, &body).await;
@@ -159,7 +158,7 @@ async fn errors_have_the_members_and_texts_of_sabakan() {
             r#"{"errors":[{"message":"no operation provided","extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}],"data":null}"#
         )
     );
-    // These are worded by another parser, so only what a client can rely on is compared.
+    // Another parser words these messages, so the test only compares the parts that a client can rely on.
     for (query, code) in [
         ("{ machine( ", "GRAPHQL_PARSE_FAILED"),
         (r#"{ machine(serial:"zz") { nope } }"#, "GRAPHQL_VALIDATION_FAILED"),
