@@ -1,7 +1,7 @@
-//! The embedded store beside a real etcd, in one run: `cargo run --release -p madako-embedded-etcd --example bench`.
+//! Benchmark of the embedded store against a real etcd: `cargo run --release -p madako-embedded-etcd --example bench`.
 //!
-//! Each is a process of its own on loopback, both on the same disk, asked by the same client; they take turns. Puts have
-//! new keys and values of 1.7 KB (a node of a cluster's configuration); every client has a connection of its own.
+//! Each server is a process of its own on loopback. Both use the same disk and the same client, and take turns. Puts
+//! have new keys and values of 1.7 KB (a node of a cluster's configuration); every client has its own connection.
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 
 use std::error::Error;
@@ -19,9 +19,9 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const VALUE_BYTES: usize = 1_700;
 const CLIENTS: [usize; 3] = [1, 32, 128];
-/// How long puts are counted, each time.
+/// Measured time of one turn.
 const PUT_TIME: Duration = Duration::from_secs(3);
-/// Turns of each; the median counts.
+/// Turns of each server; the median counts.
 const TURNS: usize = 3;
 const GETS: usize = 3_000;
 const RANGE_KEYS: usize = 2_000;

@@ -1,7 +1,7 @@
 //! A store on a directory, served on an address until Ctrl-C:
 //! `cargo run -p madako-embedded-etcd --example serve -- DIRECTORY 127.0.0.1:2379`.
 //!
-//! For trying clients by hand, and for the crash test, which kills this program in the middle of writes.
+//! For manual tests of clients, and for the crash test, which kills this program during writes.
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 
 use std::error::Error;

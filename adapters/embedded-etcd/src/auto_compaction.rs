@@ -1,22 +1,22 @@
-//! When the store compacts by itself: by revisions and by bytes, without a clock, so that runs repeat.
+//! Automatic compaction, by revisions and by bytes. It uses no clock, so that runs repeat.
 
 use std::collections::VecDeque;
 
 use crate::options::AutoCompaction;
 use crate::range::View;
 
-/// Bytes written between two remembered revisions: how finely history can be cut by bytes.
+/// Bytes written between two remembered revisions: the granularity of compaction by bytes.
 const MARK_BYTES: u64 = 1024 * 1024;
-/// History may grow over its limit by this part before it is cut: cutting costs a pass over the index.
+/// History may exceed its limit by this fraction before a compaction, because each compaction scans the index.
 const SLACK_DIVISOR: u64 = 4;
 
-/// Follows what is written, and says what may go.
+/// Tracks writes and chooses the revision to compact at.
 #[derive(Debug)]
 pub(crate) struct AutoCompactor {
     policy: AutoCompaction,
-    /// Bytes written since this began.
+    /// Bytes written since the store was opened.
     written: u64,
-    /// Revisions, and the bytes that had been written before each.
+    /// Revisions, each with the total of bytes written before it.
     marks: VecDeque<(i64, u64)>,
 }
 
@@ -32,7 +32,7 @@ impl AutoCompactor {
         self.written += bytes;
     }
 
-    /// The revision to compact at, `None` while history is within its limits.
+    /// The revision to compact at; `None` while history is within its limits.
     pub(crate) fn target(&mut self, view: View) -> Option<i64> {
         if !self.policy.enabled {
             return None;

@@ -1,7 +1,7 @@
-//! A group commit in the making: writes are applied one after another, each seeing those before it.
+//! A group commit in preparation. Writes are applied one after another; each sees the earlier ones.
 //!
-//! Guarantees: a write that is refused leaves nothing behind; one that changes something gets a revision of its own.
-//! Nothing here is visible to readers: their view ends before the first revision of the batch.
+//! Guarantees: a refused write has no effect; a write that changes something gets its own revision. Readers see nothing
+//! of a batch: their view ends before its first revision.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::span::Span;
 use crate::store::{Answer, Store};
 use crate::txn::{Path, branch, check_ranges, only_revision};
 
-/// What the writer has ahead of the file.
+/// State of the writer, ahead of the file.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) view: View,
@@ -32,7 +32,7 @@ pub(crate) struct Head {
     pub(crate) lease_ids: SplitMix64,
 }
 
-/// What a batch changed, for who publishes it.
+/// Changes of a batch, for publication after the commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) revisions: Vec<RevisionEvents>,
@@ -41,20 +41,19 @@ pub(crate) struct Changes {
     pub(crate) alarms: Option<u64>,
     pub(crate) bytes_added: u64,
     pub(crate) bytes_removed: u64,
-    /// Whether the file has to be written.
+    /// Whether the batch must be committed to the file.
     pub(crate) touched: bool,
 }
 
-/// See the module.
 pub(crate) struct Batch<'a> {
     store: &'a Store,
     head: &'a mut Head,
     transaction: &'a WriteTransaction,
     table: Table<'a, &'static [u8; REVISION_BYTES], &'static [u8]>,
     changes: Changes,
-    /// Whether puts are refused for want of room.
+    /// Puts are refused for lack of space.
     full: bool,
-    /// The write that is being applied: its events and lease changes so far.
+    /// Events of the current write.
     events: Vec<PbEvent>,
     lease_changes: Vec<LeaseChange>,
     buffer: Vec<u8>,
@@ -130,7 +129,7 @@ impl<'a> Batch<'a> {
         Ok(self.head.view.current)
     }
 
-    /// Grants a lease. The file notes its owner in the same transaction: no crash parts the two.
+    /// Grants a lease. The same transaction records the lease's owner, so a crash cannot separate them.
     pub(crate) fn grant(
         &mut self,
         id: i64,
@@ -182,7 +181,7 @@ impl<'a> Batch<'a> {
         Ok(Answer::Done { revision: self.head.view.current })
     }
 
-    /// Takes compacted changes out of the file.
+    /// Removes compacted changes from the file.
     pub(crate) fn remove(&mut self, superseded: &[Superseded]) -> Result<(), Refusal> {
         for change in superseded {
             self.table.remove(&change.revision.to_bytes()).map_err(|error| failed(&error))?;
@@ -196,7 +195,7 @@ impl<'a> Batch<'a> {
         if self.full { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// Ends the write that is being applied: gives it its revision, or takes it back.
+    /// Ends the current write: assigns its revision, or rolls it back.
     fn seal<T>(&mut self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let events = std::mem::take(&mut self.events);
         let lease_changes = std::mem::take(&mut self.lease_changes);
@@ -232,12 +231,12 @@ impl<'a> Batch<'a> {
         self.lease_changes.push(change);
     }
 
-    /// The revision that the write being applied gets if it changes something.
+    /// The revision of the current write if it changes something.
     fn next_main(&self) -> i64 {
         self.head.view.current + 1
     }
 
-    /// The revision at which the write being applied sees the store.
+    /// The revision at which the current write reads the store.
     fn seen_main(&self) -> i64 {
         if self.events.is_empty() { self.head.view.current } else { self.next_main() }
     }
@@ -336,7 +335,8 @@ impl<'a> Batch<'a> {
         Ok(PbTxnResponse { header: None, succeeded: path.succeeded, responses })
     }
 
-    /// What the puts of the branches that will be taken need: a pair to keep a part of, and a lease.
+    /// Checks the preconditions of the puts in the chosen branches: an existing pair for `ignore_value` and
+    /// `ignore_lease`, and an existing lease.
     fn check_puts(
         &self,
         index: &crate::index::Index,
@@ -366,7 +366,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes the next change of the write being applied to the table and the index.
+    /// Writes the next change of the current write to the table and the index.
     fn write(&mut self, record: &Record<'_>) -> Result<(), Refusal> {
         let sub = u32::try_from(self.events.len()).map_err(|_| Refusal::TooManyOperations)?;
         let revision = Revision { main: self.next_main(), sub };

@@ -1,8 +1,6 @@
-//! Wakes the watch streams when a revision was published, and everybody when the store stops, always in the order in which they
-//! began to wait.
+//! Wakes the watch streams after a publication, and all tasks of the store when it stops, always in FIFO order.
 //!
-//! A `tokio::sync::watch` would do but for that order: it wakes who waits in an order that it draws by itself, and
-//! simulations on one thread would differ from run to run.
+//! `tokio::sync::watch` wakes its waiters in a random order, so runs of simulations on one thread would differ.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tokio::sync::Notify;
 
-/// The newest published revision, and who waits for the next.
+/// The latest published revision, and its waiters.
 #[derive(Debug)]
 pub(crate) struct Bell {
     newest: AtomicI64,
@@ -28,7 +26,7 @@ impl Bell {
     }
 }
 
-/// One who waits. It has seen the revision that was newest when it was made.
+/// A waiter. The revision published when it was created counts as seen.
 #[derive(Debug)]
 pub(crate) struct Listener {
     bell: Arc<Bell>,
@@ -40,16 +38,16 @@ impl Listener {
         Self { bell: Arc::clone(bell), seen: bell.newest.load(Ordering::Acquire) }
     }
 
-    /// What is newest now counts as seen.
+    /// Marks the latest published revision as seen.
     pub(crate) fn mark_seen(&mut self) {
         self.seen = self.bell.newest.load(Ordering::Acquire);
     }
 
-    /// Returns when there is a revision that was not seen.
+    /// Returns when an unseen revision is published.
     pub(crate) async fn changed(&mut self) {
         loop {
             let mut rung = pin!(self.bell.ring.notified());
-            // From here on no ring is missed.
+            // From here on no notification is lost.
             rung.as_mut().enable();
             let newest = self.bell.newest.load(Ordering::Acquire);
             if newest != self.seen {
@@ -60,7 +58,7 @@ impl Listener {
         }
     }
 }
-/// Something that happens once, at the latest when this is dropped; who waits is woken in the order of waiting, as above.
+/// A one-time event, set at the latest when this is dropped. Waiters are woken in FIFO order.
 #[derive(Debug)]
 pub(crate) struct Latch(Arc<Inside>);
 
@@ -70,7 +68,7 @@ struct Inside {
     ring: Notify,
 }
 
-/// One who waits for a [`Latch`].
+/// A waiter of a [`Latch`].
 #[derive(Debug, Clone)]
 pub(crate) struct Latched(Arc<Inside>);
 
@@ -100,11 +98,11 @@ impl Latched {
         self.0.set.load(Ordering::Acquire)
     }
 
-    /// Returns when it has happened.
+    /// Returns when the latch is set.
     pub(crate) async fn wait(&self) {
         loop {
             let mut rung = pin!(self.0.ring.notified());
-            // From here on no ring is missed.
+            // From here on no notification is lost.
             rung.as_mut().enable();
             if self.is_set() {
                 return;

@@ -1,4 +1,4 @@
-//! What is wrong with a write before anything is looked up: etcd's checks, in etcd's order.
+//! Validation of writes before any lookup: etcd's checks, in etcd's order.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::range::check_range;
 use crate::refusal::Refusal;
 use crate::span::Ranges;
 
-/// What etcd wraps around a request before it measures it: a header with an id, and tags with lengths.
+/// Bytes that etcd adds to a request before it measures the size: a header with an id, and tags with lengths.
 const ENVELOPE_BYTES: usize = 20;
 
 pub(crate) fn check_size(request: &impl Message, max_request_bytes: usize) -> Result<(), Refusal> {
@@ -40,13 +40,13 @@ pub(crate) fn check_delete(request: &PbDeleteRequest) -> Result<(), Refusal> {
 
 pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
     check_operations(request, MAX_TXN_OPERATIONS)?;
-    // After the check of sizes, so that this one has bounded work.
+    // This check follows the size checks, so its work is bounded.
     written_keys(&request.success)?;
     written_keys(&request.failure)?;
     Ok(())
 }
 
-/// Whether a transaction only reads: such a one is answered without the writer.
+/// Whether a transaction only reads. Such a transaction bypasses the writer.
 pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
     request
         .success
@@ -57,7 +57,7 @@ pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
 
 fn check_operations(request: &PbTxnRequest, allowed: usize) -> Result<(), Refusal> {
     let operations = request.compare.len().max(request.success.len()).max(request.failure.len());
-    // A nested transaction may have as many as its parent left over.
+    // A nested transaction may use the remaining operations of its parent.
     let Some(left) = allowed.checked_sub(operations) else { return Err(Refusal::TooManyOperations) };
     if request.compare.iter().any(|compare| compare.key.is_empty()) {
         return Err(Refusal::EmptyKey);
@@ -74,7 +74,7 @@ fn check_operations(request: &PbTxnRequest, allowed: usize) -> Result<(), Refusa
     Ok(())
 }
 
-/// The keys that a branch puts and deletes; refuses one that is put twice, or put and deleted.
+/// The keys that a branch puts and deletes. Refuses a key that is put twice, or put and deleted.
 ///
 /// As in etcd, the two branches of a nested transaction may put the same key, and a key that one nested transaction
 /// puts may be deleted by a later one.

@@ -1,11 +1,12 @@
-//! CRC-32C (Castagnoli): guards each record in the file, and is the hash that etcd's `HashKV` answers with.
+//! CRC-32C (Castagnoli): protects each record in the file, and is the hash in etcd's `HashKV` response.
 //!
-//! Guarantees the standard reflected CRC-32C (check value 0xE3069283 of "123456789"). Not a defence against an attacker.
+//! Guarantees the standard reflected CRC-32C (check value 0xE3069283 of "123456789"). Not a defence against an
+//! attacker.
 
 /// The reflected polynomial of RFC 3720, appendix B.4.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// Eight tables: eight bytes are folded at a time, which keeps the checksum far below the cost of the write it guards.
+/// Eight tables process eight bytes per step, so the checksum costs far less than the write that it protects.
 const TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
@@ -34,7 +35,6 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// A running CRC-32C.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Crc32c(u32);
 

@@ -1,4 +1,4 @@
-//! The store as its owner holds it.
+//! The handle of an open store.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ use crate::writer::{Writer, WriterSetup};
 
 /// An open store.
 ///
-/// Dropping it closes it soon after; [`EmbeddedEtcd::shutdown`] closes it and waits.
+/// Dropping it closes the store in the background; [`EmbeddedEtcd::shutdown`] closes it and waits.
 #[derive(Debug)]
 pub struct EmbeddedEtcd {
     store: Arc<Store>,
     router: axum::Router,
-    /// The same for the owner's own client.
+    /// Router of the owner's own client.
     own: axum::Router,
     left: Left,
     leases: JoinHandle<()>,
@@ -41,32 +41,25 @@ pub struct EmbeddedEtcd {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Why a listener does not serve.
+/// Why a listener could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
     #[error("listening on {address} failed")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// The listener has no address.
+    Listen { address: SocketAddr, source: std::io::Error },
+    /// The operating system returned no local address.
     #[error("asking a listener for its address failed")]
     Address(#[source] std::io::Error),
-    /// TLS cannot be offered.
     #[error("setting up TLS failed")]
     Tls(#[from] TlsError),
 }
 
 impl EmbeddedEtcd {
-    /// Opens a store. Must be called on a tokio runtime with time; the file is read whole before this returns.
+    /// Opens a store. Must be called on a tokio runtime with time. The whole file is read before this returns.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let Opened { database, disk, loaded, lock } = open(&options)?;
         let (sender, jobs) = mpsc::channel(MAX_WAITING_WRITES);
         let mut lease_ids = SplitMix64::new(options.seed ^ loaded.identity.term);
-        // Not the numbers that the ids of the store began with.
+        // Skip one number, so that the lease ids differ from the member and cluster ids.
         lease_ids.next();
         let noted = loaded.leases.iter().filter_map(|(id, lease)| {
             lease.owner.as_ref().map(|owner| LeftLease { id, owner: owner.to_string() })
@@ -107,7 +100,7 @@ impl EmbeddedEtcd {
             Commit::Inline => {
                 task = Some(tokio::spawn(async move {
                     writer.run().await;
-                    // Others may have the directory only when the file is closed.
+                    // Release the directory only after the file is closed.
                     drop(lock);
                 }));
             }
@@ -121,13 +114,13 @@ impl EmbeddedEtcd {
         Ok(Self { store, router, own, left, leases, writer: task, thread })
     }
 
-    /// How long a lease lasts from now on unless it is renewed; `None`: there is none of that id.
+    /// Time until a lease expires unless it is renewed; `None` if the lease does not exist.
     #[must_use]
     pub fn lease_remaining(&self, id: i64) -> Option<std::time::Duration> {
         self.store.state().leases.remaining(id, Instant::now())
     }
 
-    /// Listens on `address` and serves; with `tls`, only over it.
+    /// Listens on `address` and serves; with `tls`, only over TLS.
     pub async fn serve(
         &self,
         address: SocketAddr,
@@ -138,7 +131,7 @@ impl EmbeddedEtcd {
         self.serve_on(listener, tls)
     }
 
-    /// Serves on a listener that exists already.
+    /// Serves on an existing listener.
     pub fn serve_on(
         &self,
         listener: TcpListener,
@@ -148,14 +141,14 @@ impl EmbeddedEtcd {
         serve_listener(listener, tls, self.router.clone(), self.store.stopping()).map_err(ServeError::Address)
     }
 
-    /// A connection in memory, as a client of gRPC would have it over TCP: it can be wrapped, delayed and dropped.
+    /// An in-memory connection in place of TCP, for gRPC clients. A test can wrap, delay or drop it.
     pub fn connect_in_memory(&self) -> DuplexStream {
         let (client, server) = tokio::io::duplex(DUPLEX_BYTES);
         tokio::spawn(serve_connection(server, self.router.clone(), self.store.stopping()));
         client
     }
 
-    /// Serves one connection on any stream of bytes, until it ends.
+    /// Serves one connection on any byte stream until it ends.
     pub async fn serve_stream<S>(&self, stream: S)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -163,37 +156,37 @@ impl EmbeddedEtcd {
         serve_connection(stream, self.router.clone(), self.store.stopping()).await;
     }
 
-    /// The owner's own client: it calls the services directly, without any connection. [`Options::owner`] is noted with its
-    /// leases.
+    /// The owner's own client. It calls the services directly, without a connection. Its leases are recorded with
+    /// [`Options::owner`].
     pub async fn client(&self) -> Result<etcd_client::Client, etcd_client::Error> {
         direct_client(self.own.clone()).await
     }
 
-    /// Leases of earlier owners, as they were when this store was opened.
+    /// Leases of earlier owners, as of the opening of this store.
     #[must_use]
     pub fn left(&self) -> Left {
         self.left.clone()
     }
 
-    /// Why nothing is read or written any more, if the store failed. The process must be started again then.
+    /// Why the store failed. A failed store neither reads nor writes; restart the process.
     pub fn failure(&self) -> Option<String> {
         self.store.failure.reason()
     }
 
-    /// Waits until the store fails. The future holds no part of the store open.
+    /// Waits until the store fails. The future does not keep the store open.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         let failure = self.store.failure.clone();
         async move { failure.wait().await }
     }
 
-    /// Ends streams, commits what waits, closes the file, and returns when all that is done.
+    /// Ends streams, commits pending writes, closes the file, and returns when all this is done.
     pub async fn shutdown(mut self) {
         self.store.stop();
         match self.store.close().await {
-            // Stopped: the writer has closed already.
+            // Already stopped: the writer has closed the file.
             Ok(()) | Err(Refusal::Stopped) => {}
             Err(refusal) => {
-                // The storage does not answer; whoever waits for it would wait as long.
+                // The storage does not answer, so waiting for the writer would not end either.
                 tracing::warn!(%refusal, "the embedded store did not close in time");
                 return;
             }
@@ -214,13 +207,12 @@ impl EmbeddedEtcd {
 /// A lease that the own client of an earlier owner left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftLease {
-    /// Its id.
     pub id: i64,
-    /// The owner's mark.
+    /// Mark of the owner ([`Options::owner`]).
     pub owner: String,
 }
 
-/// Leases that earlier owners left. It does not keep the store open.
+/// Leases that earlier owners left. Does not keep the store open.
 #[derive(Debug, Clone)]
 pub struct Left {
     store: Weak<Store>,
@@ -228,22 +220,21 @@ pub struct Left {
 }
 
 impl Left {
-    /// The leases.
     #[must_use]
     pub fn leases(&self) -> &[LeftLease] {
         &self.leases
     }
 
-    /// How long a lease lasts from now on; `None`: it has ended, or the store is closed.
+    /// Time until a lease expires; `None` if it has ended or the store is closed.
     #[must_use]
     pub fn remaining(&self, lease: &LeftLease) -> Option<Duration> {
         self.store.upgrade()?.state().leases.remaining(lease.id, Instant::now())
     }
 
-    /// Ends a lease. One that has ended already is no error.
+    /// Revokes a lease. A lease that has ended is no error.
     ///
     /// # Errors
-    /// The store does not write; the text says why.
+    /// The store does not write; the text gives the reason.
     pub async fn end(&self, lease: &LeftLease) -> Result<(), String> {
         let Some(store) = self.store.upgrade() else { return Ok(()) };
         match store.write(Operation::Revoke { id: lease.id }).await {
@@ -253,8 +244,8 @@ impl Left {
     }
 }
 
-/// What keeps other processes away from the file. After a failure this process keeps it to its end: whatever works on the
-/// store must not go on beside the next owner, which takes the lock as a proof that all of it has ended.
+/// Lock of the directory against other processes. After a failure this process holds it until its exit: the next owner
+/// takes the lock as proof that no task of the earlier owner still uses the store.
 struct Lock {
     file: Option<File>,
     failure: Failure,
@@ -286,7 +277,7 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
     std::thread::Builder::new()
         .name("etcd-writer".to_owned())
         .spawn(move || {
-            // Its clock is the runtime's.
+            // The thread uses the runtime's clock.
             let _entered = runtime.enter();
             writer.run_blocking();
             drop(lock);
@@ -294,7 +285,7 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
         .map_err(OpenError::Thread)
 }
 
-/// Has leases revoked when their time is up.
+/// Revokes leases at their expiry.
 async fn end_leases(store: Arc<Store>) {
     let stopping = store.stopping();
     loop {

@@ -1,4 +1,4 @@
-//! Why a store stopped for good, and who is told.
+//! Permanent failure of a store, and its notification.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redb::ReadTransaction;
 use tokio::sync::watch;
 
-/// The reason, once there is one; shared by everything that works on the file.
+/// The reason of the failure, if any; shared by all users of the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(Arc<watch::Sender<Option<String>>>);
 
@@ -19,7 +19,7 @@ impl Failure {
         self.0.borrow().clone()
     }
 
-    /// Records the first reason; later ones follow from it.
+    /// Records the first reason. Later failures are consequences and are ignored.
     pub(crate) fn set(&self, reason: &str) {
         let is_first = self.0.send_if_modified(|known| {
             let is_first = known.is_none();
@@ -34,21 +34,21 @@ impl Failure {
         }
     }
 
-    /// Waits for a reason.
+    /// Waits for a failure and returns its reason.
     pub(crate) async fn wait(&self) -> String {
         let mut reasons = self.0.subscribe();
-        // The sender is in `self`, so there is no end without a reason.
+        // The sender is in `self`, so the channel does not close before a reason arrives.
         let reason = reasons.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
         reason.unwrap_or_default()
     }
 
-    /// A panic while this is held fails the store: redb panics where a page holds what no page can.
+    /// Returns a guard: a panic while it is held fails the store. redb panics on some inconsistent pages.
     pub(crate) fn on_panic(&self, during: &'static str) -> FailsOnPanic {
         FailsOnPanic { failure: self.clone(), during }
     }
 }
 
-/// See [`Failure::on_panic`].
+/// Guard of [`Failure::on_panic`].
 #[derive(Debug)]
 pub(crate) struct FailsOnPanic {
     failure: Failure,
@@ -63,7 +63,7 @@ impl Drop for FailsOnPanic {
     }
 }
 
-/// What the file holds at one moment.
+/// A consistent read view of the file.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     transaction: ReadTransaction,

@@ -1,4 +1,4 @@
-//! The hash that etcd answers `HashKV` with: stores with the same history have the same.
+//! The hash of etcd's `HashKV`. Stores with the same history have the same hash.
 
 use prost::Message;
 
@@ -9,10 +9,10 @@ use crate::record::Revision;
 use crate::refusal::Refusal;
 use crate::store::{Store, open_revisions};
 
-/// What etcd's file calls the bucket of its changes; the hash begins with it.
+/// Name of the bucket of changes in etcd's file; the hash includes it first.
 const BUCKET: &[u8] = b"key";
 
-/// A hash, and what it is of.
+/// A hash with the revisions that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HashOfStore {
     pub(crate) hash: u32,
@@ -21,7 +21,7 @@ pub(crate) struct HashOfStore {
     pub(crate) compacted: i64,
 }
 
-/// The hash of everything up to `asked`, 0 for the current revision.
+/// The hash of everything up to `asked`; 0 is the current revision.
 pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, Refusal> {
     let state = store.state();
     let view = state.view;
@@ -44,7 +44,7 @@ pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, Refusal>
         let mut pair = values.pair(revision)?;
         let tombstone = pair.version == 0;
         if tombstone {
-            // etcd stores of a deletion only which key it was.
+            // Of a deletion, etcd stores only the key.
             pair.mod_revision = 0;
         }
         crc.update(&etcd_key(revision, tombstone));
@@ -53,7 +53,7 @@ pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, Refusal>
     Ok(HashOfStore { hash: crc.finish(), revision, current: view.current, compacted: view.compacted })
 }
 
-/// How etcd writes a revision in its file.
+/// Encoding of a revision in etcd's file.
 pub(crate) fn etcd_key(revision: Revision, tombstone: bool) -> Vec<u8> {
     let mut key = Vec::with_capacity(18);
     key.extend_from_slice(&revision.main.to_be_bytes());

@@ -1,9 +1,10 @@
-//! The index in memory: for each key its changes since the last compaction, without the values.
+//! The in-memory index: the changes of each key since the last compaction, without values.
 //!
-//! Guarantees: [`Index::at`] and [`Index::range`] answer for any revision that is not compacted, whatever newer
-//! changes the index holds already. So the writer adds changes at once, and readers that ask for the newest durable
-//! revision do not see them before they are on disk.
-//! Everything that a range request can ask about a pair but its value is here, so that only values are read from the file.
+//! Guarantees: [`Index::at`] and [`Index::range`] answer for any revision that is not compacted, regardless of newer
+//! changes in the index. The writer therefore adds changes at once; readers ask for the newest durable revision and do
+//! not see them before they are on disk.
+//! The index has all properties of a pair that a range request can ask about except the value, so only values are read
+//! from the file.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(crate) struct Change {
     pub(crate) create: i64,
     pub(crate) version: i64,
     pub(crate) lease: i64,
-    /// Bytes of key and value, for the accounts of auto-compaction.
+    /// Bytes of key and value, for auto-compaction.
     pub(crate) bytes: u32,
 }
 
@@ -27,21 +28,20 @@ impl Change {
     }
 }
 
-/// A change that a compaction made superfluous.
+/// A change that a compaction made obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superseded {
     pub(crate) revision: Revision,
     pub(crate) bytes: u32,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     keys: BTreeMap<Vec<u8>, Vec<Change>>,
 }
 
 impl Index {
-    /// The change that made the key what it is at revision `main`, `None` if it does not exist then.
+    /// The change that is in effect for the key at revision `main`; `None` if the key does not exist then.
     pub(crate) fn at(&self, key: &[u8], main: i64) -> Option<&Change> {
         live_at(self.keys.get(key)?, main)
     }
@@ -61,7 +61,7 @@ impl Index {
             .filter_map(move |(key, changes)| live_at(changes, main).map(|change| (key.as_slice(), change)))
     }
 
-    /// Adds a change that is newer than all others of its key.
+    /// Adds a change that is newer than all other changes of its key.
     pub(crate) fn push(&mut self, key: &[u8], change: Change) {
         match self.keys.get_mut(key) {
             Some(changes) => changes.push(change),
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// Takes the newest change of a key back.
+    /// Removes the newest change of a key.
     pub(crate) fn pop(&mut self, key: &[u8]) -> Option<Change> {
         let changes = self.keys.get_mut(key)?;
         let change = changes.pop();
@@ -81,9 +81,9 @@ impl Index {
         change
     }
 
-    /// Forgets what nobody can ask for once revisions before `main` are gone, and says what that was.
+    /// Removes the changes that are unreachable once revisions before `main` are compacted, and returns them.
     ///
-    /// A deletion at `main` itself stays until the next compaction: a watch may start there.
+    /// A deletion at `main` itself stays until the next compaction, because a watch may start there.
     pub(crate) fn compact(&mut self, main: i64) -> Vec<Superseded> {
         let mut superseded = Vec::new();
         self.keys.retain(|_, changes| {
@@ -109,9 +109,9 @@ impl Index {
         bytes.into_iter().collect()
     }
 
-    /// The revisions that a hash at `main`, with everything before `compacted` compacted, covers: see `HashKV`.
+    /// The revisions that `HashKV` covers at `main` after a compaction at `compacted`.
     pub(crate) fn kept_at(&self, main: i64, compacted: i64) -> impl Iterator<Item = Revision> + '_ {
-        // As etcd has it: of what is older than the compaction only what lives at `main` counts, if anything lives.
+        // As in etcd: of the compacted revisions only the changes in effect at `main` count, if any key exists there.
         let something_lives = self.keys.values().any(|changes| live_at(changes, main).is_some());
         self.keys
             .values()
@@ -133,7 +133,7 @@ impl Index {
 }
 
 fn live_at(changes: &[Change], main: i64) -> Option<&Change> {
-    // The newest change is what nearly every request asks for.
+    // Nearly every request asks for the newest change.
     let change = match changes.last() {
         Some(last) if last.revision.main <= main => last,
         _ => &changes[changes.partition_point(|change| change.revision.main <= main).checked_sub(1)?],

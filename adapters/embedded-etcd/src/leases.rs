@@ -1,7 +1,7 @@
-//! Leases: what was granted, which keys hang on it, and when it ends.
+//! Leases: their TTLs, attached keys and expiry.
 //!
-//! The writer has a table of its own without times, ahead of the file; readers have one that follows the file, with
-//! times. Both change by the same [`LeaseChange`]s. Times are `tokio::time`'s, so paused time reaches them.
+//! The writer's table is ahead of the file and has no times; the readers' table follows the file and has times. The
+//! same [`LeaseChange`]s update both. Times are `tokio::time`'s, so paused time applies to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 pub(crate) use crate::limits::{MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 
-/// A change of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseChange {
     Granted { id: i64, ttl_seconds: i64, owner: Option<Arc<str>> },
@@ -20,16 +19,16 @@ pub(crate) enum LeaseChange {
     Detached { id: i64, key: Vec<u8> },
 }
 
-/// A lease as it was granted, and its keys.
+/// A granted lease and its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) ttl_seconds: i64,
-    /// Mark of the owner whose own client has it ([`crate::Options::owner`]).
+    /// Mark of the owner whose own client holds the lease ([`crate::Options::owner`]).
     pub(crate) owner: Option<Arc<str>>,
     pub(crate) keys: BTreeSet<Vec<u8>>,
 }
 
-/// The leases without their times.
+/// Leases without expiry times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeaseTable {
     leases: BTreeMap<i64, Lease>,
@@ -67,18 +66,18 @@ impl LeaseTable {
     }
 }
 
-/// What a keep-alive found.
+/// Result of a keep-alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
     Renewed {
         ttl_seconds: i64,
     },
-    /// Its time is up: it must be gone before the client is told.
+    /// The lease has expired; it must be revoked before the client gets the answer.
     Ended,
     Unknown,
 }
 
-/// The leases with their times.
+/// Leases with expiry times.
 #[derive(Debug, Default)]
 pub(crate) struct TimedLeases {
     table: LeaseTable,
@@ -87,7 +86,7 @@ pub(crate) struct TimedLeases {
 }
 
 impl TimedLeases {
-    /// Every lease of `table` gets its full time from `now`, as etcd gives it after a restart.
+    /// Every lease of `table` gets its full TTL from `now`, as in etcd after a restart.
     pub(crate) fn refreshed(table: LeaseTable, now: Instant) -> Self {
         let mut leases = Self { table, ..Self::default() };
         let all: Vec<_> = leases.table.iter().map(|(id, lease)| (id, lease.ttl_seconds)).collect();
@@ -97,7 +96,7 @@ impl TimedLeases {
         leases
     }
 
-    /// Replaces what is leased by what the file says; leases that stay keep their time.
+    /// Replaces the leases by those of the file; leases that remain keep their expiry times.
     pub(crate) fn reloaded(&self, table: LeaseTable, now: Instant) -> Self {
         let mut leases = Self::refreshed(table, now);
         for (id, end) in &self.ends {
@@ -145,12 +144,12 @@ impl TimedLeases {
         self.by_end.first().map(|(end, _)| *end)
     }
 
-    /// Leases whose time is up, first to end first.
+    /// Expired leases, in order of expiry.
     pub(crate) fn ended(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
         self.by_end.iter().take_while(move |(end, _)| *end <= now).map(|(_, id)| *id)
     }
 
-    /// All leases, first to end first.
+    /// All leases, in order of expiry.
     pub(crate) fn in_order_of_end(&self) -> impl Iterator<Item = i64> + '_ {
         self.by_end.iter().map(|(_, id)| *id)
     }

@@ -1,18 +1,19 @@
-//! The etcd v3 API in-process: what Madako keeps its state in when no etcd is configured, and what its simulations run on.
+//! The etcd v3 API in-process. It stores Madako's state if no etcd is configured, and it is the store of the
+//! simulations.
 //!
 //! Flow: clients reach [`EmbeddedEtcd`] over TCP ([`EmbeddedEtcd::serve`]), over a stream in memory
-//! ([`EmbeddedEtcd::connect_in_memory`]) or directly ([`EmbeddedEtcd::client`]). Reads are answered from an index in
-//! memory and values from the file; writes wait for the one writer, which commits all that wait with one sync.
+//! ([`EmbeddedEtcd::connect_in_memory`]) or directly ([`EmbeddedEtcd::client`]). Reads use an index in memory and
+//! values from the file. Writes wait for the single writer, which commits all waiting writes with one sync.
 //!
-//! Guarantees: what is answered is on disk; revisions, errors and watch events are those of etcd 3.4 (the contract suite
-//! compares them); a damaged file is refused and left as it is; a second process on the same directory is refused.
-//! Time is `tokio::time`'s, ids come from the seed, and the only thread is the writer's, where [`Commit::Thread`] asks
-//! for it: on one thread with a storage in memory, runs repeat.
+//! Guarantees: an acknowledged write is on disk. Revisions, errors and watch events are those of etcd 3.4 (the contract
+//! suite compares them). A damaged file is refused and left unchanged. A second process on the same directory is
+//! refused. Time is `tokio::time`'s, ids come from the seed, and the only thread is the writer's with
+//! [`Commit::Thread`]: on one thread with a storage in memory, runs repeat.
 //!
-//! Assumes: a storage that keeps what it has synced; requests come from people and programs that may see all keys
-//! (there are no users: TLS client certificates are the only guard).
+//! Assumes: a storage that keeps synced data; clients that may read all keys (there are no users; TLS client
+//! certificates are the only access control).
 //!
-//! Does not: replicate, authenticate users, change its membership, or read and write etcd's own file format but in snapshots.
+//! Does not: replicate, authenticate users, change its membership, or use etcd's own file format except for snapshots.
 
 mod auto_compaction;
 mod batch;

@@ -1,4 +1,4 @@
-//! How a store is opened, and why it may not be.
+//! Options and errors of opening a store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,62 +10,60 @@ use redb::StorageBackend;
 pub use crate::limits::{DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES, DEFAULT_QUOTA_BYTES};
 use crate::snapshot::Snapshot;
 
-/// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the data is.
     pub backend: Backend,
-    /// Who commits.
+    /// Execution of commits.
     pub commit: Commit,
-    /// Where the ids of a new store (cluster, member) and of leases come from.
+    /// Seed of the ids of leases and of a new store (cluster, member).
     pub seed: u64,
-    /// How much history is kept.
+    /// Length of the history.
     pub auto_compaction: AutoCompaction,
-    /// Bytes of pages that are kept in memory.
+    /// Size of the page cache in bytes.
     pub cache_bytes: usize,
-    /// Bytes of keys and values, history included, above which puts are refused with etcd's "database space exceeded".
+    /// Limit of keys and values in bytes, history included. Above it, puts are refused with etcd's "database space
+    /// exceeded".
     pub quota_bytes: u64,
-    /// Most bytes of a write request (etcd's `--max-request-bytes`).
+    /// Maximum size of a write request in bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: usize,
     /// The member's name in `member list`.
     pub name: String,
-    /// The URLs that `member list` says clients dial. Nothing is opened by them.
+    /// Client URLs in `member list`. They open no listener.
     pub advertise_client_urls: Vec<String>,
-    /// Mark of the process that opens the store. The file notes it with each lease of [`EmbeddedEtcd::client`]; the next
-    /// process finds these leases by [`EmbeddedEtcd::left`]. `None`: nothing is noted.
+    /// Mark of the process that opens the store. The file records it with each lease of [`EmbeddedEtcd::client`]; the
+    /// next process finds these leases by [`EmbeddedEtcd::left`]. `None` records nothing.
     ///
     /// [`EmbeddedEtcd::client`]: crate::EmbeddedEtcd::client
     /// [`EmbeddedEtcd::left`]: crate::EmbeddedEtcd::left
     pub owner: Option<String>,
-    /// What a new store begins with; one that is there already has what it has.
+    /// Initial contents of a new store; ignored for an existing one.
     pub contents: Option<Contents>,
-    /// The same with history and leases.
+    /// Initial contents with history and leases; ignored for an existing store.
     pub snapshot: Option<Arc<Snapshot>>,
 }
 
-/// What another store held at one revision. A store that begins with it goes on from that revision, as one that was compacted
-/// there would: every key has the revisions that it had, since others refer to them.
+/// Contents of another store at one revision. A new store continues from that revision, as if it had been compacted
+/// there. Every key keeps its revisions, because other systems refer to them.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
-    /// The revision; a new store's own is 1.
+    /// Revision of the contents; that of a new store is 1.
     pub revision: i64,
-    /// The pairs, by their keys.
+    /// Pairs by key.
     pub pairs: BTreeMap<Vec<u8>, Pair>,
 }
 
-/// A value, and when it was written. It hangs on no lease.
+/// A value with its revisions, without a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The value.
     pub value: Bytes,
-    /// Revision of its creation, from 1 on.
+    /// Creation revision, at least 1.
     pub create_revision: i64,
-    /// Revision of its last change, from its creation to the revision of all.
+    /// Revision of the last change, between the creation revision and the revision of the contents.
     pub mod_revision: i64,
 }
 
 impl Options {
-    /// Everything at its default, on `backend`.
+    /// Default options on `backend`.
     pub fn new(backend: Backend, commit: Commit, seed: u64) -> Self {
         Self {
             backend,
@@ -84,43 +82,43 @@ impl Options {
     }
 }
 
-/// Where the data is.
+/// Storage of the data.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// In a file in this directory, which is made if it is not there.
+    /// A file in this directory, which is created if it is missing.
     File(PathBuf),
-    /// In memory: gone with the store.
+    /// In memory; lost when the store closes.
     Memory,
-    /// On a storage of the owner's, for example one that forgets what was not synced. What `sync_data` has answered
-    /// must stay; the order in which unsynced writes survive is free.
+    /// A storage of the owner, for example one that loses unsynced data. Data must survive once `sync_data` has
+    /// returned; unsynced writes may survive in any order.
     Custom(Arc<dyn StorageBackend>),
 }
 
-/// Who applies and commits writes.
+/// Where writes are applied and committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// A task on the runtime that the store is opened on; it blocks that thread for as long as the storage takes.
-    /// For simulations: with a storage in memory and one thread, runs are the same for the same input.
+    /// A task on the runtime that opens the store; it blocks that thread while the storage works. For simulations: with
+    /// a storage in memory and one thread, runs repeat for the same input.
     Inline,
     /// A thread of the store's own. For production: the runtime never waits for the disk.
     Thread,
 }
 
-/// How much history is kept: what is older than the newest `keep_revisions`, or beyond `keep_bytes` of superseded data,
-/// is compacted by the store itself. Watches that resume from within this history lose nothing.
+/// Length of the history. The store compacts revisions older than the newest `keep_revisions`, or beyond `keep_bytes`
+/// of superseded data. Watches that resume within this history miss nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoCompaction {
-    /// Whether the store compacts by itself. Without, the file grows until a client compacts.
+    /// Whether the store compacts by itself. If not, the file grows until a client compacts.
     pub enabled: bool,
-    /// Revisions that are kept at least, unless `keep_bytes` says otherwise.
+    /// Minimum number of revisions to keep, unless `keep_bytes` is exceeded.
     pub keep_revisions: u32,
-    /// Bytes of keys and values written that history may reach back over.
+    /// Maximum bytes of keys and values that the history covers.
     pub keep_bytes: u64,
 }
 
 impl Default for AutoCompaction {
-    /// 10,000 revisions (hours of a busy cluster's changes; etcd's own revision mode suggests 1,000 to 10,000) and
-    /// 64 MiB (so that large values, of which 10,000 would fill a disk, do not).
+    /// 10,000 revisions (hours of changes in a busy cluster; for its revision mode etcd suggests 1,000 to 10,000) and
+    /// 64 MiB (because 10,000 large values would fill a disk).
     fn default() -> Self {
         Self { enabled: true, keep_revisions: 10_000, keep_bytes: 64 * 1024 * 1024 }
     }
@@ -129,53 +127,34 @@ impl Default for AutoCompaction {
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process, or another store of this one, has the directory.
+    /// Another process, or another store of this process, uses the directory.
     #[error("the data directory {directory} is in use by another process: stop it, or use another directory")]
-    InUse {
-        /// The directory.
-        directory: String,
-    },
-    /// The file is not what this store wrote.
+    InUse { directory: String },
+    /// The file is not a valid file of this store.
     #[error(
         "the store's file {file} is damaged ({detail}). It was left as it is. \
          Restore a snapshot in its place (madako store restore SNAPSHOT --to DIRECTORY --force), or move it away to begin \
          with an empty store"
     )]
-    Damaged {
-        /// The file.
-        file: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// A store that is not to be replaced.
+    Damaged { file: String, detail: String },
+    /// A store exists already and must not be replaced.
     #[error(
         "{file} is there already: restore to another directory, or replace it with --force, which keeps it aside"
     )]
-    Exists {
-        /// Its file.
-        file: String,
-    },
-    /// What the store was to begin with contradicts itself.
+    Exists { file: String },
+    /// The initial contents contradict themselves.
     #[error("the key {key:?} was written at revision {mod_revision} of {revision}, which cannot be")]
     Contents {
-        /// The key.
         key: String,
-        /// When it was written last.
+        /// Revision of the key's last change.
         mod_revision: i64,
-        /// The revision of all.
+        /// Revision of the contents.
         revision: i64,
     },
-    /// The operating system refused something.
+    /// An operation on a file failed.
     #[error("{operation} {object} failed")]
-    Io {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        object: String,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// The writer's thread did not start.
+    Io { operation: &'static str, object: String, source: std::io::Error },
+    /// The writer's thread could not be started.
     #[error("starting the thread that writes failed")]
     Thread(#[source] std::io::Error),
 }

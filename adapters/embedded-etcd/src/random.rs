@@ -1,6 +1,6 @@
-//! Numbers that only need to differ: ids of members, clusters and leases, all from the seed that the owner gives.
+//! Ids of members, clusters and leases. They only need to differ, and all come from the owner's seed.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): every seed gives a sequence without repeats of 2^64 numbers.
+/// SplitMix64 (Steele, Lea, Flood 2014): every seed gives a sequence of 2^64 numbers without repeats.
 #[derive(Debug, Clone)]
 pub(crate) struct SplitMix64(u64);
 

@@ -1,7 +1,5 @@
-//! Range requests: what they find in the index, and how the answer is put together.
-//!
-//! In two steps, so that the index is locked only for the first: [`RangePlan::new`] decides from the index which pairs
-//! are meant, [`RangePlan::finish`] reads their values.
+//! Range requests, in two steps, so that only the first locks the index: [`RangePlan::new`] selects the pairs from the
+//! index, [`RangePlan::finish`] reads their values.
 
 use bytes::{BufMut, BytesMut};
 use etcd_client::proto::{PbKeyValue, PbRangeRequest, PbRangeResponse, PbResponseHeader};
@@ -14,9 +12,9 @@ use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::span::Span;
 
-/// Reads pairs from the file.
+/// Access to the values in the file.
 pub(crate) trait Values {
-    /// Shows the record that was written at `revision`.
+    /// Calls `show` with the record that was written at `revision`.
     fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, Refusal>;
 
     /// The pair that was written at `revision`.
@@ -33,7 +31,7 @@ const BY_CREATE: i32 = 2;
 const BY_MOD: i32 = 3;
 const BY_VALUE: i32 = 4;
 
-/// The revisions that a reader may ask about.
+/// The range of revisions that a reader may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) current: i64,
@@ -41,7 +39,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The revision that a request means; 0 and less is the current one.
+    /// The revision that a request means; 0 or less is the current one.
     pub(crate) fn resolve(self, asked: i64) -> Result<i64, Refusal> {
         if asked > self.current {
             return Err(Refusal::FutureRevision);
@@ -62,18 +60,18 @@ pub(crate) fn check_range(request: &PbRangeRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Pairs that were found: with their keys where nothing needs to be read for them.
+/// Selected pairs, with their keys if no value needs to be read.
 enum Pairs {
     WithoutValues(Vec<(Vec<u8>, Change)>),
     WithValues(Vec<Change>),
 }
 
-/// What a range request found.
+/// The selection of a range request.
 pub(crate) struct RangePlan {
     pairs: Pairs,
     count: i64,
     more: bool,
-    /// Order and limit that wait for the values.
+    /// Sorting and limit that need the values.
     by_value: Option<SortByValue>,
 }
 
@@ -93,7 +91,7 @@ impl RangePlan {
         }
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let sorted = request.sort_order != 0 || request.sort_target != BY_KEY;
-        // Without an order of its own the answer is in the order of keys: what is over the limit need not be kept.
+        // Without a sort order the answer is in key order, so pairs beyond the limit can be dropped here.
         let keep = if sorted { usize::MAX } else { limit.saturating_add(1) };
         let mut count = 0;
         let mut kept: Vec<(&[u8], &Change)> = Vec::new();
@@ -173,7 +171,7 @@ impl RangePlan {
         let mut bytes = BytesMut::new();
         match (&self.pairs, &self.by_value) {
             (Pairs::WithValues(changes), None) => {
-                // Everything but the values takes less than this, so that nothing is moved while it grows.
+                // All fields except the values need less than this, so the buffer is not moved while it grows.
                 let numbers = changes.len() * 80 + header.encoded_len() + 40;
                 let data: usize = changes.iter().map(|change| change.bytes as usize).sum();
                 bytes.reserve(room + numbers + data);
@@ -198,7 +196,7 @@ impl RangePlan {
     }
 }
 
-/// Fields of `RangeResponse`, and of `KeyValue` in it, by number.
+/// Field numbers of `RangeResponse`, and of `KeyValue` in it.
 const HEADER_FIELD: u32 = 1;
 const KVS_FIELD: u32 = 2;
 const MORE_FIELD: u32 = 3;
@@ -261,7 +259,7 @@ fn within(request: &PbRangeRequest, change: &Change) -> bool {
         && (request.min_create_revision == 0 || change.create >= request.min_create_revision)
 }
 
-/// Stable in both directions: pairs that are equal stay in the order of their keys.
+/// Stable in both directions: equal pairs stay in key order.
 fn sort_by(kept: &mut [(&[u8], &Change)], descending: bool, by: impl Fn(&Change) -> i64) {
     if descending {
         kept.sort_by_key(|(_, change)| std::cmp::Reverse(by(change)));

@@ -1,6 +1,6 @@
-//! The newest changes in memory, so that watches that keep up never read the file.
+//! The newest changes in memory, so that watches without lag never read the file.
 //!
-//! Bounded in bytes and revisions; what has fallen out is read from the file by the watch that lags.
+//! Bounded in bytes and revisions. A lagging watch reads evicted changes from the file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::limits::{MAX_RECENT_BYTES, MAX_RECENT_REVISIONS};
 /// `Event.type` of the protocol.
 pub(crate) const DELETE: i32 = 1;
 
-/// What one transaction changed.
+/// Changes of one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RevisionEvents {
     pub(crate) main: i64,
@@ -25,7 +25,6 @@ impl RevisionEvents {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     revisions: VecDeque<Arc<RevisionEvents>>,
@@ -42,10 +41,10 @@ impl Recent {
         }
     }
 
-    /// The changes from revision `main` on, `None` if not all of them are here.
+    /// The changes from revision `main` on; `None` if some of them were evicted.
     pub(crate) fn since(&self, main: i64) -> Option<impl Iterator<Item = &Arc<RevisionEvents>>> {
         let oldest = self.revisions.front()?.main;
-        // Every revision has changes, so they follow one another without gaps.
+        // Every revision has changes, so revisions follow one another without gaps.
         let skip = usize::try_from(main.checked_sub(oldest)?).ok()?;
         Some(self.revisions.iter().skip(skip))
     }

@@ -1,13 +1,13 @@
-//! What one change of one key looks like in the file, and where it is found there.
+//! Encoding and key of one change in the file.
 //!
-//! Guarantees: a record read back is the record written at that very revision, or `None`: the checksum covers the
-//! revision, so a record that ended up elsewhere is noticed as well as one with a flipped bit.
+//! Guarantees: a decoded record is the one that was written at that revision, or decoding returns `None`. The checksum
+//! covers the revision, so it detects misplaced records as well as flipped bits.
 
 use etcd_client::proto::PbKeyValue;
 
 use crate::crc32c::Crc32c;
 
-/// A revision: which transaction (`main`), and which change within it (`sub`).
+/// A revision: the transaction (`main`), and the change within it (`sub`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Revision {
     pub(crate) main: i64,
@@ -22,7 +22,7 @@ impl Revision {
         Self { main, sub: 0 }
     }
 
-    /// Big-endian, so that the order of bytes is the order of revisions. Revisions are never negative.
+    /// Big-endian, so that byte order is revision order. Revisions are never negative.
     pub(crate) fn to_bytes(self) -> [u8; REVISION_BYTES] {
         let mut bytes = [0; REVISION_BYTES];
         bytes[..8].copy_from_slice(&self.main.to_be_bytes());
@@ -42,7 +42,7 @@ impl Revision {
 /// Checksum, create revision, version, lease, length of the key.
 const HEADER_BYTES: usize = 4 + 8 + 8 + 8 + 4;
 
-/// A change as it is in the file, borrowed from its page. A deletion has version 0.
+/// A change as stored in the file, borrowed from its page. A deletion has version 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
@@ -68,7 +68,7 @@ impl<'a> Record<'a> {
         buffer[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// `None` if this is not what was written at `revision`.
+    /// `None` if the bytes are not a record written at `revision`.
     pub(crate) fn decode(revision: Revision, bytes: &'a [u8]) -> Option<Self> {
         let (expected, rest) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*expected) != checksum(revision, rest) {

@@ -1,11 +1,10 @@
-//! Every way a request is refused, with etcd's own code and text.
+//! Refusals of requests, with etcd's codes and texts.
 //!
-//! The texts are part of the protocol: clients compare them, so they are etcd's to the letter. Those that etcd does
-//! not have say what happened and what to do.
+//! The texts are part of the protocol: clients compare them, so they equal etcd's texts exactly. Texts without a
+//! counterpart in etcd state the reason and the next step.
 
 use tonic::{Code, Status};
 
-/// Why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("etcdserver: key is not provided")]

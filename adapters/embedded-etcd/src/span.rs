@@ -1,9 +1,9 @@
-//! Which keys a request means: one key, a range, or everything from a key on.
+//! Key selection of a request: one key, a range, or all keys from a key on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The keys that `key` and `range_end` of a request name.
+/// The keys that a request's `key` and `range_end` select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span<'a> {
     One(&'a [u8]),
@@ -11,11 +11,11 @@ pub(crate) enum Span<'a> {
     From(&'a [u8]),
 }
 
-/// Where a span begins and ends in the order of keys.
+/// Bounds of a span in key order.
 pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl<'a> Span<'a> {
-    /// As etcd reads it: no end is one key, a single zero byte as the end is everything from `key` on.
+    /// As in etcd: an empty end means one key, a single zero byte as the end means all keys from `key` on.
     pub(crate) fn new(key: &'a [u8], range_end: &'a [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -32,7 +32,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The bounds of the span, `None` when no key can be in it.
+    /// The bounds of the span; `None` if it is empty.
     pub(crate) fn bounds(&self) -> Option<Bounds<'a>> {
         match *self {
             Self::One(key) => Some((Bound::Included(key), Bound::Included(key))),
@@ -44,14 +44,14 @@ impl<'a> Span<'a> {
     }
 }
 
-/// A set of half-open ranges of keys, merged so that a look-up needs one search.
+/// A set of half-open key ranges, merged so that a lookup needs one search.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges<'a> {
     /// Start of a range to its end; ranges neither touch nor overlap.
     ends: BTreeMap<&'a [u8], End<'a>>,
 }
 
-/// Where a range ends: just after a key, or before one.
+/// End of a range: just after a key, or before one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End<'a> {
     After(&'a [u8]),
@@ -76,8 +76,8 @@ impl<'a> End<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Adds the keys that a deletion names, read as etcd's check reads them: it takes the end by its bytes, so the
-    /// end that means "everything from here" makes an empty range.
+    /// Adds the keys of a deletion, interpreted as in etcd's duplicate check: that check uses the bytes of the end, so
+    /// the end that means "all keys from here" gives an empty range.
     pub(crate) fn insert(&mut self, key: &'a [u8], range_end: &'a [u8]) {
         let end = match range_end {
             [] => End::After(key),

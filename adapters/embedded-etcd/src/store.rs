@@ -1,7 +1,7 @@
-//! The store: what readers see, and the way to the writer.
+//! The store: the state that readers see, and the queue of the writer.
 //!
-//! Invariant: what [`State`] shows at its view's current revision is on disk. The writer moves the view on only after
-//! the sync, and answers only after that. Lock order: `state` before `database`.
+//! Invariant: everything that [`State`] shows at its view's current revision is on disk. The writer advances the view,
+//! and then answers, only after the sync. Lock order: `state` before `database`.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::txn;
 
-/// What readers see.
+/// State that readers see.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) index: Index,
@@ -39,7 +39,7 @@ pub(crate) struct State {
     pub(crate) alarms: u64,
 }
 
-/// A change that the writer is asked for.
+/// A change request to the writer.
 #[derive(Debug)]
 pub(crate) enum Operation {
     Put(PbPutRequest),
@@ -57,7 +57,7 @@ pub(crate) enum Operation {
     Revoke {
         id: i64,
     },
-    /// Revokes the leases whose time is up.
+    /// Revokes all expired leases.
     RevokeEnded,
     SetAlarms {
         alarms: u64,
@@ -66,7 +66,7 @@ pub(crate) enum Operation {
     Close,
 }
 
-/// What became of it. Headers have only their revision.
+/// Result of an operation. Headers have only their revision.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Put(PbPutResponse),
@@ -76,7 +76,7 @@ pub(crate) enum Answer {
     Done { revision: i64 },
 }
 
-/// An operation and where its answer goes.
+/// An operation and the channel of its answer.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) operation: Operation,
@@ -90,18 +90,17 @@ pub(crate) struct EventBatch {
     pub(crate) upto: i64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) identity: Identity,
     pub(crate) disk: Arc<Disk>,
     /// Bytes of keys and values in the file.
     pub(crate) data_bytes: AtomicU64,
-    /// Most bytes of a write request.
+    /// Maximum size of a write request in bytes.
     pub(crate) max_request_bytes: usize,
-    /// Watches that exist now, over all streams.
+    /// Current number of watches over all streams.
     pub(crate) watches: AtomicUsize,
-    /// Wakes who waits for leases to end: there may be one that ends earlier now.
+    /// Notified when a lease is granted, because it may expire before the others.
     pub(crate) lease_granted: Notify,
     state: RwLock<State>,
     database: RwLock<Option<Database>>,
@@ -137,7 +136,7 @@ impl Store {
         }
     }
 
-    // Nothing panics while it holds one of these locks half done, so a poisoned one is as good as any.
+    // No code panics while it holds one of these locks with partial state, so a poisoned lock can be used.
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +153,7 @@ impl Store {
         self.database.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells watches how far they may read.
+    /// Publishes the newest revision to the watches.
     pub(crate) fn publish(&self, current: i64) {
         self.published.publish(current);
     }
@@ -171,10 +170,10 @@ impl Store {
         self.stopping.subscribe()
     }
 
-    /// Asks the writer to close, if it has room for one more to wait; otherwise it closes when nobody is left to ask it.
+    /// Asks the writer to close if the queue has room; otherwise it closes when the queue is empty.
     pub(crate) fn close_soon(&self) {
         let (reply, _) = oneshot::channel();
-        // Full or closed already: nothing to do.
+        // The queue is full or closed already: nothing to do.
         let _ = self.jobs.try_send(Job { operation: Operation::Close, reply });
     }
 
@@ -191,18 +190,18 @@ impl Store {
         self.header(self.state().view.current)
     }
 
-    /// Most bytes of a message, above which it is not read at all.
+    /// Maximum size of a message; a larger one is not read.
     pub(crate) fn message_limit(&self) -> usize {
         self.max_request_bytes + MESSAGE_OVERHEAD_BYTES
     }
 
-    /// Hands a change to the writer and waits until it is on disk.
+    /// Sends a change to the writer and waits until it is on disk.
     pub(crate) async fn write(&self, operation: Operation) -> Result<Answer, Refusal> {
         self.check_failure()?;
         self.submit(operation).await
     }
 
-    /// Asks the writer to close the file, failed or not, and waits until it has.
+    /// Asks the writer to close the file, failed or not, and waits for it.
     pub(crate) async fn close(&self) -> Result<(), Refusal> {
         self.submit(Operation::Close).await.map(|_| ())
     }
@@ -235,7 +234,7 @@ impl Store {
         plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 
-    /// A transaction that only reads.
+    /// Runs a transaction that only reads.
     pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, Refusal> {
         let state = self.state();
         let snapshot = self.snapshot()?;
@@ -283,7 +282,7 @@ impl Store {
         self.state_mut().leases.renew(id, Instant::now())
     }
 
-    /// What the file holds now. Taken while the state is locked it agrees with the index.
+    /// The present contents of the file. A snapshot taken while the state is locked agrees with the index.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, Refusal> {
         self.check_failure()?;
         match &*self.database() {

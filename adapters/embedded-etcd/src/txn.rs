@@ -1,6 +1,6 @@
-//! Transactions: comparisons, and those that only read.
+//! Transactions: comparisons, and read-only transactions.
 //!
-//! As in etcd, every comparison, those of nested transactions too, is made on the state before the transaction.
+//! As in etcd, all comparisons, including those of nested transactions, use the state before the transaction.
 
 use std::cmp::Ordering;
 
@@ -27,7 +27,7 @@ const GREATER: i32 = 1;
 const LESS: i32 = 2;
 const NOT_EQUAL: i32 = 3;
 
-/// Which branch a transaction takes, and those of its nested transactions in order.
+/// Chosen branch of a transaction, and those of its nested transactions in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) succeeded: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Compares on the state at `current`.
+    /// Evaluates the comparisons on the state at `current`.
     pub(crate) fn decide(
         index: &Index,
         current: i64,
@@ -64,7 +64,7 @@ pub(crate) fn branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestO
     if succeeded { &request.success } else { &request.failure }
 }
 
-/// Checks the revisions that the ranges of a branch ask for, before anything is changed.
+/// Checks the revisions of the ranges in a branch before any change.
 pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), Refusal> {
     let mut nested = path.nested.iter();
     for operation in branch(request, path.succeeded) {
@@ -88,7 +88,7 @@ pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> R
     Ok(())
 }
 
-/// Carries out a transaction that only reads. The header is the caller's.
+/// Runs a read-only transaction. The caller adds the header.
 pub(crate) fn read(
     index: &Index,
     view: View,
@@ -123,7 +123,7 @@ fn holds(index: &Index, current: i64, values: &impl Values, compare: &PbCompare)
     if found {
         return Ok(true);
     }
-    // A missing value cannot be told from an empty one, so a comparison of values never holds without a pair.
+    // The comparison would treat a missing value as an empty one, so a value comparison without a pair is always false.
     if compare.target == TARGET_VALUE { Ok(false) } else { holds_for(None, values, compare) }
 }
 
@@ -160,7 +160,7 @@ fn holds_for(change: Option<&Change>, values: &impl Values, compare: &PbCompare)
             |change| change.lease,
             wanted(|union| if let PbTargetUnion::Lease(lease) = union { Some(*lease) } else { None }),
         ),
-        // As etcd treats a target that it does not know.
+        // As in etcd for an unknown target.
         _ => Ordering::Equal,
     };
     Ok(match compare.result {

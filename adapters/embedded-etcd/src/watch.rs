@@ -1,11 +1,11 @@
 //! Watch streams.
 //!
-//! A stream pulls: it is told how far the store has come, and takes the changes since then from memory, or from the
-//! file when it has fallen behind. So a client that reads slowly costs a few responses of memory, however many changes
-//! it is behind, and every stream sees every change once and in order.
+//! A stream pulls: it learns the newest revision, and reads the changes since its last one from memory, or from the
+//! file if it lags. A slow client therefore costs a few responses of memory, however far it lags, and every stream sees
+//! every change once and in order.
 //!
-//! Guarantees: the changes of one revision are never split over two responses (but over fragments, where the client
-//! asked for them); after a progress response nothing older follows for the watches that existed then.
+//! Guarantees: the changes of one revision are never split over two responses, except over fragments if the client
+//! asked for them. After a progress response no older change follows for the watches that existed then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,34 +25,32 @@ use crate::refusal::Refusal;
 use crate::span::Span;
 use crate::store::Store;
 
-/// The id that says that a response is not about one watch.
+/// Watch id of a response that does not concern a single watch.
 const NO_WATCH: i64 = -1;
 /// `FilterType` of the protocol.
 const NO_PUT: i32 = 0;
 const NO_DELETE: i32 = 1;
 
-/// One watch of a stream.
 #[derive(Debug)]
 struct Watch {
     key: Vec<u8>,
     range_end: Vec<u8>,
-    /// The first revision that it has not been shown.
+    /// The first revision that was not yet delivered.
     next: i64,
     no_put: bool,
     no_delete: bool,
     prev_kv: bool,
     fragment: bool,
     progress: bool,
-    /// Ended by a compaction. As in etcd its id stays taken until the client cancels it.
+    /// Ended by a compaction. As in etcd, its id stays taken until the client cancels it.
     ended: bool,
-    /// Whether it was sent changes since the last progress interval.
+    /// Whether changes were sent since the last progress interval.
     heard: bool,
 }
 
-/// Ends a stream: the client has gone, or the store stops.
+/// The stream ends: the client has disconnected, or the store stops.
 struct Gone;
 
-/// See the module.
 pub(crate) struct WatchStream {
     store: Arc<Store>,
     responses: mpsc::Sender<Result<PbWatchResponse, Status>>,
@@ -79,7 +77,7 @@ impl WatchStream {
             let outcome = tokio::select! {
                 biased;
                 () = stopping.wait() => {
-                    // The client may have gone first.
+                    // The client may have disconnected.
                     let _ = self.responses.try_send(Err(Refusal::Stopped.into()));
                     return;
                 }
@@ -158,7 +156,7 @@ impl WatchStream {
     }
 
     fn add(&mut self, wanted_id: i64, watch: Watch) -> Result<i64, &'static str> {
-        // Everything from a key on cannot be empty, whatever the bytes of its end say.
+        // A span from a key on is never empty, regardless of the bytes of its end.
         if !watch.range_end.is_empty() && watch.range_end != [0] && watch.key >= watch.range_end {
             return Err("mvcc: watcher range is empty");
         }
@@ -194,7 +192,7 @@ impl WatchStream {
         self.watches.iter().filter(|(_, watch)| !watch.ended).map(|(id, watch)| (*id, watch))
     }
 
-    /// Shows every watch what it has not been shown, and says up to which revision that is.
+    /// Sends every watch its pending changes, and returns the revision up to which they are complete.
     async fn catch_up(&mut self) -> Result<i64, Gone> {
         loop {
             let view = self.store.state().view;
@@ -206,7 +204,7 @@ impl WatchStream {
                     watch.ended = true;
                 }
                 self.send(PbWatchResponse {
-                    // As etcd has it: this response speaks of no revision but the compacted one.
+                    // As in etcd, this response contains no revision but the compacted one.
                     header: Some(self.store.header(0)),
                     watch_id: id,
                     canceled: true,
@@ -220,10 +218,10 @@ impl WatchStream {
             let Some(from) = behind else { return Ok(view.current) };
             let batch = match self.store.events_since(from) {
                 Ok(batch) => batch,
-                // Compacted since the view was taken: seen in the next round.
+                // A compaction happened after the view was taken; the next iteration sees it.
                 Err(Refusal::Compacted) => continue,
                 Err(refusal) => {
-                    // The client may have gone first; the stream ends either way.
+                    // The client may have disconnected; the stream ends in both cases.
                     let _ = self.responses.send(Err(refusal.into())).await;
                     return Err(Gone);
                 }
@@ -284,7 +282,7 @@ impl Drop for WatchStream {
 }
 
 impl Watch {
-    /// The events that this watch is to be shown.
+    /// The events that this watch receives.
     fn select(&self, store: &Store, revisions: &[Arc<RevisionEvents>]) -> Vec<PbEvent> {
         let span = Span::new(&self.key, &self.range_end);
         let mut selected = Vec::new();
@@ -306,7 +304,7 @@ impl Watch {
     }
 }
 
-/// Cuts a response that is larger than a request may be by default, as etcd does.
+/// Splits a response that exceeds etcd's default request limit, as etcd does.
 fn fragments(mut response: PbWatchResponse) -> Vec<PbWatchResponse> {
     if response.encoded_len() < DEFAULT_MAX_REQUEST_BYTES || response.events.len() < 2 {
         return vec![response];

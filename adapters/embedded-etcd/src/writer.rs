@@ -1,9 +1,9 @@
-//! The writer: takes what waits, applies it as one group, commits once, then answers.
+//! The writer: takes all waiting operations, applies them as one group, commits once, then answers.
 //!
-//! Guarantees: an answer is sent only after the sync that makes it true; writers that wait share that sync.
-//! A commit that fails before its sync is taken back, the database opened anew, and writing goes on. Where a full disk
-//! takes not even what that writes, the database is opened beside it, so that reading goes on. After a failed sync the
-//! store stops: what a disk holds then is unknown, whatever it reads back.
+//! Guarantees: an answer is sent only after the sync of its commit; waiting writers share that sync.
+//! After a commit that failed before its sync, the writer rolls back, reopens the database and continues. If a full
+//! disk does not even accept the writes of the reopening, the database is opened read-only, so that reads continue.
+//! After a failed sync the store stops, because the contents of the disk are unknown, whatever reads return.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,28 +28,26 @@ pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
 
 type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
-/// See the module.
 pub(crate) struct Writer {
     store: Arc<Store>,
     _fails: FailsOnPanic,
     jobs: mpsc::Receiver<Job>,
     head: Head,
     auto_compactor: AutoCompactor,
-    /// Compacted, and still in the file.
+    /// Compacted changes that are still in the file.
     removals: VecDeque<Superseded>,
-    /// Who waits until everything compacted so far is out of the file.
+    /// Clients that wait until all changes compacted so far are removed from the file.
     waiting_for_removal: Vec<(Reply, i64)>,
-    /// Until when writes are refused, and how.
+    /// Writes are refused until this time, with this error.
     refuses: Option<(Instant, Refusal)>,
-    /// Until when nothing is begun that nobody waits for.
+    /// Until this time the writer starts no work of its own.
     rests: Option<Instant>,
-    /// The database is only read, since it could not be opened to be written.
+    /// The database is open read-only, because opening it for writing failed.
     is_aside: bool,
     quota_bytes: u64,
     cache_bytes: usize,
 }
 
-/// What a writer needs beside its store.
 pub(crate) struct WriterSetup {
     pub(crate) head: Head,
     pub(crate) auto_compactor: AutoCompactor,
@@ -83,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// Writes until the store is closed, on the runtime of the caller.
+    /// Writes until the store is closed, on the caller's runtime.
     pub(crate) async fn run(mut self) {
         let mut jobs = Vec::new();
         loop {
@@ -94,13 +92,13 @@ impl Writer {
             if self.step(&mut jobs) == Next::Close {
                 break;
             }
-            // Others on this thread get their turn between two commits.
+            // Let other tasks of this thread run between two commits.
             tokio::task::yield_now().await;
         }
         self.close();
     }
 
-    /// Writes until the store is closed, on the thread of the caller, which must not be one of a runtime.
+    /// Writes until the store is closed, on the caller's thread, which must not belong to a runtime.
     pub(crate) fn run_blocking(mut self) {
         let mut jobs = Vec::new();
         loop {
@@ -115,7 +113,7 @@ impl Writer {
         self.close();
     }
 
-    /// Whether the store stops and nobody waits any more.
+    /// Whether the store stops and no operation waits.
     fn is_to_stop(&self) -> bool {
         self.store.stopping().is_set() && self.jobs.is_empty()
     }
@@ -126,7 +124,7 @@ impl Writer {
             && (!self.removals.is_empty() || self.auto_compactor.target(self.head.view).is_some())
     }
 
-    /// One commit, or one of the operations that are not part of commits.
+    /// Runs one commit, or one operation outside of commits.
     fn step(&mut self, jobs: &mut Vec<Job>) -> Next {
         while jobs.len() < MAX_BATCH
             && let Ok(job) = self.jobs.try_recv()
@@ -150,7 +148,7 @@ impl Writer {
             Some(Job { operation: Operation::Close, reply }) => {
                 let revision = self.head.view.current;
                 self.close();
-                // Nobody may wait any more; that is no fault.
+                // The client may have disconnected; that is no error.
                 let _ = reply.send(Ok(Answer::Done { revision }));
                 return Next::Close;
             }
@@ -173,7 +171,7 @@ impl Writer {
         match self.commit_group(group, &mut outcomes, &mut waiting) {
             Ok(()) => {
                 for (reply, outcome) in outcomes {
-                    // The client may have gone; its write is done all the same.
+                    // The client may have disconnected; its write is done nevertheless.
                     let _ = reply.send(outcome);
                 }
                 self.waiting_for_removal.extend(waiting);
@@ -194,7 +192,8 @@ impl Writer {
         }
     }
 
-    /// Applies and commits; hands back what was not begun, and why nothing of the group is there.
+    /// Applies and commits a group. Returns the operations that were not started, and the error if the group had no
+    /// effect.
     fn commit_group(
         &mut self,
         group: Vec<Job>,
@@ -214,7 +213,7 @@ impl Writer {
             Err(refusal) => return Err((group, refusal)),
         };
         if is_planted(Canary::AnswerBeforeSync) && self.head.view.current % 8 > 0 {
-            // Refused only where a savepoint was changed, which nobody does.
+            // Only fails after a change of a savepoint, and the store uses none.
             let _ = transaction.set_durability(redb::Durability::None);
         }
         let changes = match self.apply(&transaction, group, outcomes, waiting) {
@@ -237,12 +236,12 @@ impl Writer {
         }
     }
 
-    /// Begins a transaction; opens the database first where an earlier failure closed it.
+    /// Begins a transaction; first reopens the database if an earlier failure closed it.
     fn begin(&mut self) -> Result<WriteTransaction, Refusal> {
         if self.is_aside || self.store.database().is_none() {
             self.open_again().map_err(|detail| self.down(&detail))?;
         }
-        // A read that found no room for what redb wrote beside it says nothing of this transaction.
+        // Clear the flag: a lack of space during a read does not concern this transaction.
         self.store.disk.take_full();
         let begun = match &*self.store.database() {
             Some(database) => database.begin_write().map_err(|error| error.to_string()),
@@ -282,7 +281,7 @@ impl Writer {
                     }
                     outcome => outcome.map(|revision| Answer::Done { revision }),
                 },
-                // Taken out of the group before.
+                // `step` has removed these from the group.
                 Operation::Defragment | Operation::Close => continue,
             };
             if let Err(Refusal::TakenBack(error)) = &outcome {
@@ -295,7 +294,7 @@ impl Writer {
         let removed = self.removals.iter().take(MAX_REMOVALS).copied().collect::<Vec<_>>();
         let mut own = batch.remove(&removed);
         if let Some(main) = automatic {
-            // A client's compaction in this group may have been further on already.
+            // A client's compaction in this group may have compacted further.
             own = own.and(batch.compact(main).map(|_| ()).or_else(|refusal| match refusal {
                 Refusal::Compacted => Ok(()),
                 other => Err(other),
@@ -307,7 +306,7 @@ impl Writer {
         }
     }
 
-    /// Shows readers what is on disk now.
+    /// Publishes the committed state to readers.
     fn publish(&mut self, changes: Changes) {
         self.store.add_data_bytes(changes.bytes_added, changes.bytes_removed);
         self.removals.drain(..self.removals.len().min(MAX_REMOVALS));
@@ -337,7 +336,7 @@ impl Writer {
         }
     }
 
-    /// After a fault in a commit: back to what the file holds.
+    /// After a fault in a commit: returns to the state of the file.
     fn recover(&mut self, error: &str) -> Refusal {
         let full = self.store.disk.take_full();
         if self.store.disk.sync_failed() {
@@ -360,7 +359,7 @@ impl Writer {
         if full { Refusal::NoSpace } else { Refusal::TakenBack(error.to_owned()) }
     }
 
-    /// Why a write cannot be tried now: it may be later, the storage is asked again then.
+    /// The refusal while the storage cannot be written; the next attempt follows after a pause.
     fn down(&mut self, detail: &str) -> Refusal {
         if let Some(reason) = self.store.failure.reason() {
             return Refusal::Failed(reason);
@@ -378,11 +377,12 @@ impl Writer {
         refusal
     }
 
-    /// Opens the database anew; where that fails, to be read at least. The error says why nothing can be written.
+    /// Reopens the database; if that fails, opens it read-only. The error states why it cannot be written.
     fn open_again(&mut self) -> Result<(), String> {
         let store = Arc::clone(&self.store);
         if !self.is_aside {
-            // The failed database goes first: two on one storage would spoil it. One beside it serves readers until then.
+            // Close the failed database first, because two on one storage would corrupt it. Until then a read-only
+            // database serves readers.
             *store.database_mut() = None;
         }
         let error = match reopen(&store.disk, self.cache_bytes) {
@@ -412,7 +412,7 @@ impl Writer {
         Err(error)
     }
 
-    /// Takes over what an opened database holds, which must be what readers saw.
+    /// Adopts the contents of a reopened database, which must equal the state that readers saw.
     fn take_over(&mut self, (database, loaded): (Database, Loaded)) -> Result<(), String> {
         let store = Arc::clone(&self.store);
         let mut state = store.state_mut();
@@ -444,7 +444,7 @@ impl Writer {
         self.head.leases = LeaseTable::default();
     }
 
-    /// Gives free room in the file back.
+    /// Returns free space in the file to the file system.
     fn defragment(&mut self) -> Result<Answer, Refusal> {
         if self.is_aside {
             self.open_again().map_err(|detail| self.down(&detail))?;
@@ -476,7 +476,7 @@ fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, Refusal>
     };
     for id in ended {
         match batch.revoke(id) {
-            // Revoked by a client earlier in this group.
+            // A client revoked it earlier in this group.
             Ok(_) | Err(Refusal::LeaseNotFound) => {}
             Err(refusal) => return Err(refusal),
         }

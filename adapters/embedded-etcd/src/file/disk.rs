@@ -1,11 +1,11 @@
-//! Between redb and the bytes: lets an opening be rehearsed, and remembers which faults came from below.
+//! The layer between redb and the storage. It rehearses an opening, and records faults of the storage.
 //!
-//! Guarantees: while rehearsing, nothing reaches the storage; [`Disk::accept`] then repeats what was written, in the
-//! same order and with the same syncs, so that a crash in it is a crash in redb's own recovery.
-//! The storage outlives the redb database on it, so that a failed database can be opened anew under the same lock; one
+//! Guarantees: while rehearsing, no write reaches the storage. [`Disk::accept`] then repeats the writes in the same
+//! order and with the same syncs, so a crash during it equals a crash in redb's own recovery.
+//! The storage outlives the redb database on it, so a failed database can be reopened under the same lock. A database
 //! that is opened [`Aside`] reads the storage and writes nothing to it.
-//! Room at the end of the storage is filled with zeros before it is first used: a sync of blocks that a file system has
-//! never written must sync its own journal too, which takes twice as long (217 against 549 us on ext4).
+//! Space at the end of the storage is filled with zeros before its first use: a sync of blocks that the file system has
+//! never written also syncs the file system's journal, which takes twice as long (217 against 549 us on ext4).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,25 +20,25 @@ use super::progress::{Progress, Step};
 
 use crate::limits::{FILL_BYTES, MAX_FILL_BYTES};
 
-/// Bytes of a block that a rehearsal keeps; redb writes pages of this size.
+/// Block size of a rehearsal in bytes; redb writes pages of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// Zeros that are written, or looked for, with one call.
+/// Zeros for one write or one comparison.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Storage that redb databases come and go on.
+/// A storage that outlives the redb databases on it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     storage: Arc<dyn StorageBackend>,
     rehearsing: AtomicBool,
     rehearsal: Mutex<Rehearsal>,
-    /// From here on the storage holds nothing but zeros. Locked while room is filled or cut off: redb writes from the
-    /// threads of readers too, and a second fill would put zeros over what was written after the first.
+    /// Offset from which the storage holds only zeros. Locked while space is filled or cut off: redb also writes from
+    /// the threads of readers, and a second fill would overwrite data written after the first.
     filled: Mutex<u64>,
     sync_failed: AtomicBool,
     full: AtomicBool,
 }
 
-/// What was written since the rehearsal began.
+/// Writes since the start of the rehearsal.
 #[derive(Debug)]
 struct Rehearsal {
     overlay: Overlay,
@@ -46,7 +46,7 @@ struct Rehearsal {
     progress: Progress,
 }
 
-/// What was written over a storage, and not to it.
+/// Blocks written in memory over an unchanged storage.
 #[derive(Debug, Default)]
 struct Overlay {
     len: u64,
@@ -61,7 +61,7 @@ enum Effect {
 }
 
 impl Disk {
-    /// Begins with a rehearsal.
+    /// Creates the disk in rehearsal mode.
     pub(crate) fn rehearse(storage: Arc<dyn StorageBackend>) -> io::Result<Arc<Self>> {
         let len = storage.len()?;
         Ok(Arc::new(Self {
@@ -78,12 +78,12 @@ impl Disk {
         }))
     }
 
-    /// The rehearsal gets to the next step, which the log tells.
+    /// Enters the next step of the rehearsal, which the log shows.
     pub(super) fn enter(&self, step: Step) {
         self.rehearsal().progress.enter(step);
     }
 
-    /// Makes what was rehearsed real.
+    /// Applies the rehearsed writes to the storage.
     pub(crate) fn accept(&self) -> io::Result<()> {
         let mut rehearsal = self.rehearsal();
         rehearsal.overlay = Overlay::default();
@@ -100,14 +100,14 @@ impl Disk {
         Ok(())
     }
 
-    /// Fills the room of a write at `offset..end`. Later fills begin behind it, so the write itself needs no lock.
+    /// Fills the space of a write at `offset..end`. Later fills start after it, so the write itself needs no lock.
     fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut filled = self.filled();
         if end <= *filled {
             return Ok(());
         }
         let mut at = if offset > filled.saturating_add(MAX_FILL_BYTES) { end } else { *filled };
-        // A write beyond the end makes the storage longer itself.
+        // A write beyond the end extends the storage itself.
         let goal = end.saturating_add(FILL_BYTES).min(self.storage.len()?);
         while at < goal {
             let take = (goal - at).min(ZEROS.len() as u64);
@@ -128,27 +128,25 @@ impl Disk {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A backend for one database.
     pub(crate) fn handle(self: &Arc<Self>) -> Handle {
         Handle(Arc::clone(self))
     }
 
-    /// A backend for one that is only read, as the storage takes nothing.
+    /// A backend for a read-only database, for a storage that accepts no writes.
     pub(crate) fn aside(self: &Arc<Self>) -> io::Result<Aside> {
         Ok(Aside { disk: Arc::clone(self), overlay: Mutex::new(Overlay::over(self.storage.len()?)) })
     }
 
-    /// Bytes of the storage.
     pub(crate) fn len(&self) -> u64 {
         self.storage.len().unwrap_or(0)
     }
 
-    /// Whether a sync ever failed: what is on the disk is unknown from then on, whatever reads say.
+    /// Whether a sync ever failed. After that the contents of the disk are unknown, regardless of what reads return.
     pub(crate) fn sync_failed(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }
 
-    /// Whether there was no room for a write since the last call.
+    /// Whether a write failed for lack of space since the last call.
     pub(crate) fn take_full(&self) -> bool {
         self.full.swap(false, Ordering::AcqRel)
     }
@@ -170,7 +168,7 @@ impl Disk {
     }
 }
 
-/// Whether an error says that there is no room left.
+/// Whether an error reports a lack of space.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -181,7 +179,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// What a database writes through. Closing it leaves the storage, and the lock on it, alone.
+/// Backend of the writing database. Closing it keeps the storage and its lock.
 #[derive(Debug)]
 pub(crate) struct Handle(Arc<Disk>);
 
@@ -235,7 +233,7 @@ impl StorageBackend for Handle {
     }
 }
 
-/// What a database reads through beside a storage that takes nothing: redb writes even when it opens a file, and that stays in memory.
+/// Backend of a read-only database. redb writes even when it opens a file; those writes stay in memory.
 #[derive(Debug)]
 pub(crate) struct Aside {
     disk: Arc<Disk>,
@@ -323,7 +321,7 @@ impl Overlay {
 
     fn set_len(&mut self, len: u64) {
         if len < self.len {
-            // What lies beyond must read as zeros if the storage grows again.
+            // The cut-off part must read as zeros if the storage grows again.
             for block in len / BLOCK_BYTES..self.len.div_ceil(BLOCK_BYTES) {
                 let keep = len.saturating_sub(block * BLOCK_BYTES) as usize;
                 if keep == 0 {
@@ -337,7 +335,7 @@ impl Overlay {
     }
 }
 
-/// Where the last byte that is not zero ends.
+/// Offset after the last byte that is not zero.
 fn end_of_contents(storage: &dyn StorageBackend) -> io::Result<u64> {
     let mut end = storage.len()?;
     let mut buffer = vec![0; ZEROS.len()];
@@ -353,7 +351,7 @@ fn end_of_contents(storage: &dyn StorageBackend) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Reads what the storage has, zeros where it ends.
+/// Reads the storage, with zeros beyond its end.
 fn read_padded(storage: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
     let stored = storage.len()?.saturating_sub(offset).min(out.len() as u64) as usize;
     let (there, beyond) = out.split_at_mut(stored);

@@ -1,4 +1,4 @@
-//! Reading the whole file once: what the store needs in memory.
+//! Reads the whole file once and builds the state that the store needs in memory.
 
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
@@ -8,7 +8,6 @@ use crate::leases::{LeaseChange, LeaseTable};
 use crate::range::View;
 use crate::record::{Record, Revision};
 
-/// What the file says.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) index: Index,
@@ -16,13 +15,13 @@ pub(crate) struct Loaded {
     pub(crate) leases: LeaseTable,
     pub(crate) identity: Identity,
     pub(crate) alarms: u64,
-    /// Compacted, but not yet taken out of the file.
+    /// Compacted changes that are still in the file.
     pub(crate) superseded: Vec<Superseded>,
-    /// Bytes of keys and values, compacted ones that are still in the file included.
+    /// Bytes of keys and values, including compacted ones that are still in the file.
     pub(crate) data_bytes: u64,
 }
 
-/// Why the file cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("reading the file")]
@@ -38,7 +37,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// Whether the storage answered, and its contents are wrong: waiting cannot mend that.
+    /// Whether the storage answered with wrong contents; a retry cannot clear this.
     pub(crate) fn is_damage(&self) -> bool {
         !matches!(
             self,
@@ -66,7 +65,7 @@ macro_rules! read_errors {
 }
 read_errors!(redb::StorageError, redb::TableError, redb::TransactionError);
 
-/// Reads and checks everything. A file that has no tables yet is `None`.
+/// Reads and verifies the whole file; `None` if it has no tables yet.
 pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadError> {
     let transaction = database.begin_read()?;
     let numbers = match transaction.open_table(META) {
@@ -102,7 +101,7 @@ pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadErro
     }
 
     let mut index = Index::default();
-    // A new store is at revision 1, and a compaction may have taken out the newest change.
+    // A new store is at revision 1, and a compaction may have removed the newest change.
     let mut current = compacted.max(1);
     let mut data_bytes = 0;
     let revisions = transaction.open_table(REVISIONS)?;

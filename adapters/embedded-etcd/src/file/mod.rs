@@ -1,4 +1,4 @@
-//! The file: where it is, what is in it, and how it is opened without ever spoiling it.
+//! The file: its location, its tables, and opening it without damage.
 
 mod disk;
 mod load;

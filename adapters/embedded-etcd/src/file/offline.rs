@@ -1,4 +1,4 @@
-//! Work on the file of a store that no process has open.
+//! Operations on the file of a closed store.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,34 +16,32 @@ use crate::limits::MAX_WAITING_PARTS;
 use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
 use crate::snapshot::{Snapshot, send};
 
-/// A file whose checksums are all right.
+/// A file without checksum errors.
 #[derive(Debug, Clone)]
 pub struct Verified {
-    /// The file.
     pub file: PathBuf,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The newest revision.
     pub revision: i64,
-    /// Revision of the last compaction, -1 without one.
+    /// Revision of the last compaction; -1 if there was none.
     pub compacted: i64,
-    /// Whether the process that had it last closed it.
+    /// Whether the last process closed it properly.
     pub was_closed: bool,
 }
 
-/// Verifies every page and every record of a file, or of the one in a directory. Nothing is written.
+/// Verifies every page and every record of a store's file; `path` is the file or its directory. Writes nothing.
 ///
 /// # Errors
-/// The file is damaged, in use or cannot be read.
+/// The file is damaged, in use, or cannot be read.
 pub fn verify(path: &Path) -> Result<Verified, OpenError> {
     open_verified(path).map(|open| open.verified)
 }
 
-/// Hands out the snapshot of a file, or of the one in a directory, as `etcdctl snapshot save` writes it. The store is verified first,
-/// and nothing is written to it.
+/// Passes the snapshot of a store's file to `take`, in the format of `etcdctl snapshot save`; `path` is the file or its
+/// directory. Verifies the store first and writes nothing to it.
 ///
 /// # Errors
-/// As of [`verify`]; or `take` failed.
+/// Those of [`verify`], or an error of `take`.
 pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<Verified, OpenError> {
     let OpenFile { verified, database, _lock } = open_verified(path)?;
     let shown = verified.file.display().to_string();
@@ -51,10 +49,10 @@ pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) ->
     let (parts, mut made) = mpsc::channel(MAX_WAITING_PARTS);
     let view = View::new(transaction, &Failure::none());
     let making = async move { send(view, &parts).await };
-    // Its end drops the receiver: the maker does not go on without it.
+    // When this ends, it drops the receiver, which stops the producer.
     let taking = async move {
         while let Some(part) = made.recv().await {
-            // Only a stream to a client has errors among its parts.
+            // Only streams to clients carry errors.
             let part = part.map_err(|status| io::Error::other(status.to_string()))?;
             take(&part.blob)?;
         }
@@ -66,7 +64,7 @@ pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) ->
     Ok(verified)
 }
 
-/// A file that is open to be read.
+/// A file that is open for reading.
 struct OpenFile {
     verified: Verified,
     database: Database,
@@ -89,7 +87,7 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
         return Err(damaged(&shown, "it is empty".to_owned()));
     }
     let storage = FileBackend::new(opened).map_err(|error| damaged(&shown, error.to_string()))?;
-    // What redb writes while it opens the file stays in the rehearsal.
+    // redb's writes during the opening stay in the rehearsal.
     let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| failed("reading", &shown, source))?;
     let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged(&shown, "it has no tables".to_owned()))?;
@@ -104,8 +102,8 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     Ok(OpenFile { verified, database: checked.database, _lock })
 }
 
-/// Makes the file of a store in `directory` from a snapshot. A file that is there stays, under the name that is returned,
-/// with `replace`; without, it is an error.
+/// Creates a store's file in `directory` from a snapshot. With `replace`, an existing file is kept under the returned
+/// name; without `replace`, an existing file is an error.
 ///
 /// # Errors
 /// The directory is in use, has a store already, or cannot be written.
@@ -123,7 +121,7 @@ pub fn restore(
         if !replace {
             return Err(OpenError::Exists { file: file.display().to_string() });
         }
-        // A second name: the first one has a whole store at every moment.
+        // A hard link: the original name refers to a complete store at every moment.
         let name = (1..).map(|number| directory.join(format!("{FILE_NAME}.before-restore-{number}")));
         let name = name.into_iter().find(|name| !name.exists()).unwrap_or_default();
         fs::hard_link(&file, &name).map_err(|source| failed("keeping", file.display(), source))?;
@@ -138,7 +136,7 @@ pub fn restore(
         }
         Err(error) => {
             if let Some(kept) = kept {
-                // The store itself is as it was; what is left is a second name of it.
+                // The store itself is unchanged; only its second name is left over.
                 let _ = fs::remove_file(kept);
             }
             Err(error)

@@ -1,7 +1,7 @@
-//! Opening the file: checked whole before anything is written to it.
+//! Opening the file. The whole file is checked before the first write to it.
 //!
-//! Guarantees: a second process on the same directory is refused; a file that is damaged, or that is something else,
-//! is refused and left byte for byte as it was. A new file appears under its name only when it is complete.
+//! Guarantees: a second process on the same directory is refused. A file that is damaged or not a store's is refused
+//! and left unchanged byte for byte. A new file appears under its name only when it is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -24,22 +24,21 @@ use crate::random::SplitMix64;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::snapshot::Snapshot;
 
-/// The file in the data directory.
+/// Name of the file in the data directory.
 pub(super) const FILE_NAME: &str = "etcd.redb";
-/// The file while it is being made.
+/// Temporary name while the file is created.
 const NEW_FILE_NAME: &str = "etcd.redb.new";
 /// Locked while a process uses the directory.
 pub(super) const LOCK_NAME: &str = "LOCK";
-/// Bytes that a redb file begins with; still zero while redb makes the file.
+/// Length of redb's magic number; these bytes are zero while redb creates the file.
 const MAGIC_BYTES: usize = 9;
 
-/// An open file.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) database: Database,
     pub(crate) disk: Arc<Disk>,
     pub(crate) loaded: Loaded,
-    /// Keeps other processes away while it is there.
+    /// Excludes other processes while it is held.
     pub(crate) lock: Option<File>,
 }
 
@@ -55,19 +54,19 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
     }
 }
 
-/// Opens the storage of a failed database again.
+/// Reopens the storage of a failed database.
 pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
     opened_on(disk.handle(), cache_bytes)
 }
 
-/// Opens the same to be read, while the storage takes nothing.
+/// Reopens it read-only, for a storage that accepts no writes.
 pub(crate) fn reopen_aside(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
     let aside = disk.aside().map_err(|error| LoadError::Read(error.into()))?;
     opened_on(aside, cache_bytes)
 }
 
 fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
-    // In an empty storage redb would begin anew.
+    // redb would create a new database in an empty storage.
     if backend.len().map_err(redb::Error::Io)? == 0 {
         return Err(LoadError::NoEntry(meta::FORMAT));
     }
@@ -91,7 +90,8 @@ fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError
             .write(true)
             .open(&path)
             .map_err(|source| failed("opening", path.display(), source))?;
-        // A file has its name only once it is complete: an empty one was emptied, and redb would begin anew in it.
+        // A file gets its name only once it is complete, so an empty one was truncated; redb would create a new
+        // database in it.
         if file.metadata().map_err(|source| failed("looking at", path.display(), source))?.len() == 0 {
             return Err(damaged(path.display(), "it is empty".to_owned()));
         }
@@ -115,7 +115,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Makes an empty store, complete before it has its name: a crash leaves nothing half made behind.
+/// Creates an empty store that gets its name only when it is complete, so a crash leaves no partial store behind.
 pub(super) fn make(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
     let fail = |source| failed("making", path.display(), source);
@@ -133,14 +133,14 @@ fn on_file(options: &Options, file: File, path: &Path) -> Result<Opened, OpenErr
     on_storage(options, Arc::new(storage), &path.display().to_string())
 }
 
-/// Keys and values are nobody else's business.
+/// Only the owner of the file may read keys and values.
 fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
 }
 
-/// A storage whose making was cut short by a crash is made again; nothing was ever acknowledged from it.
+/// Empties a storage whose creation a crash interrupted. No write on it was ever acknowledged.
 fn begin_anew_if_never_begun(storage: &dyn StorageBackend) -> io::Result<()> {
     let len = storage.len()?;
     if len == 0 {
@@ -169,23 +169,24 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
     Ok(Opened { database, disk, loaded, lock: None })
 }
 
-/// A database whose checksums are all right.
+/// A database without checksum errors.
 pub(super) struct Checked {
     pub(super) database: Database,
     /// `None` if it has no tables yet.
     pub(super) loaded: Option<Loaded>,
-    /// Whether the process that had it last closed it.
+    /// Whether the last process closed it properly.
     pub(super) was_closed: bool,
 }
 
-/// Opens and reads everything, checksums of every page included. redb panics on some pages that contradict one another.
+/// Opens and reads the whole file, and verifies the checksums of every page. Catches redb's panics on inconsistent
+/// pages.
 pub(super) fn check(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<Checked, OpenError> {
     catch_unwind(AssertUnwindSafe(|| check_and_load(disk, cache_bytes)))
         .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
         .map_err(|detail| damaged(name, detail))
 }
 
-/// The error says what is wrong with the file.
+/// The error describes the damage of the file.
 fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, String> {
     let was_repaired = Arc::new(AtomicBool::new(false));
     let repaired = Arc::clone(&was_repaired);
@@ -203,7 +204,7 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, Strin
     Ok(Checked { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 
-/// Whether every pair was written at a revision that there was.
+/// Checks the revisions of each pair: 1 <= creation <= last change <= revision of the contents.
 fn check_contents(contents: &Contents) -> Result<(), OpenError> {
     let wrong = contents.pairs.iter().find(|(_, pair)| {
         pair.create_revision < 1
@@ -219,7 +220,8 @@ fn check_contents(contents: &Contents) -> Result<(), OpenError> {
     })
 }
 
-/// Writes what a new store begins with. How often a key was written is not known any more: once, or more often.
+/// Writes the initial contents of a new store. The number of writes of a key is unknown; its version is 1 if its two
+/// revisions are equal, else 2.
 fn fill(
     revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
     contents: &Contents,
@@ -238,7 +240,7 @@ fn fill(
     Ok(())
 }
 
-/// Writes what a snapshot has, as it was.
+/// Writes the contents of a snapshot unchanged.
 fn fill_from(
     revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
     leases: &mut redb::Table<'_, i64, i64>,
@@ -257,7 +259,7 @@ fn fill_from(
     Ok(())
 }
 
-/// Writes down that a new term began, and for a new store who it is and what it begins with.
+/// Records the start of a new term, and for a new store its identity and contents.
 fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) -> Result<Loaded, redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -268,7 +270,7 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) ->
             Some(loaded) => Identity { term: loaded.identity.term + 1, ..loaded.identity },
             None => {
                 let mut random = SplitMix64::new(options.seed);
-                // A lone etcd member that has just begun is in its second term.
+                // A single etcd member that has just started is in its second term.
                 Identity { cluster_id: random.next(), member_id: random.next(), term: 2 }
             }
         };
@@ -277,7 +279,7 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) ->
             numbers.insert(meta::FORMAT, meta::CURRENT_FORMAT)?;
             numbers.insert(meta::CLUSTER_ID, identity.cluster_id)?;
             numbers.insert(meta::MEMBER_ID, identity.member_id)?;
-            // What was before the contents is gone, as after a compaction.
+            // Revisions before the contents are unavailable, as after a compaction.
             let restored = options.snapshot.as_ref().map_or(-1, |snapshot| snapshot.compacted);
             let compacted = options.contents.as_ref().map_or(restored, |contents| contents.revision);
             numbers.insert(meta::COMPACTED_PLUS_ONE, (compacted + 1).unsigned_abs())?;

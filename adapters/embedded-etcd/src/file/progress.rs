@@ -1,7 +1,7 @@
-//! How far the verification of a file is, for the log.
+//! Progress of the verification of a file, for the log.
 //!
-//! Each step reads the file once at most: pages without data, and pages that redb still has in its cache, are not read. So a share is an
-//! upper bound of what is left, and jumps ahead at the end of a step.
+//! Each step reads the file at most once. It skips pages without data and pages in redb's cache. The shown percentage
+//! is therefore a lower bound of the progress and jumps ahead at the end of a step.
 
 use tokio::time::Instant;
 
@@ -10,22 +10,21 @@ use crate::limits::PROGRESS_SAID_EVERY;
 /// A step of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// redb opens the file, and repairs what a crash left.
+    /// redb opens the file and repairs the effects of a crash.
     Opening,
-    /// The checksums of all pages.
+    /// Checksums of all pages.
     Pages,
-    /// The checksums of all records, which become the index.
+    /// Checksums of all records, which become the index.
     Records,
 }
 
 const STEPS: u64 = Step::Records as u64 + 1;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Progress {
     len: u64,
     step: Step,
-    /// Bytes that were read in this step.
+    /// Bytes read in this step.
     read: u64,
     said: Instant,
 }
@@ -39,7 +38,7 @@ impl Progress {
         (self.step, self.read) = (step, 0);
     }
 
-    /// Counts bytes. Gives the percentage that is done when it is time for a line.
+    /// Counts bytes. Returns the percentage when the next log line is due.
     pub(super) fn reads(&mut self, bytes: u64, now: Instant) -> Option<u64> {
         self.read = self.len.min(self.read.saturating_add(bytes));
         if now.duration_since(self.said) < PROGRESS_SAID_EVERY {
@@ -65,7 +64,7 @@ mod tests {
         assert_eq!(read(300, 2), None);
         assert_eq!(read(300, 3), Some(20));
         assert_eq!(read(100, 5), None);
-        // More than the file has: pages are read again.
+        // More bytes than the file has: pages are read repeatedly.
         assert_eq!(read(2_000, 7), Some(33));
         progress.enter(Step::Pages);
         assert_eq!(progress.reads(500, began + Duration::from_secs(11)), Some(50));

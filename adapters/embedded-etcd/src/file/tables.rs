@@ -6,12 +6,13 @@ use crate::range::Values;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::refusal::Refusal;
 
-/// Every change that is not compacted: revision to record. A write touches only this table.
+/// Every change that is not compacted: revision to record. A put or a deletion touches only this table.
 pub(crate) const REVISIONS: TableDefinition<'static, &'static [u8; REVISION_BYTES], &'static [u8]> =
     TableDefinition::new("revisions");
-/// Leases: id to TTL in seconds. Which keys hang on a lease is in the records.
+/// Leases: id to TTL in seconds. The records contain the attached keys.
 pub(crate) const LEASES: TableDefinition<'static, i64, i64> = TableDefinition::new("leases");
-/// Leases of owners' own clients: id to the owner's mark ([`crate::Options::owner`]). A row without a lease means nothing.
+/// Leases of owners' own clients: id to the owner's mark ([`crate::Options::owner`]). A row whose lease does not exist
+/// is ignored.
 pub(crate) const OWNED_LEASES: TableDefinition<'static, i64, &'static str> =
     TableDefinition::new("owned-leases");
 /// Single numbers, by the names in [`meta`].
@@ -19,22 +20,22 @@ pub(crate) const META: TableDefinition<'static, &'static str, u64> = TableDefini
 
 /// Names in [`META`].
 pub(crate) mod meta {
-    /// The layout that this file has.
+    /// Layout version of the file.
     pub(crate) const FORMAT: &str = "format";
     pub(crate) const CLUSTER_ID: &str = "cluster-id";
     pub(crate) const MEMBER_ID: &str = "member-id";
-    /// Grows by one with each start, as the term of a lone etcd member does.
+    /// Incremented by each start, like the term of a single etcd member.
     pub(crate) const TERM: &str = "term";
-    /// Revision of the last compaction, plus one: etcd's "none yet" is -1.
+    /// Revision of the last compaction plus one, because etcd's "none yet" is -1.
     pub(crate) const COMPACTED_PLUS_ONE: &str = "compacted-plus-one";
-    /// Alarms that were switched on, one bit for each type.
+    /// Active alarms, one bit per type.
     pub(crate) const ALARMS: &str = "alarms";
 
-    /// The layout that this code reads and writes.
+    /// The layout version that this code reads and writes.
     pub(crate) const CURRENT_FORMAT: u64 = 1;
 }
 
-/// Who this store says it is.
+/// Cluster id, member id and term of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) cluster_id: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Identity {
     pub(crate) term: u64,
 }
 
-/// Values from the file, as a transaction sees it.
+/// Reads values within a transaction.
 pub(crate) struct StoredValues<'a, T>(pub(crate) &'a T);
 
 impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for StoredValues<'_, T> {

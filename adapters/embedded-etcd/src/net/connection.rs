@@ -1,4 +1,4 @@
-//! One connection: HTTP/2 for gRPC, HTTP/1.1 for health and version, told apart by the first bytes.
+//! One connection: HTTP/2 for gRPC, HTTP/1.1 for health and version, distinguished by the first bytes.
 
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -12,7 +12,7 @@ use crate::limits::{
     MAX_CONCURRENT_STREAMS, STREAM_WINDOW_BYTES,
 };
 
-/// Serves one client until it goes or the store stops.
+/// Serves one client until it disconnects or the store stops.
 pub(crate) async fn serve_connection<S>(stream: S, router: Router, stopping: Latched)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

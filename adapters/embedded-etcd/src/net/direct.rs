@@ -1,4 +1,4 @@
-//! A client without a connection: its calls go straight to the services.
+//! A client without a connection: its calls go directly to the services.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tonic::body::Body;
 use tower::Service;
 use tower::util::BoxCloneSyncService;
 
-/// The services in the form that the client calls.
+/// Adapts the services to the client's channel.
 #[derive(Clone)]
 struct Direct(Router);
 

@@ -15,7 +15,7 @@ pub(crate) fn add_to(router: Router, store: Arc<Store>) -> Router {
     router.route("/health", get(health).with_state(store)).route("/version", get(version))
 }
 
-/// Healthy: no alarm, and the file has not failed.
+/// Healthy: no alarm is active and the store has not failed.
 async fn health(State(store): State<Arc<Store>>) -> Response {
     let healthy = store.state().alarms == 0 && store.failure.reason().is_none();
     let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];

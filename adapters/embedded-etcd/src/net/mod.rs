@@ -1,4 +1,4 @@
-//! How clients reach the store: over TCP with or without TLS, over a stream in memory, or without any connection.
+//! Access to the store: over TCP with or without TLS, over an in-memory stream, or without a connection.
 
 mod connection;
 mod direct;

@@ -1,5 +1,3 @@
-//! The TCP listener.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use super::serve_connection;
 use crate::bell::{Latch, Latched};
 use crate::limits::{ACCEPT_PAUSE, HANDSHAKE_TIMEOUT, MAX_CONNECTIONS};
 
-/// A listener that serves. Dropping it stops it as well, without waiting.
+/// A running listener. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct ServerHandle {
     address: SocketAddr,
@@ -22,12 +20,11 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops listening, lets open requests end for a short while, and returns when all connections are closed.
+    /// Stops listening, lets open requests end within a short time, and returns when all connections are closed.
     pub async fn shutdown(self) {
         self.stop.set();
         if let Err(error) = self.task.await {
@@ -60,7 +57,7 @@ async fn accept(
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
-        // Reap what has ended, so that the set does not grow.
+        // Reap ended connections, so that the set does not grow.
         while connections.try_join_next().is_some() {}
         let place = Arc::clone(&places).acquire_owned();
         let accepted = tokio::select! {
@@ -85,7 +82,7 @@ async fn accept(
 }
 
 async fn handshake_and_serve(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stopping: Latched) {
-    // Answers are small and waited for.
+    // Answers are small and latency matters.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection to the embedded store ended at once");
         return;

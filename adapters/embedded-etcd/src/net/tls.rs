@@ -1,4 +1,4 @@
-//! TLS of the listener: certificate and key, and optionally the authority that clients' certificates must come from.
+//! TLS of the listener: certificate and key, and optionally the CA of client certificates.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-/// What the listener shows, and what it wants to see. All in PEM. Debug shows no key.
+/// Certificate and key of the listener, and the CA of its clients, all in PEM. `Debug` omits the key.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// The certificate, with those of its authorities after it.
+    /// The certificate, followed by its CA certificates.
     pub certificate: Vec<u8>,
-    /// Its private key.
     pub key: Vec<u8>,
-    /// With it, clients must show a certificate of this authority.
+    /// If set, clients must present a certificate of this CA.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -24,33 +23,25 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// Why TLS cannot be offered.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One of the PEM texts is none.
+    /// A text is not valid PEM.
     #[error("reading the {what} as PEM failed")]
-    Pem {
-        /// Which one.
-        what: &'static str,
-        /// What is wrong with it.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// A PEM text has nothing in it.
+    Pem { what: &'static str, source: rustls::pki_types::pem::Error },
+    /// A PEM text is empty.
     #[error("the {what} is empty")]
-    Empty {
-        /// Which one.
-        what: &'static str,
-    },
-    /// Certificate and key do not fit, or are of a kind that is not supported.
+    Empty { what: &'static str },
+    /// Certificate and key do not match, or their kind is not supported.
     #[error("using the certificate and its key failed")]
     Certificate(#[source] rustls::Error),
-    /// The authority of clients cannot be used.
+    /// The CA of the clients cannot be used.
     #[error("using the client CA failed")]
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ServerTls {
-    /// What rustls needs. HTTP/2 and HTTP/1.1 are offered, as etcd does.
+    /// Configuration for rustls. Offers HTTP/2 and HTTP/1.1, as etcd does.
     pub(crate) fn config(&self) -> Result<Arc<rustls::ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(&self.certificate, "certificate")?;

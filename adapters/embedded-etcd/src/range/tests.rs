@@ -9,7 +9,6 @@ use crate::index::{Change, Index};
 use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 
-/// Records in memory.
 #[derive(Debug, Default)]
 struct Written(BTreeMap<Revision, (Vec<u8>, Vec<u8>, Change)>);
 
@@ -35,7 +34,7 @@ proptest! {
     ) {
         let (mut index, mut written) = (Index::default(), Written::default());
         for (number, (key, value, version, lease)) in pairs.iter().enumerate() {
-            // Keys are never empty, and here never equal.
+            // Keys must not be empty, and must differ here.
             let key = [key.as_slice(), &[number as u8]].concat();
             let revision = Revision::first_of(number as i64 + 2);
             let bytes = (key.len() + value.len()) as u32;

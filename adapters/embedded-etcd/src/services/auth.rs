@@ -1,6 +1,6 @@
-//! Auth: there are no users, and the answers say so as an etcd without users says it.
+//! Auth service. There are no users; the answers are those of an etcd without users.
 //!
-//! Served by hand: the messages of `AuthStatus` are not among those that etcd-client gives out.
+//! Implemented by hand, because etcd-client does not export the messages of `AuthStatus`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Cluster: one member, and it stays so.
+//! Cluster service: a fixed membership of one.
 
 use etcd_client::proto::{
     PbClusterService, PbMember, PbMemberAddRequest, PbMemberAddResponse, PbMemberListRequest,

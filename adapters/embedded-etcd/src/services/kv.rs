@@ -1,4 +1,4 @@
-//! KV: ranges, writes, transactions, compaction.
+//! KV service: ranges, writes, transactions, compaction.
 
 use etcd_client::proto::{
     PbCompactionRequest, PbCompactionResponse, PbDeleteRequest, PbDeleteResponse, PbKvService, PbPutRequest,
@@ -94,7 +94,7 @@ impl PbKvService for Api {
     }
 }
 
-/// Cuts an answer into parts; header, count and whether there is more come with the last one.
+/// Splits an answer into parts; header, count and `more` are in the last part.
 fn parts(mut whole: PbRangeResponse) -> Vec<PbRangeResponse> {
     let mut parts = Vec::new();
     let mut part = PbRangeResponse::default();

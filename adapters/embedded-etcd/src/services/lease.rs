@@ -1,4 +1,4 @@
-//! Leases: granted and revoked through the writer, kept alive in memory.
+//! Lease service: leases are granted and revoked through the writer, and kept alive in memory.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ async fn keep_alive(
         let request = tokio::select! {
             biased;
             () = stopping.wait() => {
-                // The client may have gone first.
+                // The client may have disconnected.
                 let _ = answers.try_send(Err(Refusal::Stopped.into()));
                 return;
             }
@@ -117,7 +117,7 @@ async fn keep_alive(
         };
         let Ok(Some(PbLeaseKeepAliveRequest { id })) = request else { return };
         // The header is older than the renewal: a client must not see a keep-alive succeed at a revision at which the
-        // lease was revoked already.
+        // lease was already revoked.
         let header = store.current_header();
         let answer =
             renew(&store, id).await.map(|ttl| PbLeaseKeepAliveResponse { header: Some(header), id, ttl });
@@ -128,12 +128,12 @@ async fn keep_alive(
     }
 }
 
-/// The new time to live in seconds, 0 for a lease that is not there any more.
+/// The new time to live in seconds; 0 for a lease that does not exist.
 async fn renew(store: &Store, id: i64) -> Result<i64, Refusal> {
     match store.renew(id) {
         Renewal::Renewed { ttl_seconds } => Ok(ttl_seconds),
         Renewal::Unknown => Ok(0),
-        // Its keys must be gone before the client is told.
+        // Its keys must be deleted before the client gets the answer.
         Renewal::Ended => match store.write(Operation::Revoke { id }).await {
             Ok(_) | Err(Refusal::LeaseNotFound) => Ok(0),
             Err(refusal) => Err(refusal),

@@ -1,4 +1,4 @@
-//! Maintenance: status, alarms, defragmentation, hashes, snapshots.
+//! Maintenance service: status, alarms, defragmentation, hashes, snapshots.
 
 use std::sync::atomic::Ordering;
 
@@ -74,7 +74,7 @@ impl PbMaintenanceService for Api {
             db_size: self.store.disk.len() as i64,
             db_size_in_use: self.store.data_bytes.load(Ordering::Relaxed) as i64,
             leader: self.store.identity.member_id,
-            // There is no log: the revision is what grows with it.
+            // There is no Raft log; the revision grows as its index would.
             raft_index: current as u64,
             raft_applied_index: current as u64,
             raft_term: self.store.identity.term,
@@ -117,7 +117,7 @@ impl PbMaintenanceService for Api {
         let (parts, receiver) = mpsc::channel(MAX_WAITING_PARTS);
         tokio::spawn(async move {
             if let Err(refusal) = crate::snapshot::send(snapshot, &parts).await {
-                // The client may have gone: that is what ends most snapshots early.
+                // The client may have disconnected: most incomplete snapshots end this way.
                 let _ = parts.send(Err(refusal.into())).await;
             }
         });

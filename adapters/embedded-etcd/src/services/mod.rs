@@ -25,17 +25,16 @@ pub(crate) const ETCD_VERSION: &str = "3.4.23";
 /// The cluster version of that release.
 pub(crate) const ETCD_CLUSTER_VERSION: &str = "3.4.0";
 
-/// A stream of answers.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// All services; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     store: Arc<Store>,
-    /// For `member list`.
+    /// Name in `member list`.
     name: Arc<str>,
     client_urls: Arc<[String]>,
-    /// What is noted with each lease that is granted.
+    /// Mark that is recorded with each granted lease.
     owner: Option<Arc<str>>,
 }
 
@@ -44,12 +43,12 @@ impl Api {
         Self { store, name: name.into(), client_urls: client_urls.into(), owner: None }
     }
 
-    /// The same for the owner's own client: its leases are noted under this mark.
+    /// The services of the owner's own client; its leases are recorded with this mark.
     pub(crate) fn of_owner(&self, owner: &str) -> Self {
         Self { owner: Some(owner.into()), ..self.clone() }
     }
 
-    /// Everything that is served, gRPC and HTTP.
+    /// Routes of all services, gRPC and HTTP.
     pub(crate) fn router(&self) -> axum::Router {
         let limit = self.store.message_limit();
         let grpc = tonic::service::Routes::new(

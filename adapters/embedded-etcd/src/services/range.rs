@@ -1,6 +1,6 @@
-//! `KV/Range`, from the file's pages straight into the answer: a large range costs one copy of each value.
+//! `KV/Range`, encoded from the file's pages directly into the answer: a large range copies each value once.
 //!
-//! Gives the very bytes that the generated service would give (a test compares them); that one still serves ranges
+//! Produces the same bytes as the generated service (a test compares them). The generated service still serves ranges
 //! within transactions and streams.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls of one request and one answer that are served without generated code.
+//! Calls of one request and one answer that bypass the generated code.
 
 use std::fmt::Display;
 
@@ -10,18 +10,18 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::Status;
 
-/// Before each message: whether it is compressed, and its length.
+/// Length of a message's prefix: a compression flag and the message length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// What tonic says of a message above its limit; etcd's gRPC uses another code and text.
+/// tonic's text for a message above its limit; etcd's gRPC uses another code and text.
 const TOO_LARGE_IN_TONIC: &str = "Error, decoded message length too large: found ";
 
-/// As gRPC in Go refuses a message above its limit, which is before etcd looks at it.
+/// gRPC in Go refuses a message above its limit in this way, before etcd reads the message.
 fn too_large(found: impl Display, limit: impl Display) -> Status {
     Status::resource_exhausted(format!("grpc: received message larger than max ({found} vs. {limit})"))
 }
 
-/// Gives refusals of messages above the limit the code and the text that etcd's have.
+/// Replaces tonic's code and text for oversized messages by etcd's.
 pub(super) async fn refuse_as_etcd(response: Response) -> Response {
     let refused = Status::from_header_map(response.headers()).and_then(|status| {
         let sizes = status.message().strip_prefix(TOO_LARGE_IN_TONIC)?.strip_suffix(" bytes")?;
@@ -31,7 +31,7 @@ pub(super) async fn refuse_as_etcd(response: Response) -> Response {
     refused.map_or(response, Status::into_http)
 }
 
-/// The one request of a call, of at most `limit` bytes.
+/// The single request of a call, of at most `limit` bytes.
 pub(super) async fn request<M: Message + Default>(mut body: Body, limit: usize) -> Result<M, Status> {
     let malformed = || Status::internal("the request is not one message of gRPC");
     let mut received = BytesMut::new();
@@ -61,7 +61,7 @@ pub(super) async fn request<M: Message + Default>(mut body: Body, limit: usize) 
         .map_err(|error| Status::internal(format!("decoding the request: {error}")))
 }
 
-/// An answer that begins with room for its prefix, as the whole of a call that succeeded.
+/// A successful answer from a frame with room for its prefix.
 pub(super) fn answer(mut frame: BytesMut) -> Response {
     let length = u32::try_from(frame.len() - PREFIX_BYTES);
     let Ok(length) = length else {

@@ -1,4 +1,4 @@
-//! Watch: a task for each stream.
+//! Watch service: one task per stream.
 
 use std::sync::Arc;
 

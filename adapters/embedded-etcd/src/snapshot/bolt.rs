@@ -1,49 +1,45 @@
-//! The file format of bbolt, etcd's store, as far as writing one file once needs it (its layout is described in the
-//! comments of bbolt's `page.go`, `db.go` and `bucket.go`).
+//! The file format of bbolt, etcd's store, as far as writing a file once needs it. The comments of bbolt's `page.go`,
+//! `db.go` and `bucket.go` describe the layout.
 //!
-//! Guarantees: the pages come out in the order of their numbers, so that a file can be streamed.
+//! Guarantees: pages are produced in the order of their numbers, so that a file can be streamed.
 
-/// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// A page's number, flags, count of elements, and pages that it continues over.
+/// Page header: number, flags, count of elements, and overflow pages.
 pub(super) const PAGE_HEADER_BYTES: usize = 16;
-/// Flags and position, or number; sizes: the same for elements of leaves and of branches.
+/// Element of a leaf (flags, position, sizes) or of a branch (position, size, page number); both have this size.
 pub(super) const ELEMENT_BYTES: usize = 16;
 pub(super) const BRANCH: u16 = 0x01;
 pub(super) const LEAF: u16 = 0x02;
 const META: u16 = 0x04;
 const FREELIST: u16 = 0x10;
-/// Flag of a leaf's element that is a bucket.
+/// Flag of a leaf element that is a bucket.
 pub(super) const IS_BUCKET: u32 = 0x01;
 pub(super) const MAGIC: u32 = 0xED0C_DAED;
 pub(super) const VERSION: u32 = 2;
-/// Pages before those of buckets: two metas, the free list, the root.
+/// Pages before those of the buckets: two metas, the free list, the root.
 const FIRST_BUCKET_PAGE: u64 = 4;
-/// Above this a leaf is closed. Large leaves keep the plan small: 64 pages of changes are one entry of it.
+/// Size at which a leaf is closed. Large leaves keep the plan small: 64 pages of changes are one entry of it.
 const LEAF_BYTES: usize = 64 * PAGE_BYTES;
-/// Most elements of a leaf (its count has 16 bits), far above what fits with etcd's keys.
+/// Upper bound of elements in a leaf (its count has 16 bits), far above the number that fits with etcd's keys.
 const LEAF_ELEMENTS: usize = 4096;
-/// Elements of a branch: with etcd's keys of at most 18 bytes these fit one page.
+/// Elements of a branch: with etcd's keys of at most 18 bytes these fit into one page.
 const BRANCH_ELEMENTS: usize = 100;
 
-/// The bucket that holds the changes.
+/// Name of the bucket of changes.
 pub(super) const CHANGES: &str = "key";
 
-/// A key and its value.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
 }
 
-/// A bucket with all its entries, sorted.
 #[derive(Debug)]
 pub(super) struct Bucket {
     pub(super) name: &'static str,
     pub(super) entries: Vec<Entry>,
 }
 
-/// A leaf in the making.
 #[derive(Debug, Default)]
 pub(super) struct LeafBuilder {
     elements: Vec<(u32, Entry)>,
@@ -85,7 +81,7 @@ impl LeafBuilder {
             for number in [*flags, position as u32, key.len() as u32, value.len() as u32] {
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
-            // Positions count from the element that they are in.
+            // Positions are relative to their element.
             position = position + key.len() + value.len() - ELEMENT_BYTES;
         }
         for (_, Entry { key, value }) in &self.elements {
@@ -97,19 +93,19 @@ impl LeafBuilder {
     }
 }
 
-/// Where everything will be.
+/// Page layout of the whole file.
 #[derive(Debug)]
 pub(super) struct Plan {
     buckets: Vec<Bucket>,
-    /// Pages of the small buckets that have entries, in the order of the buckets.
+    /// Number of pages of the small buckets that have entries, in the order of the buckets.
     small_pages: u64,
-    /// First key, page and pages of each leaf of changes.
+    /// First key, first page and number of pages of each leaf of changes.
     leaves: Vec<(Vec<u8>, u64, u64)>,
     next_page: u64,
 }
 
 impl Plan {
-    /// Begins with the small buckets, sorted by name, the one of the changes empty among them.
+    /// Starts with the small buckets, sorted by name; the bucket of changes is among them, still empty.
     pub(super) fn new(buckets: Vec<Bucket>) -> Self {
         let small_pages = buckets.iter().filter(|bucket| !bucket.entries.is_empty()).map(pages_of).sum();
         Self { buckets, small_pages, leaves: Vec::new(), next_page: FIRST_BUCKET_PAGE + small_pages }
@@ -124,7 +120,6 @@ impl Plan {
         self.leaves.iter().map(|(_, page, _)| *page)
     }
 
-    /// Bytes of the whole file.
     pub(super) fn bytes(&self) -> u64 {
         let (branches, _) = self.tree();
         (self.next_page + branches.len() as u64) * PAGE_BYTES as u64
@@ -160,7 +155,7 @@ impl Plan {
             );
         }
         debug_assert_eq!(next, FIRST_BUCKET_PAGE + self.small_pages);
-        // Ten names and headers of buckets: far below a page.
+        // Ten names and bucket headers need far less than a page.
         bytes.extend(root.build(3));
         bytes.extend(contents);
         bytes
@@ -171,7 +166,7 @@ impl Plan {
         self.tree().0.concat()
     }
 
-    /// The branches over the leaves of changes, and the page of the topmost.
+    /// The branches over the leaves of changes, and the page of the root branch.
     fn tree(&self) -> (Vec<Vec<u8>>, Option<u64>) {
         let mut level: Vec<(&[u8], u64)> =
             self.leaves.iter().map(|(key, page, _)| (key.as_slice(), *page)).collect();
@@ -201,7 +196,7 @@ fn pages_of(bucket: &Bucket) -> u64 {
     leaf_of(bucket).pages()
 }
 
-/// What a bucket's element holds: the page of its root, or, for an empty bucket, an empty leaf in place.
+/// Value of a bucket's element: its root page, or an inline empty leaf for an empty bucket.
 fn bucket_header(page: Option<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&page.unwrap_or(0).to_le_bytes());
@@ -227,7 +222,7 @@ fn meta_page(bytes: &mut Vec<u8>, transaction: u64, high_water: u64) {
     for number in [MAGIC, VERSION, PAGE_BYTES as u32, 0] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
-    // The root bucket's page and sequence, the free list's page, the first page after the file, the transaction.
+    // The root bucket's page and sequence, the free list's page, the high water mark, the transaction id.
     for number in [3, 0, 2, high_water, transaction] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
@@ -253,7 +248,7 @@ fn branch_page(page: u64, elements: &[(&[u8], u64)]) -> Vec<u8> {
     bytes
 }
 
-/// FNV-1a of 64 bits, bbolt's checksum of a meta page.
+/// 64-bit FNV-1a, bbolt's checksum of a meta page.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,8 +1,8 @@
-//! Snapshots in etcd's own file format, so that `etcdctl snapshot status` and `snapshot restore` work on them and a real
-//! etcd can go on where this store was.
+//! Snapshots in etcd's own file format: `etcdctl snapshot status` and `snapshot restore` accept them, and a real etcd
+//! can continue from this store's state.
 //!
-//! Two passes over one read transaction: the first finds out where each page will be, the second makes the pages. Memory
-//! is bounded by a page of changes and one small entry for each such page, however large the store is.
+//! Two passes over one read transaction: the first computes the place of each page, the second produces the pages.
+//! Memory is bounded by one page of changes and a small entry per leaf, regardless of the size of the store.
 
 mod bolt;
 mod read;
@@ -35,7 +35,7 @@ struct StoredLease {
     ttl: i64,
 }
 
-/// Sends the snapshot, and its SHA-256 after it, as etcd does.
+/// Sends the snapshot followed by its SHA-256, as etcd does.
 pub(crate) async fn send(
     snapshot: View,
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
@@ -72,7 +72,7 @@ pub(crate) async fn send(
     sender.finish().await
 }
 
-/// The changes from `from` on that fit a leaf, and where the next leaf begins.
+/// The changes from `from` on that fit into a leaf, and the start of the next leaf.
 fn leaf(revisions: &StoredRevisions, from: Revision) -> Result<(LeafBuilder, Option<Revision>), Refusal> {
     let start = from.to_bytes();
     let bounds = (Bound::Included(&start), Bound::Unbounded);
@@ -89,7 +89,7 @@ fn leaf(revisions: &StoredRevisions, from: Revision) -> Result<(LeafBuilder, Opt
     Ok((leaf, None))
 }
 
-/// A change as etcd stores it: of a deletion only the key.
+/// A change as etcd stores it; of a deletion only the key.
 fn etcd_entry(revision: Revision, record: Record<'_>) -> Entry {
     let tombstone = record.is_tombstone();
     let mut pair = record.to_key_value(revision);
@@ -99,7 +99,7 @@ fn etcd_entry(revision: Revision, record: Record<'_>) -> Entry {
     Entry { key: etcd_key(revision, tombstone), value: pair.encode_to_vec() }
 }
 
-/// Everything but the changes. The names are etcd's; those that stay empty are expected to be there.
+/// All buckets except the one of changes. The names are etcd's; etcd expects the empty ones to exist.
 fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Result<Vec<Bucket>, Refusal> {
     let mut leases = Vec::new();
     let stored = snapshot.open_table(LEASES).map_err(|error| failed(&error))?;
@@ -108,7 +108,7 @@ fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Res
         let (id, ttl) = (id.value(), ttl.value());
         leases.push(Entry { key: id.to_be_bytes().to_vec(), value: StoredLease { id, ttl }.encode_to_vec() });
     }
-    // Ids below zero come after the others as bytes.
+    // As bytes, negative ids sort after the others.
     leases.sort_by(|a, b| a.key.cmp(&b.key));
     let numbers = snapshot.open_table(META).map_err(|error| failed(&error))?;
     let compacted = numbers
@@ -133,7 +133,7 @@ fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Res
         empty("authRoles"),
         empty("authUsers"),
         empty("cluster"),
-        // The changes; filled in by the plan.
+        // The bucket of changes; the plan fills it.
         empty(bolt::CHANGES),
         Bucket { name: "lease", entries: leases },
         empty("members"),
@@ -142,7 +142,7 @@ fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Res
     ])
 }
 
-/// Cuts what is pushed into messages.
+/// Splits pushed bytes into messages.
 struct Sender<'a> {
     parts: &'a mpsc::Sender<Result<PbSnapshotResponse, Status>>,
     remaining: u64,

@@ -1,7 +1,7 @@
-//! Reading a snapshot in etcd's format: this store's own, or one that `etcdctl snapshot save` made of an etcd.
+//! Reading a snapshot in etcd's format: of this store, or of a real etcd by `etcdctl snapshot save`.
 //!
-//! Guarantees: the SHA-256 at its end is right; a file of another form is an error, never a panic or an endless walk.
-//! The whole file is in memory meanwhile.
+//! Guarantees: the SHA-256 at its end is verified. A file in another format is an error, never a panic or an endless
+//! loop. The whole file is in memory during the read.
 
 use etcd_client::proto::PbKeyValue;
 use prost::Message;
@@ -15,11 +15,11 @@ use crate::record::Revision;
 const DIGEST_BYTES: usize = 32;
 /// Bytes of a meta page from its magic number to its checksum.
 const META_BYTES: usize = 56;
-/// Sizes of pages that a first meta page, which tells the size itself, is not needed for.
+/// Page sizes to try if the first meta page, which contains the page size, is invalid.
 const PAGE_SIZES: [usize; 3] = [4096, 8192, 16384];
 const COMPACTED: &[u8] = b"finishedCompactRev";
 
-/// What a snapshot holds: everything that the store held, history included.
+/// A snapshot: the complete state of a store, history included.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) changes: Vec<(Revision, PbKeyValue)>,
@@ -28,19 +28,19 @@ pub struct Snapshot {
     pub(crate) compacted: i64,
 }
 
-/// Why a file is no snapshot that can be restored.
+/// Why a file cannot be restored as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It has no digest, or another one than its bytes have.
+    /// The digest is missing or does not match.
     #[error("its SHA-256 is missing or wrong: it was cut off, altered, or not saved by `snapshot save`")]
     Digest,
-    /// Its pages are not those of a bbolt file.
+    /// The pages are not those of a bbolt file.
     #[error("it is not in etcd's format ({0})")]
     Format(&'static str),
 }
 
 impl Snapshot {
-    /// Reads the bytes of a file.
+    /// Parses the bytes of a snapshot file.
     ///
     /// # Errors
     /// See [`SnapshotError`].
@@ -52,13 +52,12 @@ impl Snapshot {
         Self::from_pages(contents).map_err(SnapshotError::Format)
     }
 
-    /// The newest revision.
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.changes.last().map_or(1, |(revision, _)| revision.main).max(self.compacted).max(1)
     }
 
-    /// How many changes of keys it has.
+    /// Number of changes of keys.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.changes.len()
@@ -93,7 +92,7 @@ impl Snapshot {
     }
 }
 
-/// A revision as etcd writes it, and whether a deletion is meant.
+/// Revision in etcd's encoding, and whether it is a deletion.
 fn revision(key: &[u8]) -> Option<(Revision, bool)> {
     let (main, rest) = key.split_first_chunk::<8>()?;
     let (sub, rest) = rest.strip_prefix(b"_")?.split_first_chunk::<8>()?;
@@ -104,7 +103,6 @@ fn revision(key: &[u8]) -> Option<(Revision, bool)> {
 
 type Take<'t> = &'t mut dyn FnMut(&[u8], &[u8]) -> Result<(), &'static str>;
 
-/// The pages of a file.
 struct Pages<'a> {
     bytes: &'a [u8],
     page_bytes: usize,
@@ -119,7 +117,7 @@ impl<'a> Pages<'a> {
         Ok(Self { bytes, page_bytes, root })
     }
 
-    /// Every entry of a bucket; none of a bucket that is not there.
+    /// Every entry of a bucket; none if the bucket does not exist.
     fn each_of(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
         let mut header = None;
         self.each(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
@@ -130,12 +128,12 @@ impl<'a> Pages<'a> {
         })?;
         let Some(header) = header else { return Ok(()) };
         let root = number(header, 0).ok_or("a bucket has no header")?;
-        // A small bucket is in place, behind its header.
+        // A small bucket is inline, after its header.
         let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
         self.each(page, &mut self.pages(), &mut |_, key, value| take(key, value))
     }
 
-    /// More pages than these no walk over a tree can meet.
+    /// Upper bound of pages in a valid walk over a tree; exceeding it means a cycle.
     fn pages(&self) -> usize {
         self.bytes.len() / self.page_bytes
     }
@@ -182,7 +180,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Transaction, root page and page size of a meta page that is valid.
+/// Transaction, root page and page size of a valid meta page.
 fn meta(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u64, usize)> {
     let meta = bytes.get(at + PAGE_HEADER_BYTES..)?;
     let words =

@@ -1,4 +1,4 @@
-//! The ways to the store: TCP, TLS, HTTP/1.1, streams in memory.
+//! Access to the store: TCP, TLS, HTTP/1.1, in-memory streams.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn pki() -> Pki {
 
 #[tokio::test]
 async fn tls_asks_clients_for_their_certificates() {
-    // The client's library asks for the provider of the process.
+    // The client library uses the provider of the process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Pki { ca, server, client } = pki();
     assert!(!format!("{server:?}").contains("KEY"));
@@ -120,7 +120,7 @@ async fn a_connection_in_memory_serves_calls_and_streams() {
     wire.put(put).await.expect_err("the store has stopped");
 }
 
-/// A client that does not read for a while gets everything afterwards, from the file where memory has forgotten it.
+/// A client that pauses its reads gets every change afterwards, from the file for those that memory has evicted.
 #[tokio::test]
 async fn a_slow_watch_misses_nothing() {
     let store = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, 1)).expect("opens");

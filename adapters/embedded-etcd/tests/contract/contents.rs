@@ -1,4 +1,4 @@
-//! A store that begins with what another one held.
+//! A store that starts with the contents of another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,14 @@ use etcd_client::{
 };
 use madako_embedded_etcd::{Backend, Commit, Contents, EmbeddedEtcd, OpenError, Options, Pair};
 
-/// Where the other store was.
+/// Revision of the other store.
 const REVISION: i64 = 1_000_000;
 
 fn pair(value: &'static str, create_revision: i64, mod_revision: i64) -> Pair {
     Pair { value: Bytes::from_static(value.as_bytes()), create_revision, mod_revision }
 }
 
-/// Two of these were written by one transaction.
+/// One transaction wrote two of these.
 fn contents() -> Contents {
     let pairs = [("a", pair("1", 7, 900)), ("b", pair("2", 900, 900)), ("c", pair("3", 3, REVISION))];
     let pairs = pairs.into_iter().map(|(key, pair)| (key.as_bytes().to_vec(), pair)).collect();
@@ -27,7 +27,6 @@ fn holding(contents: Contents, backend: Backend) -> Options {
     Options { contents: Some(contents), ..Options::new(backend, Commit::Inline, 1) }
 }
 
-/// Keys, values, create and mod revisions.
 async fn everything(client: &mut Client) -> (i64, Vec<(String, String, i64, i64)>) {
     let answer = client.get("", Some(GetOptions::new().with_all_keys())).await.expect("the store answers");
     let pair = |kv: &etcd_client::KeyValue| {
@@ -38,7 +37,7 @@ async fn everything(client: &mut Client) -> (i64, Vec<(String, String, i64, i64)
     (answer.header().expect("an answer has a header").revision(), answer.kvs().iter().map(pair).collect())
 }
 
-/// What a watch tells after that it was created.
+/// The first response of a watch after the answer to its creation.
 async fn news(watch: &mut WatchStream) -> WatchResponse {
     loop {
         let told = watch.message().await.expect("the store answers").expect("the watch goes on");
@@ -59,7 +58,7 @@ async fn every_key_has_the_revisions_that_it_had_and_work_goes_on_from_there() {
     let mut client = etcd.client().await.unwrap();
     assert_eq!(everything(&mut client).await, (REVISION, expected()));
 
-    // What is older is gone, as after a compaction.
+    // Older revisions are unavailable, as after a compaction.
     let old = client.get("a", Some(GetOptions::new().with_revision(950))).await.unwrap_err().to_string();
     assert!(old.contains("required revision has been compacted"), "{old}");
     let from = |revision| WatchOptions::new().with_all_keys().with_start_revision(revision);
@@ -68,7 +67,7 @@ async fn every_key_has_the_revisions_that_it_had_and_work_goes_on_from_there() {
     let told = news(&mut late).await;
     assert_eq!((told.canceled(), told.compact_revision()), (true, REVISION));
 
-    // Conditions compare what they were made from.
+    // Comparisons refer to the revisions of the original store.
     let unchanged = |revision| Compare::mod_revision("a", CompareOp::Equal, revision);
     let put = || vec![TxnOp::put("a", "4", None)];
     let refused = client.txn(Txn::new().when([unchanged(899)]).and_then(put())).await.unwrap();

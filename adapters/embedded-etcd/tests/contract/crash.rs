@@ -1,4 +1,4 @@
-//! What was acknowledged is there after any crash.
+//! Acknowledged writes survive any crash.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::disk::UnsafeDisk;
 use crate::generate::Dice;
 use crate::peers::DEADLINE;
 
-/// Tells the child that is killed where to write.
+/// Variable that tells the child process where to write.
 const DIRECTORY: &str = "MADAKO_CRASH_DIRECTORY";
 const KILLS: usize = 30;
 const WRITERS: usize = 8;
 const READERS: usize = 2;
-/// Every so many puts of a writer one has a large value.
+/// One in this many puts of a writer has a large value.
 const LARGE_ONE_IN: u64 = 7;
 const LARGE_BYTES: usize = 200_000;
-/// Fewer bytes than a few large values have: reads miss it, and redb writes from the threads of readers too.
+/// Smaller than a few large values: reads miss the cache, and redb writes from the threads of readers too.
 const CACHE_BYTES: usize = 512 * 1024;
 
-/// Not a test: what the next one kills.
+/// Not a test of its own: the next test starts and kills it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "started and killed by nothing_acknowledged_is_lost_when_the_process_is_killed"]
 async fn child_that_writes_until_it_is_killed() {
@@ -60,7 +60,7 @@ async fn write_forever(mut client: Client, writer: usize) {
     }
 }
 
-/// What writers have now, and had some revisions ago: more than the cache holds.
+/// Reads keys of writers at the current revision and some revisions ago: more data than the cache holds.
 async fn read_forever(mut client: Client, mut dice: Dice) {
     loop {
         let key = format!("writer/{}", dice.below(WRITERS as u64));
@@ -73,7 +73,7 @@ async fn read_forever(mut client: Client, mut dice: Dice) {
             Err(etcd_client::Error::GRpcStatus(status)) if status.code() == tonic::Code::OutOfRange => {}
             Err(error) => println!("a read failed: {error}"),
         }
-        // A client in the same process never waits: others get their turn.
+        // A client in the same process never waits, so yield to other tasks.
         tokio::task::yield_now().await;
     }
 }
@@ -91,7 +91,7 @@ fn check_value(kvs: &[etcd_client::KeyValue]) {
 fn on(directory: &Path) -> Options {
     let mut options = Options::new(Backend::File(directory.into()), Commit::Thread, 1);
     options.cache_bytes = CACHE_BYTES;
-    // Large values do not stay for ever.
+    // Large values are compacted away.
     options.auto_compaction.keep_revisions = 100;
     options
 }
@@ -115,7 +115,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         let mut seen = 0;
         while let Some(line) = timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("a line") {
             assert!(!line.contains("failed"), "kill {kill}: {line}");
-            // Whole lines only: the last one may have been cut off by the kill.
+            // Complete lines only: the kill may have cut off the last one.
             let words: Vec<_> = line.split(' ').collect();
             if let ["acknowledged", writer, number, revision] = words[..]
                 && let (Ok(writer), Ok(number), Ok(revision)) =
@@ -146,11 +146,11 @@ async fn check(directory: &Path, acknowledged: &BTreeMap<usize, (u64, i64)>, kil
     store.shutdown().await;
 }
 
-/// A disk that keeps what was synced, and of the rest any part, torn at sectors and in any order.
+/// A disk that keeps synced data, and of the rest any part, torn at sectors and in any order.
 #[test]
 fn nothing_acknowledged_is_lost_when_the_disk_forgets_what_was_not_synced() {
     for seed in 0..60 {
-        // One thread and the store's own commits inline: a seed is one history.
+        // One thread and inline commits, so that a seed gives one history.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(lose_power(seed));
     }
@@ -178,7 +178,7 @@ async fn lose_power(seed: u64) {
         if reached == revision {
             assert_eq!(found, model, "{label}");
         } else {
-            // The write that was under way may have arrived; then it arrived whole.
+            // The write in progress may have reached the disk; then it did so completely.
             assert_eq!(reached, revision + 1, "{label}");
             if revision > 1 {
                 let acknowledged = GetOptions::new().with_all_keys().with_revision(revision);
@@ -196,7 +196,7 @@ async fn lose_power(seed: u64) {
         drop(client);
         disk.lose_power(&mut dice);
         drop(store);
-        // The store's tasks see that it is gone, and let go of the disk.
+        // The store's tasks notice its end and release the disk.
         tokio::task::yield_now().await;
     }
 }
@@ -205,7 +205,7 @@ fn text(kv: &etcd_client::KeyValue) -> (String, String) {
     (kv.key_str().expect("text").to_owned(), kv.value_str().expect("text").to_owned())
 }
 
-/// Whether it was acknowledged. The model changes only then.
+/// Returns whether the write was acknowledged. The model changes only in that case.
 async fn write_something(
     client: &mut Client,
     dice: &mut Dice,
@@ -222,7 +222,7 @@ async fn write_something(
         }
         1 if *revision > 3 => {
             let main = *revision - dice.below(3) as i64;
-            // It may be compacted already: refused, and nothing changes.
+            // The revision may be compacted already: then the request is refused and nothing changes.
             let compacted = client.compact(main, None).await;
             return compacted.is_ok()
                 || matches!(compacted, Err(etcd_client::Error::GRpcStatus(status)) if status.code() == tonic::Code::OutOfRange);

@@ -1,4 +1,4 @@
-//! Disks that fail: one that forgets what was not synced, and that fills up.
+//! Failing disks: one that loses unsynced data, and one that fills up.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,31 +9,29 @@ use crate::generate::Dice;
 
 const SECTOR_BYTES: usize = 512;
 
-/// A disk in memory, and the hand of the test on it.
+/// A disk in memory that the test controls.
 #[derive(Debug, Clone)]
 pub(crate) struct UnsafeDisk(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// What reads see.
+    /// Contents that reads return.
     current: Vec<u8>,
-    /// What survives for certain.
+    /// Contents that survive a loss of power.
     synced: Vec<u8>,
-    /// What was done since the last sync.
+    /// Changes since the last sync.
     unsynced: Vec<Change>,
-    /// Changes until every further one fails, `None` for never.
+    /// Number of changes until every further one fails; `None` for no limit.
     left: Option<u64>,
-    /// Bytes that the disk has room for.
+    /// Capacity in bytes.
     room: Option<u64>,
-    /// Whether syncs fail.
     sync_fails: bool,
-    /// Whether even overwriting fails for want of room.
+    /// Whether even overwriting fails for lack of space.
     full: bool,
-    /// Whether writing fails for another reason.
     writes_fail: bool,
-    /// Whether who writes panics, as redb does on a page that holds what no page can.
+    /// Whether writes panic, as redb does on some inconsistent pages.
     panics: bool,
-    /// How often somebody asked how long it is, as everyone does who opens it.
+    /// Number of calls of `len`; every opening makes one.
     looks: u64,
 }
 
@@ -43,7 +41,7 @@ enum Change {
     Write(u64, Vec<u8>),
 }
 
-/// The storage of one life: after power was lost it is dead, whatever still holds it.
+/// The storage until the next loss of power. After it every operation fails, even on open handles.
 #[derive(Debug)]
 struct Life {
     disk: UnsafeDisk,
@@ -82,7 +80,7 @@ impl UnsafeDisk {
         self.contents().panics = panics;
     }
 
-    /// As when somebody empties the file below a running process.
+    /// Truncates the file to zero below a running process.
     pub(crate) fn empty(&self) {
         let mut contents = self.contents();
         contents.current.clear();
@@ -93,7 +91,7 @@ impl UnsafeDisk {
         self.contents().looks
     }
 
-    /// What was synced stays; of the rest any part, in any order, torn at sectors.
+    /// Keeps synced data, and of the rest any part, in any order, torn at sectors.
     pub(crate) fn lose_power(&self, dice: &mut Dice) {
         let mut contents = self.contents();
         let mut survived = std::mem::take(&mut contents.synced);
@@ -186,7 +184,7 @@ impl StorageBackend for Life {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut contents = self.disk.contents();
         if contents.panics {
-            // Not with the lock held: the test goes on.
+            // Release the lock, because the test goes on after the panic.
             drop(contents);
             panic!("a write that panics was asked for");
         }

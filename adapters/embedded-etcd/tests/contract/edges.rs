@@ -1,4 +1,4 @@
-//! What random sequences do not reach: limits, large requests, alarms, time.
+//! Cases that random sequences do not reach: limits, large requests, alarms, time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::peers::{DEADLINE, Embedded, RealEtcd};
 use crate::watchers::Watchers;
 use crate::wire::Wire;
 
-/// Most bytes of a message that an etcd with its default settings reads.
+/// Size limit of a message in an etcd with default settings, in bytes.
 const MESSAGE_BYTES: usize = 2 * 1024 * 1024;
 
 fn put(key: &str, value: impl Into<Vec<u8>>) -> PbPutRequest {
@@ -77,7 +77,7 @@ async fn limits_are_those_of_etcd() {
         txn(vec![keep("nothing")]),
         Step::Put(put("large", vec![b'x'; 1_500_000])),
         Step::Put(put("too-large", vec![b'x'; 1_573_000])),
-        // A message is read up to half a MiB above the limit of a request: 15 bytes here are not the value's.
+        // The limit of a message is half a MiB above that of a request; 15 bytes here are overhead of the value.
         Step::Put(put("too-large", vec![b'x'; MESSAGE_BYTES - 15])),
         Step::Put(put("too-large", vec![b'x'; MESSAGE_BYTES - 14])),
         Step::Range(PbRangeRequest { key: vec![b'x'; MESSAGE_BYTES], ..Default::default() }),
@@ -105,7 +105,7 @@ async fn limits_are_those_of_etcd() {
     for step in steps {
         let expected = perform(&real.wire, &step).await;
         let answer = perform(&embedded.wire, &step).await;
-        // A value may be of megabytes.
+        // A value may have megabytes.
         let [step, ours, theirs] = [format!("{step:?}"), format!("{answer:?}"), format!("{expected:?}")]
             .map(|text| text.chars().take(300).collect::<String>());
         assert!(answer == expected, "{step}: {ours}, but etcd {theirs}");
@@ -188,7 +188,7 @@ async fn a_lease_that_ends_takes_its_keys_with_one_revision() {
     embedded.stop().await;
 }
 
-/// A real etcd panics on it, so that only the embedded store can be asked.
+/// A real etcd panics on it, so the test only uses the embedded store.
 #[tokio::test]
 async fn a_transaction_that_cannot_go_on_leaves_nothing_behind() {
     let embedded = Embedded::start().await;

@@ -19,7 +19,7 @@ fn etcdctl(endpoint: &str) -> Command {
     command
 }
 
-/// Runs etcdctl with the given input; returns whether it succeeded, and all that it printed.
+/// Runs etcdctl with the given input; returns whether it succeeded, and its whole output.
 async fn run(endpoint: &str, arguments: &[&str], input: &str) -> (bool, String) {
     let mut child = etcdctl(endpoint)
         .args(arguments)
@@ -41,7 +41,7 @@ async fn etcdctl_commands_work() {
     }
     let embedded = Embedded::start().await;
     let endpoint = embedded.server.address().to_string();
-    // Arguments, what is typed, whether it succeeds, what it prints.
+    // Arguments, input, success, output.
     let commands: &[(&[&str], &str, bool, &str)] = &[
         (&["endpoint", "health"], "", true, "is healthy"),
         (&["endpoint", "status"], "", true, "3.4.23"),
@@ -110,7 +110,7 @@ async fn expect_lines(output: impl tokio::io::AsyncRead + Unpin, expected: &[&st
     }
 }
 
-/// A real etcd goes on from a snapshot: same pairs, same revisions, same leases.
+/// A real etcd continues from a snapshot with the same pairs, revisions and leases.
 #[tokio::test]
 async fn a_snapshot_can_be_restored_into_a_real_etcd() {
     if !is_there(ETCDCTL) {
@@ -124,7 +124,7 @@ async fn a_snapshot_can_be_restored_into_a_real_etcd() {
     for number in 0..900 {
         let put = PbPutRequest {
             key: format!("key/{:03}", number % 300).into_bytes(),
-            // Some fill several pages of the file.
+            // Some values take several pages of the file.
             value: vec![b'v'; if number % 50 == 0 { 20_000 } else { number % 700 }],
             lease: if number % 10 == 0 { 77 } else { 0 },
             ..Default::default()

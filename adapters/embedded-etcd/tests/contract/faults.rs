@@ -16,7 +16,7 @@ fn on(directory: &Path) -> Options {
     Options::new(Backend::File(directory.into()), Commit::Thread, 1)
 }
 
-/// The store tries again by itself; the first write that it takes says that there is room.
+/// The store retries by itself; the first accepted write shows that there is space.
 async fn until_there_is_room(client: &mut Client) {
     let start = Instant::now();
     while let Err(error) = client.put("another", "v", None).await {
@@ -26,7 +26,6 @@ async fn until_there_is_room(client: &mut Client) {
     }
 }
 
-/// The code and text of a refusal.
 fn refusal(error: &etcd_client::Error) -> (Code, &str) {
     match error {
         etcd_client::Error::GRpcStatus(status) => (status.code(), status.message()),
@@ -74,7 +73,7 @@ async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_i
     let more = put_until_refused(&mut client, written).await;
     assert!(more > written + 100);
     assert_eq!(count(&mut client).await, more + 1);
-    // Not even what is there can be overwritten.
+    // Overwriting fails too.
     disk.set_full(true);
     assert_eq!(refusal(&client.put("another", "v", None).await.expect_err("full")), NO_SPACE);
     disk.set_full(false);
@@ -95,7 +94,7 @@ async fn what_a_disk_holds_is_read_while_it_takes_nothing_at_all() {
     let mut client = store.client().await.expect("a client");
     client.put("key", "before", None).await.expect("there is room");
     disk.set_full(true);
-    // Some are refused without a look at the disk, others by it.
+    // The store refuses some without a disk access; the disk refuses the others.
     for _ in 0..20 {
         let refused = client.put("key", "after", None).await.expect_err("full");
         assert_eq!(refusal(&refused), NO_SPACE);
@@ -154,7 +153,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     store.shutdown().await;
 }
 
-/// What everybody who asks is told once the store failed: readers too, so that `/health` says it.
+/// Requests fail with this text after the store has failed, reads included, so that `/health` reports it.
 async fn assert_failed(store: &EmbeddedEtcd, client: &mut Client, why: &str) {
     let reason = tokio::time::timeout(DEADLINE, store.failed()).await.expect("it says so at once");
     assert!(reason.contains(why), "{reason}");
@@ -205,7 +204,7 @@ async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
     store.shutdown().await;
 }
 
-/// As an error of the kernel's for the disk: neither is it full nor did a sync fail.
+/// Like an error of the kernel for the disk: the disk is not full and no sync failed.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_is_the_end_even_then() {
     let disk = UnsafeDisk::new();
@@ -216,7 +215,7 @@ async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_i
     disk.fail_writes(true);
     let refused = client.put("key", "after", None).await.expect_err("it is not on disk");
     assert_eq!(refusal(&refused).0, Code::Unavailable);
-    // Within the pause nobody looks at the disk.
+    // During the pause the store does not access the disk.
     let looks = disk.looks();
     for _ in 0..10 {
         assert_eq!(
@@ -250,16 +249,16 @@ async fn what_nobody_waits_for_is_not_tried_without_a_pause() {
         let puts = (0..128).map(|key| TxnOp::put(format!("key/{key}"), "v", None)).collect::<Vec<_>>();
         client.txn(Txn::new().and_then(puts)).await.expect("put");
     }
-    // Twelve thousand changes are to be taken out of the file, some hundred with each commit, when it takes nothing any more.
+    // Twelve thousand changes wait for removal, some hundred per commit, when the disk stops accepting writes.
     let newest = client.get("key/0", None).await.expect("reads").header().expect("a header").revision();
     client.compact(newest, None).await.expect("compacts");
     disk.fail_writes(true);
     let looks = disk.looks();
-    // Time stands still for as long as anybody works without a pause.
+    // Paused time does not advance while a task works without a pause.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let tried = disk.looks();
     assert!(tried > looks, "it was not tried");
-    // And not again before somebody wants something.
+    // The store retries only after the next request.
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(disk.looks(), tried);
     disk.fail_writes(false);
@@ -294,7 +293,7 @@ async fn a_directory_in_use_is_refused() {
     EmbeddedEtcd::open(on(directory.path())).expect("it is free again").shutdown().await;
 }
 
-/// A store of some hundred changes, closed; its file and what is in it.
+/// A closed store with a few hundred changes: its file and the file's contents.
 async fn closed_store(directory: &Path) -> (std::path::PathBuf, Vec<u8>) {
     let store = EmbeddedEtcd::open(on(directory)).expect("opens");
     let mut client = store.client().await.expect("a client");
@@ -344,7 +343,7 @@ async fn a_damaged_file_is_refused_and_left_as_it_was() {
                 );
                 refused += 1;
             }
-            // It hit what nothing is in: then everything is there.
+            // The damage hit an unused part of the file, so all contents are there.
             Ok(store) => {
                 let mut client = store.client().await.expect("a client");
                 for key in 0..40 {

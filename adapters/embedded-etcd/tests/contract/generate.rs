@@ -1,8 +1,8 @@
-//! Random steps: few keys, few values and many odd arguments, so that they meet.
+//! Random steps with few keys, few values and many unusual arguments, so that steps affect each other.
 
 use etcd_client::proto::*;
 
-/// One thing to do on both sides.
+/// One operation on both sides.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Range(PbRangeRequest),
@@ -19,7 +19,7 @@ pub(crate) enum Step {
     Watch(PbWatchRequest),
 }
 
-/// Numbers that a seed stands for (SplitMix64).
+/// Random numbers of a seed (SplitMix64).
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
@@ -49,12 +49,12 @@ impl Dice {
     }
 }
 
-/// Every key that is ever written.
+/// All keys that steps write.
 pub(crate) const KEYS: [&[u8]; 9] = [b"\0", b"a", b"a\0", b"ab", b"b", b"ba", b"c", b"\xfe", b"\xff\xff"];
 const VALUES: [&[u8]; 5] = [b"", b"x", b"y", b"\0\xff", b"a longer value of some bytes"];
 const LEASES: [i64; 5] = [1, 2, 77, -9, i64::MAX];
 
-/// What the generator must know of the state to be odd in interesting ways.
+/// State that the generator needs to choose arguments near limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) current: i64,
@@ -62,7 +62,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// A revision: old, new, compacted, of the future, none.
+    /// A revision: old, new, compacted, future, or none.
     fn revision(self, dice: &mut Dice) -> i64 {
         match dice.below(10) {
             0 => self.current + 1,
@@ -80,7 +80,7 @@ fn key(dice: &mut Dice) -> Vec<u8> {
     if dice.one_in(40) { Vec::new() } else { dice.pick(&KEYS).to_vec() }
 }
 
-/// No end, everything from the key on, or before another key, which may be smaller.
+/// No end, all keys from the key on, or before another key, which may be smaller.
 fn range_end(dice: &mut Dice) -> Vec<u8> {
     match dice.below(4) {
         0 => b"\0".to_vec(),
@@ -148,7 +148,7 @@ fn compare(dice: &mut Dice, known: Known) -> PbCompare {
         _ => known.current - dice.below(8) as i64,
     };
     let target = dice.below(5) as i32;
-    // Now and then the operand does not fit the target, or is missing.
+    // Sometimes the operand does not match the target, or is missing.
     let operand = if dice.one_in(15) { dice.below(6) as i32 } else { target };
     PbCompare {
         result: dice.below(4) as i32,
@@ -198,8 +198,8 @@ fn txn(dice: &mut Dice, known: Known, depth: u64) -> PbTxnRequest {
     request
 }
 
-/// Whether a real etcd would panic on this transaction: a put that keeps a part of a pair (checked before) after a
-/// deletion that etcd's check for duplicates does not see. The embedded store refuses it.
+/// Whether a real etcd would panic on this transaction: a put with `ignore_value` or `ignore_lease` on a pair (checked
+/// before) that a preceding deletion removes without etcd's duplicate check noticing. The embedded store refuses it.
 fn upsets_etcd(operations: &[PbTxnRequestOp]) -> bool {
     fn any(operations: &[PbTxnRequestOp], of: &dyn Fn(&PbTxnOpRequest) -> bool) -> bool {
         operations.iter().filter_map(|operation| operation.request.as_ref()).any(|request| match request {
@@ -214,7 +214,7 @@ fn upsets_etcd(operations: &[PbTxnRequestOp]) -> bool {
         )
 }
 
-/// A request to watch, with the id that it asks for.
+/// A watch request with the requested id.
 pub(crate) fn watch_request(
     key: &[u8],
     range_end: &[u8],
@@ -251,12 +251,13 @@ fn watch(dice: &mut Dice, known: Known) -> PbWatchRequest {
         2 => &[0, 1],
         _ => &[],
     };
-    // Nothing tells when etcd has caught up with a watch that is shown nothing; until then a compaction ends it.
+    // etcd gives no sign when it has caught up with a watch that filters all events; a compaction before that ends the
+    // watch.
     let start = if filters.len() == 2 { 0 } else { start };
     watch_request(&key(dice), &range_end(dice), start, id, filters, dice.one_in(2))
 }
 
-/// The next step. Compactions wait until they are done: what a real etcd hashes depends on how far they are.
+/// The next step. Compactions wait until they are complete, because the hash of a real etcd depends on their progress.
 pub(crate) fn step(dice: &mut Dice, known: Known) -> Step {
     match dice.below(100) {
         0..=24 => Step::Put(put(dice)),

@@ -1,6 +1,6 @@
-//! The contract of the embedded store: that it answers as etcd does, and that it keeps what it acknowledged.
+//! The contract of the embedded store: it answers as etcd does, and keeps acknowledged writes.
 //!
-//! Where a real etcd or etcdctl is missing, a test that needs it fails in CI and says elsewhere that it was skipped.
+//! A test that needs a missing etcd or etcdctl fails in CI; elsewhere it prints that it was skipped.
 #![allow(
     clippy::print_stdout,
     reason = "a failing sequence, a skipped test and the child's acknowledgements are printed"

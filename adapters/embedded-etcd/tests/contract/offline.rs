@@ -1,4 +1,4 @@
-//! Files that no store has open: verified, and made from snapshots.
+//! Files of closed stores: verification, and creation from snapshots.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::peers::RealEtcd;
 
 const LEASE: i64 = 77;
 
-/// Histories of forty keys, some deleted, half of it compacted, and a lease.
+/// Forty keys with histories, some of them deleted, half of the history compacted, and a lease.
 async fn write_something(client: &mut Client) {
     client
         .lease_grant(1_000, Some(etcd_client::LeaseGrantOptions::new().with_id(LEASE)))
@@ -39,10 +39,10 @@ async fn saved(client: &mut Client) -> Vec<u8> {
     bytes
 }
 
-/// Hash and last compaction of a history; of each pair at a revision its key, revision, version and lease.
+/// Hash and last compaction of a history; key, revision, version and lease of each pair at a revision.
 type Seen = (u32, i64, Vec<(Vec<u8>, i64, i64, i64)>);
 
-/// The hash of the whole history, as etcd itself makes it; and what a reader of an old revision sees.
+/// The hash of the whole history in etcd's format, and the pairs at an old revision.
 async fn seen(client: &mut Client) -> Seen {
     let hash = client.hash_kv(0).await.expect("a hash");
     let then = GetOptions::new().with_all_keys().with_revision(200);
@@ -121,7 +121,7 @@ async fn a_snapshot_that_is_not_whole_and_a_file_that_is_there_are_refused() {
     for spoilt in [&whole[..whole.len() - 1], &whole[1..], &[], &[0; 32]] {
         assert!(matches!(Snapshot::read(spoilt), Err(SnapshotError::Digest)));
     }
-    // A right digest of what is no bbolt file.
+    // A correct digest over bytes that are no bbolt file.
     let digest = [
         0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
         0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,

@@ -1,4 +1,5 @@
-//! Answers without what must differ: ids of member and cluster, the term, the exact time that a lease has left.
+//! Answers without their expected differences: ids of member and cluster, the term, the exact remaining time of a
+//! lease.
 
 use etcd_client::proto::*;
 use tonic::{Code, Status};
@@ -6,7 +7,7 @@ use tonic::{Code, Status};
 use crate::generate::Step;
 use crate::wire::Wire;
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     Range(PbRangeResponse),
@@ -31,7 +32,7 @@ impl Outcome {
         }
     }
 
-    /// The revision that the answer says the store is at.
+    /// The store's revision in the answer's header.
     pub(crate) fn revision(&self) -> Option<i64> {
         let header = match self {
             Self::Range(response) => &response.header,
@@ -51,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// Keeps whether the ids are there, not what they are.
+/// Reduces ids to their presence.
 pub(crate) fn normalise(header: &mut Option<PbResponseHeader>) {
     if let Some(header) = header {
         header.cluster_id = u64::from(header.cluster_id != 0);
@@ -73,7 +74,7 @@ fn normalise_txn(response: &mut PbTxnResponse) {
     }
 }
 
-/// Does a step, other than a watch.
+/// Runs a step other than a watch.
 pub(crate) async fn perform(wire: &Wire, step: &Step) -> Outcome {
     macro_rules! simple {
         ($call:ident, $request:expr, $variant:ident) => {
@@ -93,7 +94,7 @@ pub(crate) async fn perform(wire: &Wire, step: &Step) -> Outcome {
         Step::KeepAlive(id) => simple!(keep_alive, id, KeepAlive),
         Step::HashKv(request) => Outcome::of(wire.hash_kv(request).await, |mut response| {
             normalise(&mut response.header);
-            // Newer than the etcd that is compared with.
+            // Newer than the etcd of the comparison.
             response.hash_revision = 0;
             Outcome::HashKv(response)
         }),

@@ -1,4 +1,4 @@
-//! The two that are compared: a real etcd, and the embedded store.
+//! The two sides of the comparison: a real etcd, and the embedded store.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::wire::Wire;
 
-/// How long anything that was asked for may take before a test fails.
+/// Time limit of each expected event before the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A real etcd on loopback, in a directory of its own; ends with this.
+/// A real etcd on loopback in a temporary directory; dropping this stops it.
 pub(crate) struct RealEtcd {
     pub(crate) address: SocketAddr,
     pub(crate) wire: Wire,
@@ -24,7 +24,7 @@ pub(crate) struct RealEtcd {
     _directory: TempDir,
 }
 
-/// Whether a program that a test needs is there. Missing in CI fails; elsewhere the reason is printed.
+/// Whether a required program is installed. In CI a missing program fails the test; elsewhere the reason is printed.
 pub(crate) fn is_there(program: &str) -> bool {
     if Path::new(program).exists() {
         return true;
@@ -37,21 +37,21 @@ pub(crate) fn is_there(program: &str) -> bool {
     false
 }
 
-/// A port of loopback that nothing listens on now.
+/// An unused port of loopback.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
 }
 
 impl RealEtcd {
-    /// `None`, with the reason printed, where there is no etcd.
+    /// `None` if etcd is not installed; prints the reason.
     pub(crate) async fn start() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let peer_url = format!("http://127.0.0.1:{}", free_port());
         Self::start_in(directory, &peer_url).await
     }
 
-    /// On a directory that may have data in `data`, as the member `real` with the given peer URL.
+    /// Runs on a directory whose `data` may have data, as member `real` with the given peer URL.
     pub(crate) async fn start_in(directory: TempDir, peer_url: &str) -> Option<Self> {
         const ETCD: &str = "/usr/bin/etcd";
         if !is_there(ETCD) {
@@ -87,7 +87,7 @@ pub(crate) async fn until_it_answers(wire: &Wire) {
     }
 }
 
-/// The embedded store on a file, over TCP, with its thread, as the service runs it.
+/// The embedded store on a file, over TCP, with its own thread, as in the service.
 pub(crate) struct Embedded {
     pub(crate) store: EmbeddedEtcd,
     pub(crate) server: ServerHandle,
@@ -99,7 +99,7 @@ impl Embedded {
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut options = Options::new(Backend::File(directory.path().join("data")), Commit::Thread, 1);
-        // The sequences say themselves when history is compacted.
+        // The sequences contain explicit compactions.
         options.auto_compaction = AutoCompaction { enabled: false, ..AutoCompaction::default() };
         let store = EmbeddedEtcd::open(options).expect("opens");
         let server = store.serve(([127, 0, 0, 1], 0).into(), None).await.expect("serves");

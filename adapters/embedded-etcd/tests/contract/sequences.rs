@@ -1,7 +1,7 @@
 //! Random sequences of operations on a real etcd and on the embedded store: every answer, revision, error and watch
 //! event must be equal.
 //!
-//! `MADAKO_CONTRACT_SEEDS=first..end` runs other seeds than the usual ones.
+//! `MADAKO_CONTRACT_SEEDS=first..end` selects other seeds than the default ones.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,10 +13,11 @@ use crate::outcome::{Outcome, perform};
 use crate::peers::{Embedded, RealEtcd};
 use crate::watchers::Watchers;
 
-/// Sequences that run by default, and steps of each: together about twenty seconds, most of it etcd waiting for its own intervals.
+/// Default sequences, and steps of each. They take about twenty seconds together, most of it waits for etcd's own
+/// intervals.
 const SEEDS: Range<u64> = 0..12;
 const STEPS: usize = 120;
-/// Steps that are shown before the one that differs.
+/// Number of steps that are printed before the one that differs.
 const SHOWN_STEPS: usize = 12;
 
 struct Pair<'a> {
@@ -65,7 +66,7 @@ fn seeds() -> Range<u64> {
 impl Pair<'_> {
     async fn step(&mut self, step: Step) {
         if let Step::Compact(_) = step {
-            // What a real etcd shows of previous values depends on when it compacts.
+            // Previous values in a real etcd depend on the time of its compactions.
             self.compare_watches().await;
         }
         self.done.push_back(step.clone());
@@ -89,7 +90,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Writes something that every watch is shown, waits for it, and compares what all were shown.
+    /// Writes a change that every watch receives, waits for it, and compares all received events.
     async fn compare_watches(&mut self) {
         let puts = KEYS.iter().map(|key| {
             PbTxnOpRequest::RequestPut(PbPutRequest {
@@ -113,7 +114,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Everything at each revision that can be asked for, and the hash of it.
+    /// All pairs at each readable revision, and its hash.
     async fn compare_history(&self) {
         for revision in self.known.compacted.max(self.known.current - 40)..=self.known.current {
             let all = PbRangeRequest {

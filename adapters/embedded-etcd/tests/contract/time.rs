@@ -1,4 +1,4 @@
-//! Leases under paused time, and that runs repeat: what simulations build on.
+//! Leases under paused time, and repeatable runs: the base of simulations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn a_lease_ends_when_its_time_is_up_and_not_before() {
     let renewed = Instant::now();
     advance(Duration::from_millis(9_900)).await;
     assert!(exists(&mut client, "a").await);
-    // The watch is awaited: time goes on by itself until the lease ends.
+    // The test awaits the watch, so paused time advances by itself until the lease ends.
     loop {
         let response = watch.message().await.expect("an answer").expect("an answer");
         if response.events().iter().any(|event| event.event_type() == EventType::Delete) {

@@ -1,4 +1,4 @@
-//! A watch stream, and what each of its watches was shown.
+//! A watch stream, and the events that each of its watches received.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,17 @@ use crate::outcome::normalise;
 use crate::peers::DEADLINE;
 use crate::wire::{Wire, progress_request};
 
-/// What a watch was shown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) events: Vec<PbEvent>,
-    /// Its end: why, and the compacted revision.
+    /// Reason of the watch's end, and the compacted revision.
     pub(crate) ended: Option<(String, i64)>,
 }
 
-/// One stream.
 pub(crate) struct Watchers {
     requests: mpsc::Sender<PbWatchRequest>,
     responses: Streaming<PbWatchResponse>,
-    /// By id, and by how often the id was used before.
+    /// By id, and by the number of earlier uses of the id.
     pub(crate) shown: BTreeMap<(i64, usize), Shown>,
     uses: BTreeMap<i64, usize>,
 }
@@ -36,7 +34,7 @@ impl Watchers {
         watchers
     }
 
-    /// Creates a watch, and returns the answer to that.
+    /// Creates a watch; returns the answer to the request.
     pub(crate) async fn create(&mut self, request: PbWatchRequest) -> PbWatchResponse {
         self.requests.send(request).await.expect("the stream is open");
         loop {
@@ -53,7 +51,7 @@ impl Watchers {
         }
     }
 
-    /// Reads until every watch was shown what `expected` says, or more, or the time is up.
+    /// Reads until every watch has received the `expected` events, or more, or until the deadline.
     pub(crate) async fn catch_up_with(&mut self, expected: &BTreeMap<(i64, usize), Shown>) {
         let behind = |shown: &BTreeMap<(i64, usize), Shown>| {
             expected.iter().any(|(id, wanted)| {
@@ -66,11 +64,11 @@ impl Watchers {
                 self.next().await;
             }
         };
-        // What is missing then shows in the comparison.
+        // Missing events show up in the comparison.
         let _ = timeout(DEADLINE, reading).await;
     }
 
-    /// Asks how far the stream is, and reads everything up to that.
+    /// Requests progress, and reads everything up to that answer.
     pub(crate) async fn catch_up(&mut self) -> i64 {
         self.requests.send(progress_request()).await.expect("the stream is open");
         self.until_progress().await
@@ -105,7 +103,7 @@ impl Watchers {
 }
 
 impl Watchers {
-    /// Reads until the first watch was shown so many events.
+    /// Reads until the first watch has received `count` events.
     pub(crate) async fn until_events(&mut self, count: usize) -> Vec<PbEvent> {
         loop {
             if let Some(shown) = self.shown.values().next()

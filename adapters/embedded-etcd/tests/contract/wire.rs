@@ -1,4 +1,4 @@
-//! A client that sends any message of the API as it is, well formed or not, and shows any answer as it is.
+//! A client that sends any message of the API unchanged, valid or not, and returns any answer unchanged.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-/// Messages as protobuf.
+/// Codec of protobuf messages.
 struct Protobuf<E, D>(PhantomData<(E, D)>);
 
 struct Encode<E>(PhantomData<E>);
@@ -54,7 +54,6 @@ impl<D: Message + Default> Decoder for Decode<D> {
     }
 }
 
-/// A connection to a server of the API.
 #[derive(Clone)]
 pub(crate) struct Wire {
     channel: Channel,
@@ -106,7 +105,7 @@ impl Wire {
         Ok(grpc.unary(Request::new(request), PathAndQuery::from_static(path), codec).await?.into_inner())
     }
 
-    /// Opens a stream with its first request: a real etcd answers nothing, not even headers, before that.
+    /// Opens a stream with its first request: a real etcd sends not even headers before it receives one.
     async fn stream<Q, R>(
         &self,
         path: &'static str,
@@ -128,14 +127,14 @@ impl Wire {
         Ok((requests, responses))
     }
 
-    /// A watch stream; the first thing on it is an answer to a request for progress.
+    /// A watch stream; its first response answers a progress request.
     pub(crate) async fn watch(
         &self,
     ) -> Result<(mpsc::Sender<PbWatchRequest>, Streaming<PbWatchResponse>), Status> {
         self.stream("/etcdserverpb.Watch/Watch", progress_request()).await
     }
 
-    /// One keep-alive on a stream of its own.
+    /// One keep-alive on its own stream.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<PbLeaseKeepAliveResponse, Status> {
         let first = PbLeaseKeepAliveRequest { id };
         let (_requests, mut responses) = self.stream("/etcdserverpb.Lease/LeaseKeepAlive", first).await?;

@@ -41,7 +41,7 @@ fn a_rehearsal_reads_its_own_writes_and_reaches_the_storage_only_when_accepted()
     assert_eq!(contents(&*storage)[0], 3, "after the rehearsal writes go through");
 }
 
-/// Counts the bytes that were written.
+/// Counts the written bytes.
 #[derive(Debug)]
 struct Counting(InMemoryBackend, AtomicU64);
 
@@ -94,7 +94,7 @@ fn room_is_filled_once_ahead_of_its_use_and_never_over_what_is_there() {
     let before = written();
     handle.write(1600, &[8; 10]).unwrap();
     assert_eq!(written() - before, 1510, "what was cut off is filled again, up to the end");
-    // Opened again, all that is in use counts as filled.
+    // After reopening, all used space counts as filled.
     let disk = Disk::rehearse(Arc::clone(&storage) as Arc<dyn StorageBackend>).unwrap();
     disk.accept().unwrap();
     let before = written();
@@ -104,7 +104,7 @@ fn room_is_filled_once_ahead_of_its_use_and_never_over_what_is_there() {
     assert_eq!(written() - before, 5 + 3000 - 1610 + 6);
 }
 
-/// A storage in which threads meet: one that begins to fill room waits for a write of another one, for a moment.
+/// A storage that forces a race: a thread that starts to fill space waits briefly for a write of another thread.
 #[derive(Debug, Default)]
 struct Meeting {
     storage: InMemoryBackend,
@@ -114,15 +114,15 @@ struct Meeting {
 
 #[derive(Debug, Default)]
 struct Met {
-    /// Whether the last write was one of zeros, and whether the thread that wrote the first of them waits.
+    /// Whether the last write consisted of zeros.
     was_zeros: bool,
     is_filling: bool,
-    /// Writes of something else.
+    /// Number of other writes.
     writes: u64,
 }
 
 impl Meeting {
-    /// Longer than the other thread takes to write where nothing keeps it from that; waited for once in each 4 MiB.
+    /// Longer than an unobstructed write of the other thread takes; waited for once per 4 MiB.
     const PATIENCE: Duration = Duration::from_millis(50);
 
     fn wait_while(&self, state: MutexGuard<'_, Met>, condition: impl Fn(&Met) -> bool) {
@@ -190,7 +190,7 @@ fn room_that_one_thread_fills_loses_nothing_that_another_writes() {
 
 const VALUES: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("values");
 
-/// Tells readers that the writer has ended, well or not.
+/// Signals the end of the writer to the readers, also on a panic.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -199,14 +199,14 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A read that misses redb's cache writes pages that wait in memory, those of a commit in the making among them, on the
-/// thread that reads.
+/// A read that misses redb's cache writes pages that wait in memory, including those of a running commit, on the
+/// reader's thread.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is shown is what several threads do to one another")]
 fn threads_that_read_beside_the_writer_spoil_nothing() {
     const COMMITS: u64 = 60;
     const PUTS: u64 = 3;
-    /// Pages of a commit fit half of it, those of all values do not: most reads miss.
+    /// Half of it holds the pages of a commit, but not those of all values: most reads miss.
     const CACHE_BYTES: usize = 2 * 1024 * 1024;
     const READERS: u64 = 2;
     let value = |number: u64| (number + 1).to_le_bytes().repeat(25_000);
@@ -218,7 +218,8 @@ fn threads_that_read_beside_the_writer_spoil_nothing() {
     disk.accept().unwrap();
     let mut database = create();
     let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
-    // A snapshot that is held while a commit ends keeps redb from leaving pages in memory: readers wait for their moment.
+    // A snapshot that is held at the end of a commit keeps redb from leaving pages in memory, so readers wait for the
+    // fill.
     let read = |step: u64| {
         meeting.wait_until_filling();
         let there = written.load(Ordering::Acquire);
