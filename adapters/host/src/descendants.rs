@@ -1,4 +1,4 @@
-//! Finding and killing descendants of this process, by `/proc`.
+//! Finds and kills descendants of this process through `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,19 +10,17 @@ use tokio::time::Instant;
 
 use crate::limits::{EAGER_PAUSE, MAX_NAMED, MAX_STAT, PATIENT_PAUSE};
 
-/// A process, as `/proc` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Process {
     parent: i32,
-    /// The session that it is in.
     pub(crate) session: i32,
     name: String,
 }
 
-/// A hunt for descendants that goes on until there is none.
+/// Kills descendants repeatedly until none is left.
 pub(crate) struct Hunt {
     since: Instant,
-    /// Who was seen at the last look, and why it could not be killed.
+    /// Descendants of the latest scan: name, and the error if the kill failed.
     seen: BTreeMap<i32, (String, Option<rustix::io::Errno>)>,
     pause: Duration,
 }
@@ -32,18 +30,17 @@ impl Hunt {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
 
-    /// When it began.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// How long to wait for the next look, unless a child ends before.
+    /// Time until the next scan, unless a child ends earlier.
     pub(crate) fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// Kills every child of this process that is meant and every descendant of one, as far as they are there now. Those
-    /// that are being born meanwhile are found by the next look.
+    /// Kills every child of this process that satisfies `is_meant`, with all descendants. The next scan finds processes
+    /// that are forked meanwhile.
     pub(crate) fn kill(&mut self, is_meant: impl Fn(i32, &Process) -> bool) {
         let processes = processes();
         let descendants = descendants(own_id(), &processes, is_meant);
@@ -58,12 +55,12 @@ impl Hunt {
         self.seen = seen;
     }
 
-    /// The ids of those who were there at the last look.
+    /// Ids of the descendants in the latest scan.
     pub(crate) fn seen(&self) -> impl Iterator<Item = i32> {
         self.seen.keys().copied()
     }
 
-    /// Who was there at the last look.
+    /// The descendants of the latest scan, for an error message.
     pub(crate) fn what_is_left(&self) -> String {
         let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
             None => format!("{name} ({id})"),
@@ -74,7 +71,6 @@ impl Hunt {
     }
 }
 
-/// Whether `/proc` shows processes at all.
 pub(crate) fn check() -> io::Result<()> {
     match process(own_id()) {
         Some(_) => Ok(()),
@@ -86,7 +82,7 @@ pub(crate) fn own_id() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
-/// Kills one of `descendants`, and nobody who got its number after it ended.
+/// Kills one of `descendants`; spares a later process with the same id.
 fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
     let Some(pid) = Pid::from_raw(id) else { return Ok(()) };
     let handle = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -94,7 +90,7 @@ fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
         Err(error) => return Err(error),
     };
-    // The handle stays with this process, whoever it is: it is a descendant if its parent still is one.
+    // A pidfd stays with one process. That process is a descendant if its parent still is one.
     let is_descendant = process(id)
         .is_some_and(|process| process.parent == own_id() || descendants.contains(&process.parent));
     if !is_descendant {
@@ -106,7 +102,7 @@ fn kill(id: i32, descendants: &BTreeSet<i32>) -> rustix::io::Result<()> {
     }
 }
 
-/// The children of `root` that are meant, and everybody below them.
+/// The children of `root` that satisfy `is_meant`, with all descendants.
 fn descendants(
     root: i32,
     processes: &BTreeMap<i32, Process>,
@@ -122,7 +118,7 @@ fn descendants(
     let mut waiting = vec![root];
     while let Some(parent) = waiting.pop() {
         for child in children.get(&parent).into_iter().flatten() {
-            // Numbers that were given anew while `/proc` was read can make a circle.
+            // Ids that are reused during the scan of `/proc` can form a cycle.
             if *child != root && found.insert(*child) {
                 waiting.push(*child);
             }
@@ -131,21 +127,21 @@ fn descendants(
     found
 }
 
-/// Every process that can be seen.
 fn processes() -> BTreeMap<i32, Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter_map(|id| Some((id, process(id)?))).collect()
 }
 
-/// A process, or none if it has ended.
+/// A process; `None` if it has ended.
 pub(crate) fn process(id: i32) -> Option<Process> {
     let mut stat = Vec::new();
     File::open(format!("/proc/{id}/stat")).ok()?.take(MAX_STAT).read_to_end(&mut stat).ok()?;
     parse(&String::from_utf8_lossy(&stat))
 }
 
-/// Reads `ID (NAME) STATE PARENT GROUP SESSION ...`. The name may contain anything, closing parentheses too.
+/// Parses `ID (NAME) STATE PARENT GROUP SESSION ...`. The name may contain any character, including a closing
+/// parenthesis.
 fn parse(stat: &str) -> Option<Process> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
@@ -186,10 +182,10 @@ mod tests {
         let all = |_, _: &Process| true;
         assert_eq!(descendants(5, &tree, all), BTreeSet::from([6, 7, 8]));
         assert_eq!(descendants(7, &tree, all), BTreeSet::new());
-        // Who is not meant is spared with everybody below.
+        // A child that does not satisfy the predicate is spared with all its descendants.
         assert_eq!(descendants(5, &tree, |id, _| id != 6), BTreeSet::from([8]));
         assert_eq!(descendants(1, &tree, |id, _| id != 5), BTreeSet::from([9, 10]));
-        // A look that took so long that numbers were given anew.
+        // Ids were reused during a slow scan.
         assert_eq!(descendants(5, &processes(&[(5, 6), (6, 5)]), all), BTreeSet::from([6]));
     }
 

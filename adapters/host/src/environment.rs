@@ -1,10 +1,10 @@
-//! What of the service's environment a command does not get.
+//! Variables of the service that a command does not inherit.
 
-/// Beginnings of names of variables that are the service's own.
+/// Prefixes of the service's own variables.
 ///
-/// `MADAKO_` is ours. `OS_` is where `madako os` looks for passwords of OpenStack, and a service that was started from such a
-/// shell has them. The others are how systemd talks to the service: with them a command could report in its name, take its
-/// sockets, or read its credentials.
+/// `MADAKO_` belongs to this program. `OS_` holds OpenStack passwords for `madako os`; a service started from such a
+/// shell has them. The others belong to systemd's protocols: with them a command could report in the service's name,
+/// take its sockets, or read its credentials.
 const OURS: [&str; 9] = [
     "MADAKO_",
     "OS_",
@@ -17,7 +17,7 @@ const OURS: [&str; 9] = [
     "WATCHDOG_",
 ];
 
-/// Whether a variable stays with the service.
+/// Whether a variable is withheld from commands.
 pub(crate) fn is_ours(name: &std::ffi::OsStr) -> bool {
     let name = name.as_encoded_bytes();
     OURS.iter().any(|ours| name.starts_with(ours.as_bytes()))

@@ -1,45 +1,45 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and timeouts of this crate, with their units and derivations.
 
 use std::time::Duration;
 
 use madako_protocol::limits::MAX_OUTPUT;
 
-/// Greatest length of a process's line in `/proc`, in bytes: its name (at most 64, escaped) and 51 numbers.
+/// Upper bound of a process's `stat` line in `/proc`, in bytes: its name (at most 64, escaped) and 51 numbers.
 pub(crate) const MAX_STAT: u64 = 2048;
-/// Pause between two looks while new descendants appear: a process that forks must not have time for it.
+/// Pause between two scans while new descendants appear; too short for a process to fork away.
 pub(crate) const EAGER_PAUSE: Duration = Duration::from_micros(200);
-/// Longest pause between two looks, for descendants that are killed and do not end.
+/// Longest pause between two scans, for killed descendants that do not end.
 pub(crate) const PATIENT_PAUSE: Duration = Duration::from_millis(200);
-/// Most processes that are named when they do not end.
+/// Number of processes that an error names if they do not end.
 pub(crate) const MAX_NAMED: usize = 5;
 
-/// How long the outputs may stay open after the last process of the command ended: another process may hold them, to which
-/// the command handed them.
+/// Time for the outputs to close after the last process of the command has ended: the command may have passed them to
+/// another process.
 pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a watcher goes on killing after it has reported that it does not succeed. Processes that nothing can kill for
-/// so long are beyond a watcher.
+/// How long a watcher continues to kill after it has reported a failure. A process that survives this long cannot be
+/// killed.
 pub(crate) const LAST_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes that are read at a time: as many as a pipe holds.
+/// Bytes per read: the capacity of a pipe.
 pub(crate) const STREAM_BUFFER: usize = 64 * 1024;
 
-/// Greatest length of an order, in bytes. What Linux takes as one argument is 128 KiB; a command has few.
+/// Upper bound of an order in bytes. Linux allows 128 KiB for one argument; a command has few arguments.
 pub(crate) const MAX_ORDER: usize = 1024 * 1024;
-/// Greatest length of all reports of a watcher, in bytes: two outputs of 4 KiB, in which each byte may take six in JSON,
-/// and room to say what is wrong. It fits into a pipe (64 KiB), so that a watcher never waits for the service.
+/// Upper bound of all reports of a watcher in bytes: two outputs of 4 KiB, in which each byte may take six in JSON, and
+/// room for an error. They fit into a pipe (64 KiB), so a watcher never waits for the service.
 pub(crate) const MAX_REPORTS: u64 = 60 * 1024;
-/// How long killing may take before the watcher reports that it does not succeed. A killed process ends within
-/// milliseconds, unless it waits for a disk or a network file system that does not answer.
+/// Time for killing before the watcher reports a failure. A killed process ends within milliseconds, unless it waits
+/// for an unresponsive disk or network file system.
 pub(crate) const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a watcher may stay silent after a command's deadline and [`KILL_PATIENCE`] before it counts as lost: time to
-/// read the rest of the outputs, on a busy host.
+/// Silence of a watcher after a command's deadline and [`KILL_PATIENCE`] before it counts as lost: time to read the
+/// rest of the outputs on a busy host.
 pub(crate) const REPORT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the watcher's last words are waited for once it has ended.
+/// Time to read the error output of a watcher that has ended.
 pub(crate) const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
-/// Greatest length of a watcher's last words that is kept, in bytes.
+/// Kept bytes of a watcher's error output.
 pub(crate) const MAX_COMPLAINT: u64 = 1024;
-/// How many signs of life fit into the time without one after which a watcher kills.
+/// Heartbeats per allowed silence; after that silence a watcher kills.
 pub(crate) const SIGNS_IN_SILENCE: u32 = 4;
 
 const _: () = assert!(

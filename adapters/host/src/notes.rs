@@ -1,16 +1,16 @@
-//! Notes of commands: a file for each, which its watcher locks while anything of the command runs.
+//! Notes of commands: one file per command, locked by its watcher while a process of the command runs.
 //!
-//! A process that takes over a directory of notes learns from the locks which commands of earlier processes still run,
-//! whatever became of these processes.
+//! The locks tell a process that takes over a directory of notes which commands of earlier processes still run,
+//! regardless of the fate of these processes.
 //!
-//! Flow: the service makes an empty note and names it in its order. The watcher locks the note, marks it as begun, starts the
-//! command, and removes the note once nothing of the command runs. A watcher that was killed leaves a note that is
+//! Flow: the service creates an empty note and names it in its order. The watcher locks the note, marks it as begun,
+//! starts the command, and removes the note once no process of the command runs. A killed watcher leaves a note that is
 //! begun and not locked.
 //!
-//! Guarantees: a command that [`LeftCommands`] told as ended, or of which it told nothing, never begins after that.
+//! Guarantees: a command that [`LeftCommands`] reported as ended, or did not report, never begins afterwards.
 //!
-//! Assumes: one process at a time makes notes in a directory, and lists the notes of earlier ones before it makes its own; a file
-//! system whose locks exclude all processes of this kernel.
+//! Assumes: one process at a time creates notes in a directory, and it lists the notes of earlier processes first; a
+//! file system whose locks exclude all processes of this kernel.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -19,15 +19,16 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::monotonic;
 
-/// What a watcher writes into its note before it starts the command.
+/// Content of a begun note.
 const BEGUN: &[u8] = b"begun\n";
 
-/// The service's side of a note. Dropping it removes the note of a command that did not begin, and only that one.
+/// The service's side of a note. Dropping it removes the note only if its command has not begun.
 #[derive(Debug)]
 pub(crate) struct Note(PathBuf);
 
 impl Note {
-    /// Makes a note. No two have one name while a host runs: a watcher that is late must not find the note of another.
+    /// Creates a note with a name that is unique until the host reboots: a late watcher must not find the note of
+    /// another command.
     pub(crate) fn make(directory: &Path) -> io::Result<Self> {
         loop {
             let path = directory.join(format!("{:020}", monotonic()));
@@ -43,7 +44,7 @@ impl Note {
         &self.0
     }
 
-    /// Removes the note of a command of which nothing runs.
+    /// Removes the note after all processes of the command have ended.
     pub(crate) fn remove(self) {
         remove(&self.0);
     }
@@ -52,7 +53,7 @@ impl Note {
 impl Drop for Note {
     fn drop(&mut self) {
         if fs::metadata(&self.0).is_ok_and(|note| note.len() == 0) {
-            // A watcher that is late finds it removed, and does not begin.
+            // A late watcher finds the note removed and does not begin.
             remove(&self.0);
         }
     }
@@ -67,11 +68,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Locks a note and marks it as begun. An error: the command must not begin.
+    /// Locks a note and marks it as begun. After an error the command must not begin.
     pub(crate) fn take(path: PathBuf) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).open(&path)?;
         file.try_lock()?;
-        // Removed between the two calls by a process that took over.
+        // A process that took over removed the note between the two calls.
         if file.metadata()?.nlink() == 0 {
             return Err(io::Error::other("another process has taken over"));
         }
@@ -79,7 +80,7 @@ impl Held {
         Ok(Self { path, _file: file })
     }
 
-    /// Removes the note: nothing of the command runs.
+    /// Removes the note, because no process of the command runs.
     pub(crate) fn remove(self) {
         remove(&self.path);
     }
@@ -89,42 +90,42 @@ fn remove(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        // The next process takes it for a command whose end is not known.
+        // The next process treats it as a command with an unknown end.
         Err(error) => {
             tracing::warn!(%error, note = %path.display(), "the note of a command that has ended stays")
         }
     }
 }
 
-/// What is known of the commands that earlier processes started.
+/// State of the commands that earlier processes started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandsLeft {
-    /// Nothing of them runs, and none of them will begin.
+    /// No process of them runs, and none of them will begin.
     Ended,
-    /// So many of them still have a watcher, which ends them.
+    /// This many still have a watcher, which ends them.
     Running(usize),
-    /// Watchers of so many were killed, and all others have ended: processes that these commands started may run on.
+    /// The watchers of this many were killed, and all others have ended. Processes of these commands may still run.
     Unknown(usize),
 }
 
-/// Commands that earlier processes left.
+/// Commands of earlier processes.
 #[derive(Debug)]
 pub struct LeftCommands {
     notes: Vec<PathBuf>,
 }
 
 impl LeftCommands {
-    /// Lists the notes in a directory, which is made if it is not there.
+    /// Lists the notes in a directory; creates the directory if it is missing.
     ///
     /// # Errors
-    /// The directory can neither be read nor made.
+    /// The directory can neither be read nor created.
     pub fn find(directory: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let notes = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
         Ok(Self { notes })
     }
 
-    /// Looks at the notes. Those of commands that cannot begin any more are removed.
+    /// Checks the notes. Removes those of commands that can no longer begin.
     ///
     /// # Errors
     /// A note can neither be read nor removed.
@@ -158,7 +159,7 @@ impl LeftCommands {
     }
 }
 
-/// What became of one command. The note of one that has not begun is removed.
+/// State of one command. Removes the note of a command that has not begun.
 fn take_over(note: &Path) -> io::Result<CommandsLeft> {
     let file = match OpenOptions::new().write(true).open(note) {
         Ok(file) => file,
@@ -172,13 +173,13 @@ fn take_over(note: &Path) -> io::Result<CommandsLeft> {
     }
     let metadata = file.metadata()?;
     if metadata.nlink() == 0 {
-        // Its watcher removed it right before it let go of the lock.
+        // The watcher removed the note directly before it released the lock.
         return Ok(CommandsLeft::Ended);
     }
     if metadata.len() > 0 {
         return Ok(CommandsLeft::Unknown(1));
     }
-    // While it is locked: a watcher that opened it meanwhile finds it removed.
+    // Remove it under the lock: a watcher that has opened it meanwhile finds it removed.
     fs::remove_file(note)?;
     Ok(CommandsLeft::Ended)
 }

@@ -1,12 +1,12 @@
-//! The end of what a watcher left that was itself killed.
+//! Kills the processes that a killed watcher leaves.
 //!
-//! Guarantees: once a watcher has ended otherwise than by itself, whatever was below it and is not below another watcher is
-//! killed, also when nobody waits for its command any more.
+//! Guarantees: once a watcher has ended abnormally, its remaining descendants are killed unless they are below another
+//! watcher. This also happens if no task waits for the command.
 //!
-//! Assumes: this process starts nothing in a session of its own but watchers. What it starts otherwise is spared, as it is in
-//! this process's session; so is everybody below a watcher that lives.
+//! Assumes: only watchers leave this process's session. Other children stay in that session and are spared, as are all
+//! processes below a living watcher.
 //!
-//! Does not: find what a watcher left when this process was killed as well.
+//! Does not: find the processes of a killed watcher if this process was killed as well.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,26 +22,25 @@ use crate::descendants::{Hunt, own_id, process};
 use crate::notes::Note;
 use crate::protocol::KILL_PATIENCE;
 
-/// The watchers of this process, by their ids: subreapers are processes, so there is one list a process.
+/// Process ids of this process's watchers. Static, because the subreaper attribute belongs to the process.
 static WATCHERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// A watcher that was started.
 pub(crate) struct Watched {
     pub(crate) watcher: Child,
     id: i32,
     note: Option<Note>,
 }
 
-/// What watches a watcher: it outlives whoever waits for the command.
+/// Task that waits for the end of a watcher; it outlives the caller of the command.
 pub(crate) struct Guard {
     kill: oneshot::Sender<()>,
     swept: JoinHandle<Result<(), String>>,
 }
 
-/// Starts a watcher whose orphans this process will find.
+/// Starts a watcher and makes this process the subreaper of its orphans.
 pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<Watched> {
     set_child_subreaper(Some(getpid()))?;
-    // Held until it is on the list, so that nobody takes it for an orphan.
+    // Held until the watcher is listed, so that no sweep takes it for an orphan.
     let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
     let watcher = watcher.spawn()?;
     let id = watcher.id().and_then(|id| i32::try_from(id).ok());
@@ -51,7 +50,7 @@ pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<Wat
 }
 
 impl Watched {
-    /// From now on, what the watcher leaves is killed when it was killed.
+    /// Starts the task that kills the descendants if the watcher is killed.
     pub(crate) fn guard(self) -> Guard {
         let (kill, killed) = oneshot::channel();
         let swept = tokio::spawn(guard(self, killed));
@@ -60,15 +59,15 @@ impl Watched {
 }
 
 impl Guard {
-    /// Kills the watcher, and what is below it.
+    /// Kills the watcher and its descendants.
     pub(crate) async fn kill(self) -> Result<(), String> {
-        // A guard that does not listen any more has seen its end.
+        // If the guard no longer listens, the watcher has ended.
         let _ = self.kill.send(());
         finished(self.swept).await
     }
 
-    /// Waits until the watcher has ended, and until what it left is killed, if that is due. An error says what cannot be
-    /// killed.
+    /// Waits until the watcher has ended and, if necessary, its descendants are killed. The error names processes that
+    /// cannot be killed.
     pub(crate) async fn ended(self) -> Result<(), String> {
         finished(self.swept).await
     }
@@ -85,7 +84,7 @@ async fn guard(mut watched: Watched, kill: oneshot::Receiver<()>) -> Result<(), 
     let killed = async {
         match kill.await {
             Ok(()) => {}
-            // Nobody will ask for it: the command's end was told, or nobody waits for it.
+            // No kill will be requested: the end of the command was reported, or its caller is gone.
             Err(_) => std::future::pending().await,
         }
     };
@@ -104,19 +103,19 @@ async fn guard(mut watched: Watched, kill: oneshot::Receiver<()>) -> Result<(), 
     };
     let ended_by_itself = ended.is_ok_and(|status| status.code().is_some());
     WATCHERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watched.id);
-    // It ends by itself when nothing is left below it, or nothing that can be killed.
+    // A watcher that exits by itself leaves no descendants, or only ones that cannot be killed.
     if ended_by_itself {
         return Ok(());
     }
     sweep().await?;
-    // Its watcher could not remove it.
+    // The killed watcher could not remove its note.
     if let Some(note) = watched.note {
         note.remove();
     }
     Ok(())
 }
 
-/// Kills the orphans of this process, until there is none.
+/// Kills the orphans of this process until none is left.
 async fn sweep() -> Result<(), String> {
     let mut hunt = Hunt::begin();
     loop {
@@ -132,16 +131,16 @@ async fn sweep() -> Result<(), String> {
     }
 }
 
-/// Kills the orphans that are there, and takes note of those that ended. False: there is none.
+/// Kills the present orphans and reaps ended ones. Returns whether any was left.
 fn look(hunt: &mut Hunt) -> bool {
     let session = process(own_id()).map(|own| own.session);
-    // Held to the end, so that no watcher is started meanwhile and gets the number of one that ended.
+    // Held to the end, so that no new watcher starts with the id of an ended process.
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
     hunt.kill(|id, child| !watchers.contains(&id) && Some(child.session) != session);
     let mut is_one_left = false;
     for id in hunt.seen() {
         is_one_left = true;
-        // Not a child (yet), or one that has not ended yet: the next look tells.
+        // Not yet a child, or not yet ended; the next scan checks again.
         let _ = waitpid(Pid::from_raw(id), WaitOptions::NOHANG);
     }
     is_one_left

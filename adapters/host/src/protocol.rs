@@ -1,4 +1,5 @@
-//! What the service and a watcher tell each other: one order, then signs of life; at most two reports. Each is a line of JSON.
+//! Protocol of the service and a watcher: the service sends one order, then heartbeats; the watcher sends at most two
+//! reports. Each is a line of JSON.
 
 use std::path::PathBuf;
 
@@ -7,47 +8,46 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::limits::{KILL_PATIENCE, MAX_ORDER, MAX_REPORTS};
 
-/// The word that makes the program a watcher.
+/// Word that makes the program a watcher.
 pub(crate) const WATCH: &str = "__watch-command";
 
-/// The word that makes the program a command. The moment follows before which it must begin, and then the command's words.
+/// Word that makes the program a command. The latest start time and the command's words follow.
 pub(crate) const START: &str = "__start-command";
 
-/// This program, also when its file was replaced by a newer one since it started.
+/// This program, even if its file was replaced since the start.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// What a watcher is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// Program and arguments.
     pub(crate) words: Vec<String>,
-    /// After how many milliseconds everything is killed.
+    /// Milliseconds until everything is killed.
     pub(crate) deadline_ms: u64,
-    /// After how many milliseconds without a sign of life from the service everything is killed.
+    /// Milliseconds without a heartbeat from the service until everything is killed.
     pub(crate) silence_ms: u64,
-    /// The moment before which the command must begin, see [`monotonic`].
+    /// Latest start time of the command, on the clock of [`monotonic`].
     pub(crate) begin_before: u64,
-    /// The note that the watcher holds while anything of the command runs.
+    /// Note that the watcher holds while a process of the command runs.
     pub(crate) note: Option<PathBuf>,
 }
 
-/// What a watcher tells.
+/// Report of a watcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
-    /// From now on something may happen. Another report follows, or the watcher itself was killed.
+    /// From now on the command may have effects. Another report follows unless the watcher is killed.
     Begins,
-    /// Nothing happened: the permit had ended.
+    /// The permit had ended; the command had no effect.
     TooLate,
-    /// Nothing happened.
+    /// The command had no effect.
     NotStarted { why: String },
-    /// The command is over, and nothing of it runs any more.
+    /// The command is over, and none of its processes runs.
     Ended(Ended),
-    /// Something of the command may still run.
+    /// Processes of the command may still run.
     Lost { why: String },
 }
 
-/// What became of a command.
+/// Result of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) end: End,
@@ -55,11 +55,11 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
     pub(crate) cut: bool,
     pub(crate) took_us: u64,
-    /// Whether the command itself had ended by then, and what it left running was killed at the deadline.
+    /// Whether only the first process had ended at the deadline and its remaining processes were killed.
     pub(crate) left_running: bool,
 }
 
-/// How a command's first process ended.
+/// End of a command's first process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum End {
@@ -68,7 +68,7 @@ pub(crate) enum End {
     Deadline,
 }
 
-/// What goes wrong between the start of a process and the moment when it becomes the command.
+/// Failure between the start of a process and the moment when it becomes the command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StartFailure {
@@ -76,10 +76,10 @@ pub(crate) enum StartFailure {
     Failed(String),
 }
 
-/// Now, in nanoseconds of the system's monotonic clock, which all processes of a host share.
+/// The present in nanoseconds of the system's monotonic clock, which all processes of a host share.
 pub(crate) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is ever negative on this clock.
+    // On this clock neither is ever negative.
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! The service's side: starts a watcher for each command, tells it that the service lives, and hears how it ended.
+//! The service's side: starts a watcher for each command, sends it heartbeats, and reads its report.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -21,7 +21,6 @@ use crate::protocol::{
 };
 use crate::telemetry::Running;
 
-/// Runs commands on this host.
 #[derive(Debug, Clone)]
 pub struct CommandsOnHost {
     program: PathBuf,
@@ -30,17 +29,17 @@ pub struct CommandsOnHost {
 }
 
 impl CommandsOnHost {
-    /// With this program as the watcher.
+    /// Uses this program as the watcher.
     ///
-    /// `silence` is for how long the service may stand still before its commands are killed: a host that is
-    /// paused or out of memory loses leadership without noticing. It must be less than what is left of the session lease
-    /// at the worst moment, two thirds of its time to live.
+    /// `silence` is how long the service may stall before its commands are killed: a host that is paused or out of
+    /// memory loses leadership without noticing. It must be less than the smallest remaining time of the session lease,
+    /// two thirds of its TTL.
     #[must_use]
     pub fn new(silence: Duration) -> Self {
         Self::watched_by(THIS_PROGRAM, silence)
     }
 
-    /// With another program as the watcher, which must give its command line to [`entry`](crate::entry).
+    /// Uses another program as the watcher. It must pass its command line to [`entry`](crate::entry).
     #[must_use]
     pub fn watched_by(program: impl Into<PathBuf>, silence: Duration) -> Self {
         Self { program: program.into(), silence, notes: None }
@@ -83,7 +82,7 @@ impl CommandsOnHost {
         }
         let mut watched = orphans::start(&mut watcher, note)
             .map_err(|error| not_started(format!("its watcher does not start: {error}")))?;
-        // Dropped with this future, whatever becomes of it: the closed pipe is what makes the watcher kill.
+        // Dropped with this future in all cases; the closed pipe makes the watcher kill.
         let pipes = &mut watched.watcher;
         let pipes = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let guard = watched.guard();
@@ -142,7 +141,7 @@ impl Host for CommandsOnHost {
     }
 }
 
-/// Gives the order and then signs of life. A watcher that does not listen any more has reported or ended: [`hear`] tells.
+/// Sends the order and then heartbeats. A watcher that no longer reads has reported or ended; [`hear`] finds out which.
 async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infallible {
     let mut told = orders.write_all(&order).await;
     while told.is_ok() {
@@ -152,15 +151,14 @@ async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infal
     std::future::pending().await
 }
 
-/// What was heard of a watcher.
+/// Reports of a watcher.
 struct Heard {
-    /// Its last report.
     last: Option<Report>,
-    /// What is wrong with what it said.
+    /// Why its report is not usable.
     fault: Option<String>,
 }
 
-/// Listens until the command's end is told, or the watcher's own.
+/// Reads until the watcher reports the command's end, or ends itself.
 async fn hear(reports: ChildStdout) -> Heard {
     let mut lines = BufReader::new(reports.take(MAX_REPORTS)).lines();
     let mut last = None;
@@ -181,7 +179,7 @@ async fn hear(reports: ChildStdout) -> Heard {
     }
 }
 
-/// A command that lost its watcher, and what became of what it left.
+/// Error of a command that lost its watcher, with the result of the sweep.
 fn lost(program: String, why: String, swept: Result<(), String>) -> HostError {
     let why = match swept {
         Ok(()) => why,
@@ -190,7 +188,7 @@ fn lost(program: String, why: String, swept: Result<(), String>) -> HostError {
     HostError::Lost { program, why }
 }
 
-/// Why a watcher ended, as far as it said so.
+/// Why a watcher ended, from its error output.
 async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
     if let Some(fault) = fault {
         return fault;

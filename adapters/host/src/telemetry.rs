@@ -8,7 +8,7 @@ const COMMANDS: &str = "madako_host_commands_total";
 const SECONDS: &str = "madako_host_command_seconds";
 const RUNNING: &str = "madako_host_commands_running";
 
-/// Registers what the metrics mean with the recorder that is installed.
+/// Registers the descriptions of the metrics with the installed recorder.
 pub fn describe_metrics() {
     describe_counter!(
         COMMANDS,
@@ -19,7 +19,7 @@ pub fn describe_metrics() {
     describe_gauge!(RUNNING, Unit::Count, "Commands that run on the host now.");
 }
 
-/// A command that runs. One that is dropped before its end was not waited for: leadership was lost, or its actor failed.
+/// A running command. If it is dropped before its end, leadership was lost or its actor failed.
 pub(crate) struct Running {
     since: Instant,
     outcome: &'static str,

@@ -1,4 +1,4 @@
-//! The watcher's side: what the hidden words of the program do.
+//! The watcher's side: the programs behind the hidden words.
 
 mod start;
 mod streams;
@@ -25,8 +25,8 @@ use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
 
-/// Signals that would end a process and that a watcher outlives: a command may send them to everybody, and a service
-/// manager to every process of the service.
+/// Signals that a watcher ignores although they would end a process: a command may send them to all processes, and a
+/// service manager to every process of the service.
 const OUTLIVED: [SignalKind; 7] = [
     SignalKind::terminate(),
     SignalKind::interrupt(),
@@ -37,8 +37,8 @@ const OUTLIVED: [SignalKind; 7] = [
     SignalKind::alarm(),
 ];
 
-/// Runs what a hidden word of the program asks for, if `line` (the program's name first) has one. Must be asked before
-/// anything else of the program happens: no thread, runtime or log may exist.
+/// Runs the hidden word in `line` (the program's name first), if there is one. Must be called before the program
+/// creates threads, a runtime or a log.
 pub fn entry(line: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut words = line.into_iter().skip(1);
     match words.next()?.to_str()? {
@@ -59,14 +59,14 @@ fn run() -> ExitCode {
     runtime.block_on(async {
         match Watch::begin().await {
             Ok(Some(watch)) => watch.run_order().await,
-            // The service is gone already.
+            // The service has already ended.
             Ok(None) => ExitCode::SUCCESS,
             Err(error) => tell(&Report::NotStarted { why: format!("its watcher failed: {error}") }),
         }
     })
 }
 
-/// Tells the service. When nobody listens any more there is nothing left to tell.
+/// Sends a report. If the service no longer reads, the report is dropped.
 fn tell(report: &Report) -> ExitCode {
     let told = serde_json::to_vec(report).map_err(io::Error::from).and_then(|mut line| {
         line.push(b'\n');
@@ -76,55 +76,53 @@ fn tell(report: &Report) -> ExitCode {
     if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why everything is killed.
+/// Reason for killing everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The deadline passed.
     Deadline,
-    /// The service went away, or stands still.
+    /// The service ended or stalls.
     Service,
 }
 
-/// What wakes a watcher.
+/// Events that wake a watcher.
 enum Woken {
-    /// A sign of life.
+    /// A heartbeat.
     Alive,
-    /// Everything is to be killed.
+    /// Everything must be killed.
     Kill(Cause),
-    /// A child ended, it is time to look for more to kill, or an output ended.
+    /// A child ended, the next scan is due, or an output ended.
     Look,
 }
 
-/// A command that is about to run.
+/// A watcher before its command starts.
 struct Watch {
     order: Order,
-    /// What the service says: an order, then signs of life, then nothing.
+    /// Pipe from the service: an order, then heartbeats, then its end.
     service: pipe::Receiver,
     service_is_there: bool,
-    /// Held until nothing of the command runs.
+    /// Held while a process of the command runs.
     note: Option<Held>,
-    /// Tells that a child ended.
+    /// Signal `SIGCHLD`.
     children: Signal,
     /// Kept, so that the signals stay caught.
     _outlived: Vec<Signal>,
 }
 
-/// A command that was started.
 struct Started {
     command: Pid,
     status: Option<WaitStatus>,
     streams: Streams,
     began: Instant,
-    /// Since when and why everything is killed, and whether the command itself had ended before that.
+    /// The kill in progress: its start and cause, and whether the command itself had ended before.
     hunt: Option<(Hunt, Cause, bool)>,
 }
 
 impl Watch {
-    /// Everything that can fail before the command is started; `None` when no whole order came.
+    /// Steps that can fail before the command is started; `None` if no complete order arrived.
     async fn begin() -> io::Result<Option<Self>> {
         let outlived = OUTLIVED.into_iter().map(signal).collect::<io::Result<_>>()?;
         let children = signal(SignalKind::child())?;
-        // Whoever talks to the service's process group or terminal does not mean this.
+        // Signals to the service's process group or terminal must not reach the watcher.
         setsid()?;
         set_child_subreaper(Some(getpid()))?;
         descendants::check()?;
@@ -160,20 +158,20 @@ impl Watch {
         }
         let took = started.began.elapsed();
         self.nothing_runs();
-        // What is still open then is held by somebody who is no descendant; what came so far is kept.
+        // A process that is no descendant may hold the output open; the output read so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
         tell(&started.report(took))
     }
 
-    /// Tells later processes that nothing of the command runs.
+    /// Removes the note, which tells later processes that no process of the command runs.
     fn nothing_runs(&mut self) {
         if let Some(note) = self.note.take() {
             note.remove();
         }
     }
 
-    /// Waits until nothing of the command runs any more; kills it when that is due. False: it could not be killed in time,
-    /// which is reported already.
+    /// Waits until no process of the command runs; kills them when that is due. `false`: they could not be killed in
+    /// time, which is already reported.
     async fn until_over(&mut self, started: &mut Started) -> bool {
         let silence = Duration::from_millis(self.order.silence_ms);
         let mut deadline = pin!(time::sleep(Duration::from_millis(self.order.deadline_ms)));
@@ -231,7 +229,7 @@ impl Started {
         if let Some(own_name) = std::env::args_os().next() {
             command.arg0(own_name);
         }
-        // What is wrong before the command exists is told through what will be its standard input.
+        // The command's future standard input carries errors that occur before the command exists.
         command.stdin(failure_to).stdout(stdout_to).stderr(stderr_to);
         let child = command.spawn()?;
         let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -239,8 +237,8 @@ impl Started {
         Ok(Self { command, status: None, streams, began: Instant::now(), hunt: None })
     }
 
-    /// Takes note of every child that ended. False when there is none left: then nothing of the command runs, as whoever
-    /// loses its parent becomes a child of this process.
+    /// Reaps all ended children. `false` if no child is left: then no process of the command runs, because orphans
+    /// become children of this process.
     fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -252,7 +250,7 @@ impl Started {
         }
     }
 
-    /// What is told of a command that is over.
+    /// Report of a command that is over.
     fn report(self, took: Duration) -> Report {
         match self.streams.failure() {
             Some(StartFailure::TooLate) => return Report::TooLate,
@@ -280,7 +278,7 @@ fn end_of(status: WaitStatus) -> End {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => End::Exited(code),
         (None, Some(signal)) => End::Signalled(signal),
-        // Only these two are asked for.
+        // `waitpid` was called only for these two states.
         (None, None) => End::Deadline,
     }
 }

@@ -1,6 +1,6 @@
-//! Plays the service for the tests of this crate: its own watcher, and a caller that can be killed.
+//! Test stand-in for the service: it is its own watcher, and a caller that a test can kill.
 //!
-//! `madako-host-trial run DEADLINE_MS SILENCE_MS WORD...` runs a command and writes what became of it as JSON-like debug text.
+//! `madako-host-trial run DEADLINE_MS SILENCE_MS WORD...` runs a command and prints its result in `Debug` format.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What comes from a command, read to its end and kept in bounds.
+//! Outputs of a command, read to their end and kept within a limit.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use tokio::net::unix::pipe;
 use crate::limits::STREAM_BUFFER;
 use crate::protocol::StartFailure;
 
-/// A command's outputs, and what is wrong with its start.
+/// A command's outputs, and the error of its start.
 pub(super) struct Streams {
     failure: Stream,
     stdout: Stream,
@@ -24,17 +24,16 @@ impl Streams {
         Ok(Self { failure: stream(failure)?, stdout: stream(stdout)?, stderr: stream(stderr)? })
     }
 
-    /// Reads all there is. May be dropped at any moment and called again.
+    /// Reads all outputs to their end. Cancel-safe; may be called again.
     pub(super) async fn read_to_end(&mut self) {
         tokio::join!(self.failure.read_to_end(), self.stdout.read_to_end(), self.stderr.read_to_end());
     }
 
-    /// Whether all was read.
     pub(super) fn ended(&self) -> bool {
         [&self.failure, &self.stdout, &self.stderr].iter().all(|stream| stream.from.is_none())
     }
 
-    /// What went wrong with the start, if something did.
+    /// Error of the start, if any.
     pub(super) fn failure(&self) -> Option<StartFailure> {
         if self.failure.kept.is_empty() {
             return None;
@@ -43,7 +42,7 @@ impl Streams {
         Some(failure.unwrap_or_else(|error| StartFailure::Failed(format!("its start failed: {error}"))))
     }
 
-    /// Both outputs, and whether they were cut.
+    /// Both outputs, and whether they were truncated.
     pub(super) fn texts(&self) -> [(String, bool); 2] {
         [&self.stdout, &self.stderr].map(|stream| text(&stream.kept, stream.cut))
     }
@@ -60,7 +59,7 @@ impl Stream {
     async fn read_to_end(&mut self) {
         let Some(from) = &mut self.from else { return };
         let mut buffer = vec![0; STREAM_BUFFER];
-        // What cannot be read any more has ended, as far as this process can tell.
+        // A read error counts as the end of the output.
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             let room = (MAX_OUTPUT - self.kept.len()).min(length);
             self.kept.extend_from_slice(&buffer[..room]);
@@ -70,13 +69,12 @@ impl Stream {
     }
 }
 
-/// The reading end of a pipe.
 pub(super) fn receiver(pipe: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(pipe)
 }
 
-/// The text of an output, at most [`MAX_OUTPUT`] bytes, and whether something is missing. What is no UTF-8 is replaced, except
-/// for a character that was cut off at the end.
+/// An output as text of at most [`MAX_OUTPUT`] bytes, and whether it was truncated. Invalid UTF-8 is replaced; a
+/// character cut off at the end is dropped instead.
 fn text(kept: &[u8], mut cut: bool) -> (String, bool) {
     let mut text = String::with_capacity(kept.len());
     let mut chunks = kept.utf8_chunks().peekable();
@@ -92,7 +90,7 @@ fn text(kept: &[u8], mut cut: bool) -> (String, bool) {
     (text, cut)
 }
 
-/// Whether there was room.
+/// Returns whether there was room.
 fn push(text: &mut String, character: char) -> bool {
     let fits = text.len() + character.len_utf8() <= MAX_OUTPUT;
     if fits {
@@ -111,10 +109,10 @@ mod tests {
         for (kept, cut, expected) in [
             (b"true\n".to_vec(), false, ("true\n".to_owned(), false)),
             (b"a\xffb".to_vec(), false, ("a\u{fffd}b".to_owned(), false)),
-            // Half of a character at the end: of a text that ends there, and of one that was cut there.
+            // A partial character at the end, of a complete output and of a truncated one.
             (b"a\xc3".to_vec(), false, ("a\u{fffd}".to_owned(), false)),
             (b"a\xc3".to_vec(), true, ("a".to_owned(), true)),
-            // A replacement is longer than what it stands for.
+            // A replacement character is longer than the byte that it replaces.
             ([full.as_bytes(), b"\xff"].concat(), false, (full.clone(), true)),
         ] {
             assert_eq!(text(&kept, cut), expected, "{:?}", String::from_utf8_lossy(&kept));

@@ -1,4 +1,4 @@
-//! What stands between the service, the watcher and the command.
+//! The interfaces between the service, the watcher and the command.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ async fn without_a_valid_permit_nothing_happens() {
 async fn a_permit_that_ended_before_the_command_could_begin_stops_it() {
     let trial = Trial::new();
     let (mut told, to_watcher) = std::io::pipe().unwrap();
-    // What a watcher starts, with a moment that has passed.
+    // Same arguments as from a watcher, with a start time in the past.
     let status = Command::new(TRIAL)
         .args(["__start-command", "1"])
         .args(trial.words("touch $TRIAL/done"))
@@ -85,7 +85,7 @@ async fn a_command_gets_no_file_of_the_service() {
     let _socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let files = "cd /proc/$$/fd && echo *; readlink 0";
     let outcome = Trial::new().run(files, LONG).await.unwrap();
-    // Whoever started the tests may have left files open on purpose, which everybody inherits.
+    // The starter of the tests may have left inheritable files open on purpose.
     let plain = Command::new("sh").args(["-c", files]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(outcome.stdout, String::from_utf8(plain.stdout).unwrap());
 }
@@ -116,7 +116,7 @@ async fn an_output_that_somebody_else_holds_open_is_not_waited_for() {
     let fifo = trial.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
-    // Somebody who is no descendant opens the command's standard output and keeps it.
+    // A process that is no descendant opens the command's standard output and keeps it.
     let holder = Command::new("sh")
         .args(["-c", "read pid <\"$0\"; exec sleep 1000 >/proc/$pid/fd/1"])
         .arg(&fifo)

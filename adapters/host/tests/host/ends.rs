@@ -1,4 +1,4 @@
-//! How a command ends by itself, and what it printed.
+//! Commands that end by themselves, and their output.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn what_cannot_be_started_did_not_happen() {
     }
     let error = run(vec!["echo".to_owned(), "x".repeat(2 << 20)], LONG).await.unwrap_err();
     assert!(matches!(error, HostError::NotStarted { .. }), "{error:?}");
-    // Short enough to be told, too long for the system.
+    // Short enough for an order, too long for the system.
     let error = run(vec!["echo".to_owned(), "x".repeat(200 << 10)], LONG).await.unwrap_err();
     assert!(matches!(error, HostError::NotStarted { .. }), "{error:?}");
 }
@@ -98,7 +98,7 @@ async fn what_a_background_job_of_another_session_does_is_waited_for_too() {
 #[tokio::test]
 async fn several_run_at_a_time() {
     let trial = Trial::new();
-    // Each ends when all four have begun.
+    // Each command ends when all four have begun.
     let script = |name: &str| {
         format!(
             "touch $TRIAL/{name}; until [ -e $TRIAL/a -a -e $TRIAL/b -a -e $TRIAL/c -a -e $TRIAL/d ]; do sleep 0.02; done; echo {name}"

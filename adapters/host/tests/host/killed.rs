@@ -1,4 +1,4 @@
-//! That everything a command started ends: at the deadline, and with the service.
+//! All processes of a command end: at the deadline, and with the service.
 
 use std::fs;
 use std::io::Read as _;
@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(700);
 /// Writes `began` and never ends.
 const ENDLESS: &str = "touch $TRIAL/began; sleep 1000";
 
-/// Forks away twice, each time into a session of its own.
+/// Forks twice, each time into its own session.
 const AWAY: &str = "setsid sh -c 'setsid sh -c \"touch \\$TRIAL/began; sleep 1000\" & exit 0' & exit 0";
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_tree_that_grows_is_killed() {
 #[tokio::test]
 async fn a_chain_of_processes_that_each_start_the_next_and_end_is_killed() {
     let trial = Trial::new();
-    // Left alone it would go on for a minute.
+    // Would run for a minute if it were not killed.
     let script = r#"
         LINK='if [ "$1" -gt 0 ]; then sh -c "$LINK" link $(($1 - 1)) & fi; exit 0'
         export LINK; sh -c "$LINK" link 100000"#;
@@ -130,7 +130,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
 #[tokio::test]
 async fn a_service_that_goes_on_keeps_its_commands() {
     let trial = Trial::new();
-    // Several times the silence that is allowed.
+    // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();
     let told = String::from_utf8(service.stdout).unwrap();
     assert!(told.contains("done") && told.contains("code: 0"), "{told}");
@@ -144,7 +144,7 @@ async fn a_watcher_that_is_killed_takes_its_command_along() {
     trial.nothing_is_left().await;
 }
 
-/// What forked away into a session of its own, before the watcher is killed: by the command, and by a chain below it.
+/// Processes that move to their own session before the watcher is killed: a child of the command, and a chain below it.
 const ORPHANS: &str = "setsid sh -c 'echo $$ >$TRIAL/away; sleep 1000 & sleep 1001' & (sleep 1002 &); \
     until test -s $TRIAL/away; do sleep 0.01; done; echo $PPID >$TRIAL/watcher; touch $TRIAL/began; ";
 
@@ -154,11 +154,11 @@ async fn a_watcher_that_is_killed_takes_along_what_its_command_started() {
     let killed = async {
         let error = trial.run(&format!("{ORPHANS} kill -9 $PPID; sleep 1000"), LONG).await.unwrap_err();
         assert!(matches!(error, HostError::Lost { .. }), "{error:?}");
-        // By the time that it is told, so that nothing begins beside it.
+        // All processes must have ended when the error is returned, so that no new command overlaps with them.
         assert_eq!(trial.processes(), 0);
         fs::write(other.path("go"), "").unwrap();
     };
-    // One that runs meanwhile is no orphan, nor is what it has started.
+    // A command that runs meanwhile is no orphan; neither are its processes.
     let script = "setsid sh -c 'until test -e $TRIAL/go; do sleep 0.01; done; echo done' & wait";
     let (outcome, ()) = tokio::join!(other.run(script, LONG), killed);
     let outcome = outcome.unwrap();
@@ -176,7 +176,7 @@ async fn what_a_killed_watcher_leaves_is_killed_when_nobody_waits_for_it() {
         biased;
         outcome = run => panic!("{outcome:?}"),
         () = trial.file_is_there("began") => {
-            // Stopped first, so that it cannot kill anybody when the future is dropped.
+            // Stop it first, so that it cannot kill when the future is dropped.
             let watcher: i32 = fs::read_to_string(trial.path("watcher")).unwrap().trim().parse().unwrap();
             for signal in [Signal::STOP, Signal::KILL] {
                 kill_process(rustix::process::Pid::from_raw(watcher).unwrap(), signal).unwrap();

@@ -1,7 +1,7 @@
-//! The port on real processes: ways to end, outputs, and what is left of a command when it is over.
+//! The port on real processes: exit status, outputs, and leftover processes.
 //!
-//! Every command here carries a mark in its environment, which whatever it starts inherits; that nothing of it runs any
-//! more is told by `/proc`. Needs `sh`, coreutils and `setsid`.
+//! Every command has a mark in its environment, which its descendants inherit. The tests search `/proc` for the mark to
+//! find leftover processes. Needs `sh`, coreutils and `setsid`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -26,10 +26,10 @@ const TRIAL: &str = env!("CARGO_BIN_EXE_madako-host-trial");
 /// Longer than any test takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 
-/// How long a state is waited for.
+/// Time limit for reaching an expected state.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A place for one command's traces.
+/// A directory for the files and marks of one command.
 struct Trial {
     directory: TempDir,
 }
@@ -43,12 +43,12 @@ impl Trial {
         self.directory.path().join(name)
     }
 
-    /// What the command has in its environment.
+    /// Mark in the command's environment.
     fn mark(&self) -> String {
         format!("TRIAL={}", self.directory.path().display())
     }
 
-    /// A script that can name files below `$TRIAL`.
+    /// Words of a script that can name files below `$TRIAL`.
     fn words(&self, script: &str) -> Vec<String> {
         ["env", &self.mark(), "sh", "-c", script].map(str::to_owned).to_vec()
     }
@@ -57,7 +57,7 @@ impl Trial {
         run(self.words(script), deadline).await
     }
 
-    /// The service in a process of its own.
+    /// The service in its own process.
     fn service(&self, script: &str, deadline: Duration, silence: Duration) -> Command {
         let mut service = Command::new(TRIAL);
         service.arg("run").args([deadline, silence].map(|time| time.as_millis().to_string()));
@@ -65,7 +65,7 @@ impl Trial {
         service
     }
 
-    /// How many processes of the command there are.
+    /// Number of running processes of the command.
     fn processes(&self) -> usize {
         let mark = self.mark();
         let ids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -83,7 +83,7 @@ impl Trial {
 }
 
 fn has_variable(process: &Path, variable: &str) -> bool {
-    // A process that ends meanwhile, or one that is ending, has none.
+    // An ending process has no environment.
     let environment = fs::read(process.join("environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
 }
@@ -96,7 +96,6 @@ fn permit() -> Permit {
     Permit::give(7, Instant::now() + LONG)
 }
 
-/// Waits for a state.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -105,7 +104,6 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The id of a child, for signals.
 fn id(child: &Child) -> rustix::process::Pid {
     rustix::process::Pid::from_child(child)
 }
