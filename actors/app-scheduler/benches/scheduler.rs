@@ -1,10 +1,10 @@
-//! How long a pass takes, and how that grows.
+//! Cost of a pass, and its growth.
 //!
-//! `cargo bench -p madako-app-scheduler --bench scheduler` prints a table; with `-- 10000` only cases with that many
-//! applications are measured. Timed is the call of `pass` alone on one thread, without making its inputs and without
-//! freeing its result: by the wall clock, and by the time that the thread had a core, which neighbours disturb less.
-//! Each cluster has five of the metrics, and `all metrics` has all on each; each application has one of 60
-//! different sets of constraints, and `own constraints` has one of its own for each.
+//! `cargo bench -p madako-app-scheduler --bench scheduler` prints a table; with `-- 10000` it measures only cases
+//! with that many applications. The measured part is the call of `pass` on one thread, without making its input and
+//! freeing its result: in wall-clock time, and in CPU time of the thread, which other processes disturb less. Each
+//! cluster has five of the metrics, and in `all metrics` all of them; each application has one of 60 sets of
+//! constraints, and in `own constraints` a set of its own.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
@@ -24,19 +24,19 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 use time::OffsetDateTime;
 
-/// Runs of each case after one that warms up; the median of so many is steady to a few percent.
+/// Timed runs of each case after one untimed run; the median of this many varies by a few percent.
 const RUNS: usize = 11;
 const NAMESPACE: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq)]
 enum What {
-    /// Nobody is bound.
+    /// No application is bound.
     First,
-    /// Everybody is bound for long, and values changed.
+    /// All applications were bound long ago, and values changed.
     Again,
-    /// The same, with all metrics on each cluster.
+    /// Like `Again`, with all metrics on each cluster.
     AllMetrics,
-    /// The same, with a set of constraints of its own for each application.
+    /// Like `Again`, with a distinct set of constraints for each application.
     OwnConstraints,
 }
 
@@ -56,7 +56,7 @@ struct Case {
     applications: usize,
     clusters: usize,
     metrics: usize,
-    /// From the project's promises; `None` where there is none.
+    /// The project's promised maximum; `None`: there is none.
     limit: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ fn metadata(name: &str, namespace: Option<&str>, labels: &Json) -> Json {
         "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z"})
 }
 
-/// A sequence of numbers that look random.
+/// Pseudo-random numbers.
 fn scrambled(number: usize) -> usize {
     number.wrapping_mul(2_654_435_761) >> 7
 }
@@ -163,7 +163,7 @@ fn observed(case: &Case, round: usize) -> MetricsObserved {
     MetricsObserved { revision: i64::MAX, at: now(), metrics }
 }
 
-/// What a pass wrote, as the store would have it.
+/// Applies the writes of a pass to the snapshot.
 fn committed(snapshot: &mut Snapshot, pass: &Pass) {
     let revision = snapshot.revision() + 1;
     let writes = pass.units.iter().flat_map(|unit| &unit.writes);
@@ -180,7 +180,7 @@ fn committed(snapshot: &mut Snapshot, pass: &Pass) {
     snapshot.apply(&changes);
 }
 
-/// The time that this thread had a core.
+/// CPU time of this thread.
 fn on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,8 +1,8 @@
-//! The scheduler's shell: it follows resources and metrics, decides when something changed or a time came, and asks the
+//! The scheduler's shell: it follows resources and metrics, runs a pass on a change or at a due time, and asks the
 //! leader to commit.
 //!
-//! A pass is made over one snapshot, and the next one only when the transactions of the last have ended and the snapshot
-//! shows what they wrote: nothing is decided twice.
+//! A pass uses one snapshot. The next pass begins only when the transactions of the last pass have ended and the
+//! snapshot shows their writes: nothing is decided twice.
 
 mod kept;
 pub(crate) mod telemetry;
@@ -48,85 +48,77 @@ use crate::memory::{Memory, Moves};
 use crate::pass::{Pass, PassInput, pass};
 use crate::snapshot::Snapshot;
 
-/// What the scheduler is given.
 #[derive(Clone)]
 pub struct SchedulerArguments {
-    /// Number of the epoch that it works in.
     pub epoch: i64,
-    /// Registered name of the leader.
+    /// Registered name of the leader actor.
     pub leader: String,
-    /// Placement's resources.
     pub objects: Arc<dyn Objects>,
-    /// What is kept below the prefix.
+    /// Store of the data that the scheduler keeps below the prefix.
     pub store: Arc<dyn Store>,
-    /// What is known of metrics.
     pub metrics: Subscriber<Arc<MetricsObserved>>,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// For ties and names.
+    /// Seed for ties and names.
     pub seed: u64,
-    /// Settings.
     pub config: Arc<SchedulerConfig>,
-    /// Who decides about placement: nothing is decided unless it is this instance.
+    /// Owner of placement: only the owning instance decides.
     pub ownership: watch::Receiver<Ownership>,
 }
 
-/// AppScheduler.
 pub struct Scheduler;
 
-/// What the scheduler knows. All of it can be rebuilt.
+/// A cache: a new actor rebuilds all of it.
 pub struct SchedulerState {
     given: SchedulerArguments,
     snapshot: Option<Snapshot>,
     metrics: Option<Arc<MetricsObserved>>,
-    /// What the newest metrics came in, until a pass looks at them.
+    /// Span of the newest metrics, until a pass uses them.
     round: Option<Span>,
-    /// `None` until what was kept is read: decisions must not forget it.
+    /// `None` until the kept data is read: decisions need it.
     memory: Option<Memory>,
-    /// The last decision on each application that led to something.
+    /// The last effective decision on each application.
     last: BTreeMap<ObjectKey, Decision>,
-    /// Revision of the last commit of resources: an older snapshot is not decided on.
+    /// Revision of the last commit of resources: older snapshots allow no decision.
     written: i64,
-    /// Whether something changed since the last pass began.
+    /// A change arrived since the last pass began.
     changed: bool,
     writing: Option<Writing>,
-    /// Revision of what is kept of moves; 0: there is nothing.
+    /// Revision of the history of moves; 0: there is none.
     moves_revision: i64,
-    /// When the last pass began, and those whose moves were committed: by the clock that nobody sets.
+    /// Instant of the last pass, and instants of committed moves, on the monotonic clock.
     decided: Instant,
     made: Vec<(Instant, u64)>,
-    /// Pause before the next try.
+    /// Pause before the next attempt.
     retry: Option<Duration>,
-    /// When the next pass may begin, and what tells of it.
+    /// Earliest time of the next pass, and the task that wakes the actor then.
     rests: Option<(Instant, Option<Task>)>,
-    /// Changes are collected until then.
+    /// Collects changes until it ends.
     debounce: Option<Task>,
     timer: Option<Task>,
     reading: Option<Task>,
     _feeds: [Task; 3],
 }
 
-/// Transactions of a pass that are not committed yet.
+/// Uncommitted transactions of a pass.
 struct Writing {
     now: OffsetDateTime,
     metrics: Option<Arc<MetricsObserved>>,
-    /// The one that is under way.
+    /// The transaction in flight.
     batch: Batch,
     number: usize,
     rest: VecDeque<Batch>,
-    /// What failed, if something did.
+    /// A transaction failed.
     failed: bool,
     _task: Task,
 }
 
-/// Looks whenever this instance becomes the one that decides.
+/// Triggers a pass whenever this instance becomes the owner.
 async fn look_when_owned(
     mut ownership: watch::Receiver<Ownership>,
     scheduler: ActorRef<Letter<SchedulerMessage>>,
 ) {
-    // An error means that nobody tells any more, as when the instance ends.
+    // An error means that the sender is gone, as at the end of the instance.
     while ownership.changed().await.is_ok() {
         let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
         if ours && scheduler.cast(SchedulerMessage::Look.into()).is_err() {
@@ -180,7 +172,7 @@ impl Actor for Scheduler {
         letter: Letter<SchedulerMessage>,
         state: &mut SchedulerState,
     ) -> Result<(), ActorProcessingErr> {
-        // A mark is dropped when this handler ends: the feed brings the next value after that.
+        // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match letter.open() {
             SchedulerMessage::Remembered(kept) => {
                 state.remember(&kept);
@@ -207,7 +199,7 @@ impl Actor for Scheduler {
                 None
             }
             SchedulerMessage::Explain { application, what_if, reply } => {
-                // Whoever asked does not wait any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(state.explain(&application, &what_if).map(Box::new));
                 return Ok(());
             }
@@ -224,19 +216,19 @@ impl SchedulerState {
                     tracing::info!(%gap, "the scheduler lists resources again");
                 }
                 if matches!(after, Some(Gap::Relisted { .. })) {
-                    // It may be another store, which knows neither what was written nor what was remembered.
+                    // The store may be another one, without the writes and the kept data.
                     self.written = 0;
                     self.read(myself);
                 }
                 self.snapshot = Some(Snapshot::new(revision, objects));
             }
             (Followed::Changed(changes), Some(snapshot)) => snapshot.apply(&changes),
-            // A list comes first.
+            // Changes before the first list are ignored.
             (Followed::Changed(_), None) => {}
         }
     }
 
-    /// Something changed: it is decided on at once, or when changes were collected for long enough.
+    /// Handles a change: a pass follows at once, or after the debounce.
     fn change(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
         let debounce = self.given.config.debounce;
         if debounce.is_zero() {
@@ -246,7 +238,7 @@ impl SchedulerState {
         }
     }
 
-    /// Reads what was kept, until it is read.
+    /// Reads the kept data; retries until it succeeds.
     fn read(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
         let (store, events) = (Arc::clone(&self.given.store), Arc::clone(&self.given.events));
         let actor = myself.clone();
@@ -256,7 +248,7 @@ impl SchedulerState {
             loop {
                 match store.list(keys::PLACEMENT).await {
                     Ok(kept) => {
-                        // The actor is gone: nobody is left to remember.
+                        // The actor is gone: the data is not needed.
                         let _ = actor.cast(SchedulerMessage::Remembered(kept).into());
                         return;
                     }
@@ -274,7 +266,7 @@ impl SchedulerState {
         self.memory = Some(memory);
         self.last = last;
         self.moves_revision = moves_revision;
-        // What was read again because a commit failed is decided on after the pause for that: its end is a look.
+        // After a failed commit, the pass waits for the end of the retry pause.
         self.changed |= self.retry.is_none();
     }
 
@@ -283,13 +275,13 @@ impl SchedulerState {
             return Ok(());
         }
         if !matches!(*self.given.ownership.borrow(), Ownership::Ours { .. }) {
-            // A look comes with the ownership.
+            // A change of ownership triggers a pass.
             return Ok(());
         }
         self.recount();
         let (Some(snapshot), Some(memory)) = (&self.snapshot, &self.memory) else { return Ok(()) };
         if snapshot.revision() < self.written {
-            // What was written is on its way.
+            // The snapshot does not show the last writes yet.
             return Ok(());
         }
         if let Some((until, timer)) = self.rests.as_mut().filter(|(until, _)| *until > Instant::now()) {
@@ -298,8 +290,8 @@ impl SchedulerState {
             return Ok(());
         }
         self.changed = false;
-        // What is told of this pass, of its commits and of what follows is told with what it was decided on: with the
-        // round that brought new metrics, however long they waited here.
+        // The pass, its commits and their effects are children of the span that brought the metrics, however long
+        // those waited here.
         let round = self.round.take();
         let parent = round.as_ref().and_then(Span::id);
         let began = Instant::now();
@@ -329,7 +321,7 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// A clock that jumps ahead takes moves for long past: those of this reign count all the same.
+    /// Counts this epoch's moves on the monotonic clock: a wall clock that jumps ahead would make them expire.
     fn recount(&mut self) {
         let span = self.given.config.reschedule_after;
         let Some(memory) = &mut self.memory else { return };
@@ -344,7 +336,7 @@ impl SchedulerState {
         PassInput { snapshot, metrics, config: &self.given.config, memory, now, seed: self.given.seed }
     }
 
-    /// Looks again when a time comes that was decided on.
+    /// Triggers a pass at the next due time.
     fn wake(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
         self.timer = decided.again.map(|again| {
             let pause = Duration::try_from(again - now).unwrap_or_default().min(LONGEST_SLEEP);
@@ -373,15 +365,15 @@ impl SchedulerState {
             } else {
                 Err(CommitError::Conflict { keys: outdated })
             };
-            // The actor is gone: its successor reads what became of it.
+            // The actor is gone: its successor reads the result.
             let _ = actor.cast(SchedulerMessage::Written { number, result }.into());
         });
         self.writing = Some(Writing { now, metrics, batch, number, rest, failed, _task: task });
         Ok(())
     }
 
-    /// What a transaction compares and has changed since it was decided: the store would refuse it, and it cannot be
-    /// judged by what came since, by which a binding may be one that was never allowed.
+    /// Keys that a transaction compares and that changed since its decision: the store would reject it, and its
+    /// bindings cannot be evaluated on newer state, which may never have allowed them.
     fn outdated(&self, batch: &Batch) -> Vec<String> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let now = |key: &ObjectKey| snapshot.get(key).map_or(0, |stored| stored.mod_revision);
@@ -389,7 +381,7 @@ impl SchedulerState {
         outdated.map(|(key, _)| key.etcd_key()).collect()
     }
 
-    /// What the bindings of a transaction are judged by: what they were decided on, unless it is outdated.
+    /// Evidence for the bindings of a transaction: the state of its decision, unless it is outdated.
     fn evidence(&self, batch: &Batch, metrics: Option<&Arc<MetricsObserved>>) -> Vec<BindingEvidence> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let found = batch.bindings.iter().filter_map(|(application, cluster)| {
@@ -413,7 +405,7 @@ impl SchedulerState {
         number: usize,
         result: Result<Committed, CommitError>,
     ) -> Result<(), ActorProcessingErr> {
-        // An answer to what was given up.
+        // An answer to an abandoned transaction.
         let Some(writing) = self.writing.take_if(|writing| writing.number == number) else { return Ok(()) };
         let Writing { now, metrics, batch, mut rest, mut failed, .. } = writing;
         telemetry::written(&batch, result.as_ref().err());
@@ -423,23 +415,23 @@ impl SchedulerState {
                 failed = true;
                 self.given.events.emit(Event::CommitFailed { what: "placement", why: error.to_string() });
                 match error {
-                    // This reign is over.
+                    // This epoch is over.
                     CommitError::NotLeader { .. } => return Ok(()),
-                    // Somebody counted moves that this memory does not know of.
+                    // Another leader counted moves that this memory lacks.
                     CommitError::Conflict { keys }
                         if keys.iter().any(|key| key.ends_with(keys::PLACEMENT_MOVES)) =>
                     {
                         rest.clear();
                         self.read(myself);
                     }
-                    // Nothing is decided here for now: the rest would be refused as well.
+                    // This instance is not the owner: the rest would be rejected as well.
                     CommitError::Conflict { keys } if keys.iter().any(|key| key == ownership::KEY) => {
                         rest.clear()
                     }
                     error => match error.failure() {
-                        // What else was decided still holds; what changed is on its way.
+                        // Other decisions remain valid; the watch brings the change.
                         Failure::Outdated | Failure::Rejected => {}
-                        // Nobody knows what was written: everything is read again before the next decision.
+                        // The result is unknown: read everything again before the next decision.
                         Failure::Unknown => {
                             rest.clear();
                             self.read(myself);

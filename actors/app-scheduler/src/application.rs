@@ -1,10 +1,10 @@
-//! What becomes of one application (seed 004, "Application handler"; issue 4, section 4).
+//! Decides about one application (seed 004, "Application handler"; issue 4, section 4).
 //!
-//! Guarantees: a verdict depends on the application and on the places alone, never on what else the same pass
-//! decides. An application that is bound stays unless another cluster is better by more than the stickiness, or
-//! its own takes it no longer.
+//! Guarantees: a verdict depends on the application and on the places alone, never on other decisions of the same
+//! pass. A bound application stays unless another cluster is better by more than the stickiness, or its own cluster
+//! no longer takes it.
 //!
-//! Does not: hold moves back to spread them ([`crate::moves`]).
+//! Does not: delay moves to spread them ([`crate::moves`]).
 
 mod case;
 
@@ -24,42 +24,37 @@ use crate::scope::Scope;
 use crate::snapshot::{Seen, Snapshot};
 use crate::target::Target;
 
-/// A decision, and what is to be done.
+/// A decision and its action.
 pub(crate) struct Verdict<'a> {
     pub(crate) decision: Decision,
     pub(crate) act: Act<'a>,
-    /// When it would be another one though nothing changed.
+    /// Time at which the verdict may change without other changes.
     pub(crate) again: Option<OffsetDateTime>,
 }
 
-/// What is to be done.
 pub(crate) enum Act<'a> {
-    /// Nothing.
     Nothing,
-    /// It stays: this version of it may be deployed.
+    /// The application stays: this version may be deployed.
     Keep {
-        /// Whether it is where it should be, so that a failure of before is over.
+        /// The place is right, so that an earlier failure is over.
         well: bool,
-        /// Whether the cluster that it waited for does not count any more.
+        /// The created cluster that it waited for no longer counts.
         forget: bool,
     },
-    /// It is bound.
     Bind {
         to: Rc<Target<'a>>,
-        /// For a move: why.
+        /// Reason of a move.
         moves: Option<Move>,
     },
-    /// The attempt failed.
     Fail(Attempt),
-    /// A cluster is created for it.
     Create {
         cloud: Rc<Target<'a>>,
-        /// For one that is bound and is to move there: where it is, and why.
+        /// Present cluster and reason, if the application is to move there.
         moves: Option<(ObjectKey, Move)>,
     },
 }
 
-/// What all verdicts of a pass share.
+/// Inputs shared by all verdicts of a pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Court<'p> {
     pub(crate) snapshot: &'p Snapshot,
@@ -69,11 +64,11 @@ pub(crate) struct Court<'p> {
     pub(crate) seed: u64,
 }
 
-/// Clouds on which a cluster may be created: those of the namespace, and everybody's.
+/// Clouds for new clusters: those of the namespace, and global ones.
 pub(crate) type Clouds<'s, 'a> = [&'s mut Scope<'a>; 2];
 
 impl Court<'_> {
-    /// Judges an application. `clouds`: if a cluster may be created for it.
+    /// Decides about an application. `clouds`: given if a cluster may be created for it.
     pub(crate) fn judge<'a>(
         &self,
         seen: Seen<'a, Application>,

@@ -1,7 +1,7 @@
-//! Clusters go to clouds, Magnum clusters to projects (seed 004, "Cluster handler", "Magnum cluster handler").
+//! Binds clusters to clouds, and Magnum clusters to projects (seed 004, "Cluster handler", "Magnum cluster handler").
 //!
-//! Guarantees: only what is not bound, not deleted and not failed is bound, and never moved. Clouds of the namespace
-//! come before those of everybody. Nothing fails for ever because values of metrics are missing: it waits.
+//! Guarantees: only resources that are unbound, not deleted and not failed are bound, and they are never moved.
+//! Clouds of the namespace precede global ones. Missing metric values cause waiting, never a lasting failure.
 
 use std::rc::Rc;
 
@@ -19,26 +19,22 @@ use crate::scope::Scope;
 use crate::snapshot::{Seen, Snapshot};
 use crate::target::{Takes, Target};
 
-/// What became of a cluster without a cloud, or a Magnum cluster without a project.
+/// Result for an unbound cluster or Magnum cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Placed {
-    /// It is bound.
     Bound {
-        /// The cloud or project.
         to: ObjectKey,
     },
-    /// Metrics were never fetched.
+    /// A metric was never fetched.
     WaitsForMetric {
-        /// When it is decided without them.
+        /// Deadline, after which the decision ignores the metric.
         until: OffsetDateTime,
     },
-    /// What would fit has metrics that cannot be had.
+    /// Only places whose metrics fail would fit.
     WaitsForMetrics,
-    /// Nothing fits.
     Failed,
 }
 
-/// Where something goes.
 enum Choice<'a> {
     To(Rc<Target<'a>>),
     Waits(OffsetDateTime),
@@ -66,7 +62,7 @@ fn choose<'a>(scope: &mut Scope<'a>, wants: &Wants<'a>, seed: u64, uid: &str) ->
     if failing { Choice::Failing } else { Choice::Nowhere }
 }
 
-/// Binds a cluster to a cloud. `None`: it is not for the scheduler.
+/// Binds a cluster to a cloud. `None`: the cluster is not the scheduler's task.
 pub(crate) fn place_cluster<'a>(
     seen: Seen<'a, Cluster>,
     scopes: [&mut Scope<'a>; 2],
@@ -109,7 +105,7 @@ pub(crate) fn place_cluster<'a>(
     Some(Placed::Failed)
 }
 
-/// Binds a Magnum cluster to a project. `None`: it is not for the scheduler.
+/// Binds a Magnum cluster to a project. `None`: the cluster is not the scheduler's task.
 pub(crate) fn place_magnum_cluster<'a>(
     seen: Seen<'a, MagnumCluster>,
     scope: &mut Scope<'a>,
@@ -139,7 +135,7 @@ pub(crate) fn place_magnum_cluster<'a>(
                 inherit(cluster, project);
                 bind_magnum_cluster(cluster, ResourceRef::to(&to), project.spec.template.clone());
                 if cluster.status.state == MagnumClusterState::Failed {
-                    // It failed only because there was no project: nothing was begun.
+                    // It failed for lack of a project only: its creation had not begun.
                     cluster.status.state = MagnumClusterState::Pending;
                     cluster.status.reason = None;
                 }
@@ -150,7 +146,7 @@ pub(crate) fn place_magnum_cluster<'a>(
     }
 }
 
-/// Labels and metrics of the project become the cluster's own; those that it has already count before them.
+/// Copies labels and metrics of the project to the cluster; its own take precedence.
 fn inherit(cluster: &mut MagnumCluster, project: &Project) {
     for (name, value) in project.metadata.labels.iter() {
         if cluster.metadata.labels.get(name).is_none() {

@@ -1,9 +1,10 @@
-//! A pass as few transactions, each within what etcd takes.
+//! Splits a pass into few transactions within etcd's limits.
 //!
-//! Guarantees: what belongs together is in one transaction; each write compares the revision that it was decided on,
-//! and each binding that of its cluster and of the cloud that the cluster inherits from, so that what was judged
-//! is what is committed (invariant I11). What stands on all applications (that a cluster is not used) is a transaction of
-//! its own and the first, before this pass changes any: it is refused if one was written since.
+//! Guarantees: a unit is in one transaction. Each write compares the revision that it was decided on, and each
+//! binding also those of its cluster and of the cloud that the cluster inherits from, so that the committed state is
+//! the evaluated one (invariant I11). A write that depends on all applications (that a cluster is unused) is a
+//! transaction of its own and comes first, before this pass changes any application: it fails if an application was
+//! written since.
 
 use std::collections::BTreeMap;
 
@@ -22,30 +23,29 @@ use crate::draft::{Deletion, Unit, What};
 use crate::limits::PREFERRED_BYTES;
 use crate::memory::{self, Memory};
 
-/// One transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Conditions and writes of the commit, without evidence.
     pub(crate) change: PlacementMutation,
-    /// Applications, and the clusters that they are bound to by this.
+    /// Applications, and the clusters that this transaction binds them to.
     pub(crate) bindings: Vec<(ObjectKey, ObjectKey)>,
-    /// How many moves count: bindings that are moves, and clusters that are created for one.
+    /// Number of moves that count: moving bindings, and clusters created for a move.
     pub(crate) moves: u64,
-    /// Decisions that become true by this.
+    /// Decisions that this transaction makes effective.
     pub(crate) decisions: Vec<(ObjectKey, Decision)>,
-    /// Resources whose deletion begins or ends with this, and by which rule.
+    /// Resources whose deletion begins or ends here, and the rules.
     pub(crate) deletions: Vec<(ObjectKey, Deletion)>,
-    /// What is remembered of clusters from then on.
+    /// Data of clusters that this transaction keeps.
     pub(crate) clusters: Vec<memory::Kept>,
-    /// What it is for, and how many of each.
+    /// Number of units by purpose.
     pub(crate) what: BTreeMap<What, u64>,
-    /// How many of the bindings are moves.
+    /// Number of bindings that are moves.
     pub(crate) moved: u64,
     bytes: usize,
 }
 
 impl Batch {
-    /// Whether there is room for so much more. Room for the count of moves is left.
+    /// Whether these additions fit. Leaves room for the count of moves.
     fn takes(&self, conditions: usize, writes: usize, bytes: usize) -> bool {
         self.is_empty()
             || (self.change.applications.is_none()
@@ -54,12 +54,10 @@ impl Batch {
                 && self.bytes + bytes <= PREFERRED_BYTES)
     }
 
-    /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.change.objects.is_empty() && self.change.kept.is_empty()
     }
 
-    /// The mutation that the leader is asked to commit.
     pub(crate) fn mutation(&self, evidence: Vec<BindingEvidence>) -> Mutation {
         let mut change = PlacementMutation { evidence, ..self.change.clone() };
         if is_planted(Canary::UnconditionalWrite) {
@@ -74,16 +72,16 @@ impl Batch {
     }
 }
 
-/// Bytes that a transaction has of what is kept.
+/// Bytes in a transaction.
 fn size(kept: &Kept, value: Option<&Bytes>) -> usize {
     kept.key().len() + value.map_or(0, Bytes::len)
 }
 
-/// The transactions of a pass, in the order in which they are to be sent. `gone`: applications that do not exist any
-/// more, and whose decisions are still kept.
+/// Transactions of a pass, in the order of sending. `gone`: applications that no longer exist and whose decisions are
+/// still kept.
 ///
 /// # Errors
-/// Something that is to be kept cannot be written as JSON.
+/// Data to keep cannot be written as JSON.
 pub(crate) fn batches(
     units: &[Unit],
     kept: &[memory::Kept],
@@ -93,7 +91,7 @@ pub(crate) fn batches(
     let (on_all, others): (Vec<&Unit>, Vec<&Unit>) =
         units.iter().partition(|unit| unit.applications.is_some());
     for unit in on_all {
-        // One cluster each: what is refused holds up no other.
+        // One cluster each: a rejection delays no other.
         all.push(Batch::default());
         add(&mut all, unit)?;
     }
@@ -155,11 +153,11 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-/// Adds to a transaction that moves applications how many moved when, with its own: who leads next goes on counting.
-/// `revision`: that of what is kept, as `memory` shows it; a count that others changed is never overwritten.
+/// Adds the history of moves, including this transaction's, so that the next leader continues to count. `revision`:
+/// that of the history in `memory`; a concurrent change of the count is never overwritten.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// The history cannot be written as JSON.
 pub(crate) fn count_moves(
     batch: &mut Batch,
     memory: &Memory,

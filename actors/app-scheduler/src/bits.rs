@@ -1,11 +1,11 @@
-//! Sets of places in a list, as bits.
+//! Sets of list positions, as bits.
 
-/// A set of numbers below a size.
+/// A set of numbers below a fixed size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// The numbers below `size` for which something is true.
+    /// The numbers below `size` that satisfy a predicate.
     pub(crate) fn of(size: usize, mut holds: impl FnMut(usize) -> bool) -> Self {
         let mut bits = Self(vec![0; size.div_ceil(64)]);
         for number in (0..size).filter(|number| holds(*number)) {
@@ -14,31 +14,27 @@ impl Bits {
         bits
     }
 
-    /// Keeps what is in the other set, too.
     pub(crate) fn intersect(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
             *own &= other;
         }
     }
 
-    /// Adds what is in the other set.
     pub(crate) fn unite(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
             *own |= other;
         }
     }
 
-    /// Whether a number is in it.
     pub(crate) fn has(&self, number: usize) -> bool {
         self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 
-    /// How many are in it.
     pub(crate) fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// What is in it, in order.
+    /// The members in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let mut word = *word;

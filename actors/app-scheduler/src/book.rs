@@ -1,4 +1,4 @@
-//! What is known of metrics, for decisions.
+//! Metric values for decisions.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,25 @@ use crate::config::{SchedulerConfig, later};
 use crate::memory::Memory;
 use crate::snapshot::{Seen, Snapshot};
 
-/// What is known of a metric, for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Known {
-    /// It has a value.
     Value(Value),
-    /// It was never fetched as it is defined now: decisions wait.
+    /// The metric was never fetched by its present definition: decisions wait.
     Waiting {
-        /// Until then.
         until: OffsetDateTime,
     },
-    /// There is no value, and why, if that is known: a definition that is wrong, a value that is too old.
+    /// There is no value; the reason, if known: an invalid definition or an expired value.
     Failing(Option<Reason>),
 }
 
-/// Revisions of the definitions that a value comes by; 0: there is none.
+/// Revisions of a metric's definitions; 0: there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Definition {
-    /// The metric's.
     pub(crate) metric: i64,
-    /// Its provider's.
     pub(crate) provider: i64,
 }
 
 impl Definition {
-    /// As a snapshot has it.
     pub(crate) fn of(snapshot: &Snapshot, metric: &Stored, spec: &MetricSpec) -> Self {
         let namespace = metric.key.namespace.as_deref();
         let kind = if namespace.is_some() { Kind::MetricsProvider } else { Kind::GlobalMetricsProvider };
@@ -47,23 +41,22 @@ impl Definition {
         Self { metric: metric.mod_revision, provider }
     }
 
-    /// Whether an answer is by this definition, or by one that is newer than the snapshot of a revision.
+    /// Whether an answer used this definition, or one newer than the snapshot.
     fn answered_by(self, state: &MetricState, snapshot: i64) -> bool {
         let current = |defined: i64, answered: i64| answered == defined || answered > snapshot.max(defined);
         current(self.metric, state.metric_revision) && current(self.provider, state.provider_revision)
     }
 }
 
-/// Everything that is known of metrics.
 pub(crate) struct Book<'a> {
     states: &'a BTreeMap<MetricKey, MetricState>,
     definitions: BTreeMap<MetricKey, Definition>,
-    /// Revision of the snapshot that they are of.
+    /// Revision of the snapshot.
     revision: i64,
     config: &'a SchedulerConfig,
     now: OffsetDateTime,
     waited: &'a BTreeMap<MetricKey, OffsetDateTime>,
-    /// Since when is waited for what was asked for here.
+    /// Start of the waits for metrics requested here.
     waiting: BTreeMap<MetricKey, OffsetDateTime>,
 }
 
@@ -94,12 +87,11 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// What offers are made with.
+    /// Input for offers.
     pub(crate) fn states(&self) -> &'a BTreeMap<MetricKey, MetricState> {
         self.states
     }
 
-    /// What is known of a metric that something has.
     pub(crate) fn look(&mut self, metric: &OfferedMetric<'_>) -> Known {
         if let Some(reason) = metric.invalid() {
             return Known::Failing(Some(reason));
@@ -116,7 +108,7 @@ impl<'a> Book<'a> {
     fn wait(&mut self, metric: &OfferedMetric<'_>) -> Known {
         let since = self.waited.get(&metric.key).copied().unwrap_or(self.now);
         let until = later(since, self.config.metric_wait);
-        // It stays remembered afterwards, too: or else it would be waited for over and over.
+        // It stays remembered, or the wait would start over and over.
         if !self.waiting.contains_key(&metric.key) {
             self.waiting.insert(metric.key.clone(), since);
         }
@@ -124,13 +116,13 @@ impl<'a> Book<'a> {
             return Known::Waiting { until };
         }
         match metric.state.filter(|state| !state.undefined).and_then(|state| state.value) {
-            // By a former definition, but young enough.
+            // A value by an earlier definition that has not expired.
             Some(value) => Known::Value(value),
             None => Known::Failing(None),
         }
     }
 
-    /// Since when is waited for metrics, to be remembered.
+    /// Start of waits, for the memory.
     pub(crate) fn into_waiting(self) -> BTreeMap<MetricKey, OffsetDateTime> {
         self.waiting
     }

@@ -1,4 +1,4 @@
-//! What the operator sets (section `placement.scheduler` of the configuration; Krake's `scheduler.yaml`).
+//! The operator's settings (section `placement.scheduler` of the configuration; Krake's `scheduler.yaml`).
 
 use std::time::Duration;
 
@@ -6,53 +6,49 @@ use madako_domain::placement::fit::Compared;
 use madako_json::krake::free::JsonObject;
 use time::OffsetDateTime;
 
-/// Settings of the scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerConfig {
-    /// How long an application stays at least, while its cluster fits; also how long a cluster must not have been
-    /// online before applications leave it.
+    /// Minimum stay of an application while its cluster fits; also the time for which a cluster must be not online
+    /// before applications leave it.
     pub reschedule_after: Duration,
     /// Weight of staying. Finite and not negative.
     pub stickiness: f64,
-    /// How long changes are collected before a pass; none by default.
+    /// Time for collecting changes before a pass; default 0.
     pub debounce: Duration,
-    /// What metric constraints compare.
+    /// Operand of metric constraints.
     pub metric_constraints: Compared,
-    /// How many applications may move within `reschedule_after`.
+    /// Limit of moves within `reschedule_after`.
     pub max_moves: MaxMoves,
-    /// How clusters are created for applications, and deleted.
     pub cluster_creation: ClusterCreation,
-    /// How long a decision waits for the first value of a metric: a little more than the deadline of its provider.
+    /// Maximum wait for the first value of a metric: slightly more than its provider's deadline.
     pub metric_wait: Duration,
-    /// Which clusters an application may go to.
     pub candidates: Candidates,
 }
 
-/// How many applications may move within `reschedule_after`: the greater of both.
+/// Limit of moves within `reschedule_after`: the greater of both numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxMoves {
     /// Percent of all applications.
     pub percent: u64,
-    /// At least so many.
     pub at_least: u64,
 }
 
-/// How clusters are created for applications (`automatic_cluster_creation`).
+/// Settings for clusters that are created for applications (`automatic_cluster_creation`).
 #[derive(Debug, Clone)]
 pub struct ClusterCreation {
-    /// The TOSCA template that they are made from (the content of `tosca_file`); without it none is created.
+    /// The TOSCA template (content of `tosca_file`); `None`: no cluster is created.
     pub tosca: Option<JsonObject>,
-    /// How long one that nobody uses stays.
+    /// Lifetime of an unused cluster.
     pub deletion_retention: Duration,
 }
 
-/// Which clusters an application may go to.
+/// Clusters that an application may be bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Candidates {
-    /// Every one: "the application handler considers every Kubernetes cluster" (seed 004).
+    /// All clusters: "the application handler considers every Kubernetes cluster" (seed 004).
     #[default]
     All,
-    /// Those of its namespace, as Krake's code has it: for those to whom a namespace is a tenant's.
+    /// Clusters of the application's namespace, as in Krake's code: for namespaces that belong to tenants.
     Namespace,
 }
 
@@ -72,16 +68,14 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// The longest span that is added to a time (ten years): what people set beyond it means the same.
+/// Maximum span that is added to a time: ten years, which serve as "for ever".
 const LONGEST: time::Duration = time::Duration::days(3_650);
 
-/// A time that much later.
 pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     let by = time::Duration::try_from(by).unwrap_or(LONGEST).min(LONGEST);
     time.checked_add(by).unwrap_or(time)
 }
 
-/// A time that many seconds later.
 pub(crate) fn later_by_seconds(time: OffsetDateTime, seconds: i64) -> OffsetDateTime {
     later(time, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

@@ -1,7 +1,7 @@
-//! Clusters that are created for applications (`auto_cluster_create`), and deleted when nobody uses them.
+//! Creates clusters for applications (`auto_cluster_create`), and deletes unused ones.
 //!
-//! Guarantees: a name that is taken in the namespace is not drawn. A cluster is deleted only after it was online, and
-//! after a whole `deletion_retention` in which no application was bound to it, ran on it or waited for it.
+//! Guarantees: a drawn name is free in its namespace. A cluster is deleted only after it was online, and after a
+//! whole `deletion_retention` in which no application was bound to it, ran on it or waited for it.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::snapshot::Snapshot;
 /// Names run from `cluster-1000` to `cluster-9999`, as in Krake.
 const NAMES: std::ops::RangeInclusive<usize> = 1_000..=9_999;
 
-/// A name that no cluster of the namespace has; `None`: all are taken.
+/// An unused name; `None`: all are taken.
 pub(crate) fn name(
     taken: impl Fn(&ObjectKey) -> bool,
     namespace: Option<&str>,
@@ -36,7 +36,7 @@ pub(crate) fn name(
         .find(|key| !taken(key))
 }
 
-/// A cluster for an application, bound to the cloud that was the best for it.
+/// A cluster for an application, bound to the best cloud for it.
 pub(crate) fn cluster(
     key: &ObjectKey,
     application: &Application,
@@ -75,7 +75,7 @@ pub(crate) fn cluster(
     cluster
 }
 
-/// Clusters that some application is bound to, runs on or waits for.
+/// Clusters that an application is bound to, runs on or waits for.
 pub(crate) fn used(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     let mut used = BTreeSet::new();
     for seen in snapshot.of::<Application>() {
@@ -89,8 +89,7 @@ pub(crate) fn used(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     used
 }
 
-/// Whether a cluster is or was just now online.
 pub(crate) fn is_up(state: ClusterState) -> bool {
-    // It is online, but its metrics cannot be had.
+    // A cluster with failing metrics is online.
     matches!(state, ClusterState::Online | ClusterState::FailingMetrics)
 }

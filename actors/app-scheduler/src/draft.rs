@@ -1,6 +1,6 @@
-//! What a pass changes, collected: resources that several rules touch are written once.
+//! Collects the changes of a pass, so that a resource that several rules change is written once.
 //!
-//! Guarantees: what comes out as it was is not written.
+//! Guarantees: an unchanged resource is not written.
 
 use std::collections::BTreeMap;
 
@@ -13,73 +13,69 @@ use time::OffsetDateTime;
 
 use crate::snapshot::{Seen, Snapshot};
 
-/// A resource that is to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectWrite {
-    /// Which.
     pub key: ObjectKey,
-    /// The revision that it must still have; 0: it must not exist.
+    /// Required present revision; 0: it must not exist.
     pub revision: i64,
-    /// What it is to be; `None`: it is to be deleted.
+    /// `None`: delete it.
     pub object: Option<Object>,
 }
 
-/// Writes that belong together: all are done, or none.
+/// Writes of one transaction: all or none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// What they are for.
     pub what: What,
-    /// The writes.
     pub writes: Vec<ObjectWrite>,
-    /// Revisions of other resources that the decision stands on.
+    /// Revisions of other resources that the decision depends on.
     pub basis: Vec<(ObjectKey, i64)>,
-    /// The last revision of an application that the decision stands on, where it stands on all of them: that none of
-    /// them is bound to a cluster that goes.
+    /// Last revision of any application, for decisions that depend on all of them: no application may be bound to a
+    /// cluster that is deleted.
     pub applications: Option<i64>,
-    /// The decision on an application, to be kept with them.
+    /// The decision on an application, kept with the writes.
     pub decision: Option<(ObjectKey, Decision)>,
-    /// An application and the cluster that it is bound to by this.
+    /// An application, and the cluster that the writes bind it to.
     pub binding: Option<(ObjectKey, ObjectKey)>,
-    /// Whether that binding is a move, or a cluster is created for one.
+    /// The binding is a move, or the writes create a cluster for a move.
     pub moves: bool,
-    /// A resource whose deletion begins or ends with this, and by which rule.
+    /// A resource whose deletion begins or ends, and the rule.
     pub deletion: Option<(ObjectKey, Deletion)>,
 }
 
-/// The rule by which a resource is deleted, for the log.
+/// The rule that deletes a resource, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deletion {
-    /// Its deletion begins: this owner of it is being deleted.
+    /// Deletion begins because an owner is being deleted.
     WithOwner {
-        /// The owner.
+        /// The owner in deletion.
         owner: ObjectKey,
     },
-    /// Its deletion begins: it was created for applications, and none has used it for long enough.
+    /// Deletion begins: the cluster was created for applications, and none used it for `deletion_retention`.
     Unused {
-        /// Since when.
+        /// Start of the present time without use.
         since: OffsetDateTime,
     },
-    /// It is gone: nothing depends on it any more, and no finalizer is left.
+    /// Deletion ends: no dependents and no finalizers are left.
     Done,
 }
 
-/// What a write is for.
+/// Purpose of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// An application is bound, fails, waits, or may be deployed.
     Application,
     /// A cluster is bound to a cloud, or a Magnum cluster to a project.
     Cluster,
-    /// The metrics of a cluster, cloud or project fail, or can be had again.
+    /// The metrics of a cluster, cloud or project begin or cease to fail.
     Metrics,
-    /// A cluster that was created for an application is not used any more.
+    /// Deletion of a cluster that was created for an application and is unused.
     Unused,
-    /// Something is deleted, or one step nearer to it.
+    /// A step of a deletion.
     Garbage,
 }
 
 impl What {
-    /// A short name for a metric's label.
+    /// Label of a metric.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -105,7 +101,6 @@ struct Entry {
     deletion: Option<Deletion>,
 }
 
-/// What a pass changes.
 #[derive(Default)]
 pub(crate) struct Draft(BTreeMap<ObjectKey, Entry>);
 
@@ -125,64 +120,59 @@ impl Draft {
         })
     }
 
-    /// A resource, to be changed; `None` if this pass deletes it.
+    /// A resource to change; `None` if this pass deletes it.
     pub(crate) fn object(&mut self, stored: &Stored, what: What) -> Option<&mut Object> {
         self.entry(stored, what).object.as_mut()
     }
 
-    /// The same of a known type.
+    /// The same for a known type.
     pub(crate) fn edit<T: Resource>(&mut self, seen: Seen<'_, T>, what: What) -> Option<&mut T> {
         self.object(seen.stored, what).and_then(T::of_mut)
     }
 
-    /// Deletes a resource.
     pub(crate) fn delete(&mut self, stored: &Stored, what: What) {
         self.entry(stored, what).object = None;
     }
 
-    /// Writes another resource together with one that is changed already.
+    /// Writes another resource in the unit of a changed one.
     pub(crate) fn along(&mut self, with: &ObjectKey, write: ObjectWrite) {
         if let Some(entry) = self.0.get_mut(with) {
             entry.extra.push(write);
         }
     }
 
-    /// Says what the change of a resource stands on.
+    /// Adds revisions that the change of a resource depends on.
     pub(crate) fn stand_on(&mut self, key: &ObjectKey, basis: impl Iterator<Item = (ObjectKey, i64)>) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.basis.extend(basis);
         }
     }
 
-    /// Says that a change stands on what all applications are.
+    /// Makes a change depend on all applications.
     pub(crate) fn stand_on_all(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.stands_on_all = true;
         }
     }
 
-    /// Keeps a decision with a change.
     pub(crate) fn decided(&mut self, key: &ObjectKey, decision: &Decision) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.decision = Some(decision.clone());
         }
     }
 
-    /// Says that a change counts as a move.
     pub(crate) fn counts_as_move(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.moves = true;
         }
     }
 
-    /// Says by which rule a change deletes the resource.
     pub(crate) fn deletes(&mut self, key: &ObjectKey, by: Deletion) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.deletion = Some(by);
         }
     }
 
-    /// Says that a change is a binding.
     pub(crate) fn binds(&mut self, key: &ObjectKey, to: ObjectKey, moves: bool) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.bound_to = Some(to);
@@ -190,7 +180,7 @@ impl Draft {
         }
     }
 
-    /// What is to be written: applications first, as they stand on the revisions of clusters.
+    /// Units to write. Applications come first, as they depend on revisions of clusters.
     pub(crate) fn into_units(self, snapshot: &Snapshot) -> Vec<Unit> {
         let applications = snapshot.of::<Application>();
         let newest = applications.map(|seen| seen.stored.mod_revision).max().unwrap_or_default();

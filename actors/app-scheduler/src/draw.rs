@@ -1,23 +1,22 @@
-//! The seeded generator of ties, names and identities.
+//! Seeded generator for ties, names and identities.
 //!
-//! Guarantees: a draw depends on the seed and on what it is for, not on other draws: an application that comes or
-//! goes changes nobody else's.
+//! Guarantees: a draw depends on the seed and its purpose, not on other draws: an application that appears or
+//! disappears changes no other draw.
 
-/// Draws for one purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct Draw(u64);
 
 impl Draw {
-    /// Draws for something with a name, such as an application's uid.
+    /// `purpose` names the draw, for example an application's uid.
     pub(crate) fn new(seed: u64, purpose: &str) -> Self {
-        // FNV-1a: short texts, and the generator below mixes what it gives.
+        // FNV-1a: the texts are short, and the generator below mixes its output.
         let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Self(hash ^ seed.rotate_left(32))
     }
 
-    /// The next number (SplitMix64).
+    /// Next number (SplitMix64).
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,9 +24,9 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // The product's upper half: every number below the bound is as likely as the others to one in 2^32.
+        // The product's upper half: all numbers are equally likely within one part in 2^32.
         let product = u128::from(self.next()) * (bound as u128);
         usize::try_from(product >> 64).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
-//! One decision with every candidate; and what another value, or one cluster less, would have changed.
+//! Explains one decision with every candidate, and the effect of another metric value or of a missing cluster.
 //!
-//! Guarantees: it is the pass itself that is asked, over the same snapshot, so that an explanation never says
-//! something else than what is decided. Made when somebody asks: a pass does not pay for it.
+//! Guarantees: an explanation comes from a real pass over the same snapshot, so that it never contradicts the
+//! decision. It is computed on demand; passes do not pay for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::scope::{Class, Scope};
 use crate::snapshot::Seen;
 use crate::target::{Takes, Target};
 
-/// Explains the decision on an application. `last`: the decision on it that was kept.
+/// Explains the decision on an application. `last`: the kept decision on it.
 ///
 /// # Errors
-/// The application, or something that should be taken for something else, does not exist or cannot be so.
+/// The application or an assumed object does not exist, or the assumption is invalid.
 pub fn explain(
     input: &PassInput<'_>,
     key: &ObjectKey,
@@ -50,7 +50,7 @@ pub fn explain(
     let asked = PassInput { snapshot: kept.as_ref().unwrap_or(whole), metrics, ..*input };
     let decision = pass(&asked).decisions.remove(key).ok_or_else(unknown)?;
 
-    // Candidates are shown with those that were left out.
+    // Candidates include the clusters that the question leaves out.
     let shown = PassInput { snapshot: whole, ..asked };
     let going = gc::collect(shown.snapshot).mark;
     let mut book = Book::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
@@ -105,7 +105,8 @@ impl<'a> Show<'_, 'a> {
             return Some(Dropped::LeftOut);
         }
         let mut unmet = match &target.stored.object {
-            // Without values of its metrics it is online all the same; that is said below.
+            // A cluster whose only fault is missing metric values counts as online; the failing metric is shown
+            // below.
             Object::Cluster(cluster) if cluster.status.state != ClusterState::FailingMetrics => {
                 unavailable(cluster)
             }
@@ -157,7 +158,7 @@ impl<'a> Show<'_, 'a> {
     }
 }
 
-/// Which metric of a place fails: one that does now, or one that it still shows as failing.
+/// The failing metric of a place: one that fails now, or one that its stored state shows as failing.
 fn failing(target: &Target<'_>) -> Dropped {
     if let Some((metric, why)) = target.failing().next() {
         return Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() };
@@ -168,7 +169,7 @@ fn failing(target: &Target<'_>) -> Dropped {
     }
 }
 
-/// Whether the metrics of a place fail, as it is stored, and why.
+/// Whether the stored state shows failing metrics, and the reasons.
 fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
     Some(match object {
         Object::Cluster(it) => (it.status.state == ClusterState::FailingMetrics, &it.status.metrics_reasons),
@@ -180,7 +181,7 @@ fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
     })
 }
 
-/// Clusters and clouds that are stored as failing, and would not fail with these values: as they would be.
+/// Clusters and clouds that are stored as failing and would recover with these values, in recovered form.
 fn recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
     let input = PassInput { metrics: Some(metrics), ..*input };
     let going = gc::collect(input.snapshot).mark;
@@ -206,7 +207,7 @@ fn online(stored: &Stored) -> Stored {
     Stored { key: stored.key.clone(), object, wire: stored.wire.clone(), ..*stored }
 }
 
-/// What is known of metrics, with other values; `None`: as it is.
+/// Metrics with other values; `None`: unchanged.
 fn with(
     input: &PassInput<'_>,
     application: &ObjectKey,
@@ -242,8 +243,8 @@ fn with(
     Ok(Some(observed))
 }
 
-/// The metrics that clusters may have by a name, as a constraint on it would mean them: the global one, and those of the
-/// namespaces whose clusters are candidates. `<namespace>/<name>` is one of them alone, as candidates show it.
+/// Metrics that a constraint on a cluster may name: the global metric, and those of the namespaces of candidate
+/// clusters. `<namespace>/<name>` selects one of them, in the form that candidates show.
 fn meant<'a>(
     input: &PassInput<'a>,
     application: &ObjectKey,
@@ -288,7 +289,6 @@ fn value(metric: &str, spec: &MetricSpec, raw: f64, now: OffsetDateTime) -> Resu
     Ok(Value { raw, normalized: (raw - spec.min) / range, at: now })
 }
 
-/// The clusters that are left out.
 fn left_out(
     input: &PassInput<'_>,
     application: &ObjectKey,
@@ -306,7 +306,7 @@ fn left_out(
         .collect()
 }
 
-/// A cluster by its name, or `<namespace>/<name>`: one of the application's namespace before others, where those are
+/// Finds a cluster by name or `<namespace>/<name>`. The application's namespace precedes others, if those have
 /// candidates.
 fn find(input: &PassInput<'_>, application: &ObjectKey, what_if: &WhatIf, name: &str) -> Option<ObjectKey> {
     let all = input.config.candidates == Candidates::All;

@@ -1,9 +1,9 @@
-//! Applications that nothing fits, and what becomes of a failure when something does.
+//! Handles applications without a fitting cluster, and ends such failures.
 //!
-//! Guarantees: `retries` counts down from `backoff_limit`, one each time that `scheduled_retry` has passed; -1 is for
-//! ever, and 0 is FAILED at once. For ever, only the first retry has a time: when that has passed, `scheduled_retry` is
-//! cleared, since what follows comes with whatever changes. So a thousand applications that fit nowhere do not write a
-//! thousand times a second, and none shows a retry of the past.
+//! Guarantees: `retries` counts down from `backoff_limit`, by one each time that `scheduled_retry` passes; -1 means
+//! unlimited retries, and 0 means FAILED at once. With unlimited retries only the first retry has a time: after it
+//! `scheduled_retry` is cleared, as any change triggers the next attempt. So a thousand applications without a place
+//! do not cause a thousand writes a second, and none shows a past retry.
 
 use madako_domain::placement::decision::Outcome;
 use madako_domain::placement::kubernetes::{Application, ApplicationState};
@@ -13,31 +13,29 @@ use time::OffsetDateTime;
 
 use crate::config::later_by_seconds;
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Attempt {
-    /// What comes of it.
     pub(crate) outcome: Outcome,
-    /// Whether it counts, and is to be written.
+    /// Whether the attempt counts and is written.
     pub(crate) counts: bool,
-    /// When the next one counts.
+    /// Time of the next attempt that counts.
     pub(crate) again: Option<OffsetDateTime>,
 }
 
-/// Whether a failure of before is one of finding a place.
+/// Whether an earlier failure was one of placement.
 pub(crate) fn is_ours(application: &Application) -> bool {
     let status = &application.status;
     status.state == ApplicationState::Degraded
         && status.reason.as_ref().is_none_or(|reason| reason.code == ReasonCode::NoSuitableResource)
 }
 
-/// Counts an attempt that failed.
 pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt {
     let (spec, status) = (&application.spec, &application.status);
     let for_ever = spec.backoff_limit < 0;
     let left = match status.retries {
         _ if for_ever => -1,
-        // Counted under another limit.
+        // `backoff_limit` was lowered since.
         Some(left) if left >= 0 => left.min(spec.backoff_limit),
         _ => spec.backoff_limit,
     };
@@ -61,7 +59,6 @@ pub(crate) fn attempt(application: &Application, now: OffsetDateTime) -> Attempt
     Attempt { outcome, counts: true, again: Some(retry) }
 }
 
-/// Writes an attempt down.
 pub(crate) fn note(application: &mut Application, attempt: &Attempt) {
     let status = &mut application.status;
     let code = ReasonCode::NoSuitableResource;
@@ -80,7 +77,7 @@ pub(crate) fn note(application: &mut Application, attempt: &Attempt) {
     }
 }
 
-/// Ends a failure: the application has a place. What runs keeps its state, which is not the scheduler's.
+/// Clears a placement failure. The state of a running application does not belong to the scheduler and stays.
 pub(crate) fn settle(application: &mut Application) {
     let status = &mut application.status;
     let waited = [ApplicationState::Degraded, ApplicationState::WaitingForClusterCreation];

@@ -1,12 +1,12 @@
 //! Garbage collection (Krake's `krake/controller/gc.py`; issue 4, section 4).
 //!
-//! Guarantees: a deleted resource goes when its finalizers and its dependents are gone, dependents first; what
-//! depends on it is marked as deleted, however deep. An application that is bound elsewhere is not a cluster's
-//! dependent, though a former binding may have left it among its owners (in Krake it goes along): it is released,
-//! and while it still runs there, the cluster waits. Resources that depend on each other in a circle are left
-//! alone, as in Krake, and named.
+//! Guarantees: a deleted resource disappears when its finalizers and its dependents are gone, dependents first. All
+//! direct and indirect dependents are marked as deleted. An application that is bound elsewhere is not a cluster's
+//! dependent, even if a former binding left the cluster among its owners (Krake deletes such an application): it is
+//! released, and the cluster waits while the application still runs there. Resources in dependency cycles are left
+//! alone, as in Krake, and reported.
 //!
-//! Does not: remove other finalizers than its own, or judge what was deleted.
+//! Does not: remove finalizers other than its own, or question a deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,20 +22,17 @@ use time::OffsetDateTime;
 
 use crate::snapshot::Snapshot;
 
-/// What is to be done.
 #[derive(Debug, Default)]
 pub struct Garbage<'a> {
-    /// Dependents that are to be marked as deleted, each with the owner that it goes with.
+    /// Dependents to mark as deleted, each with its deleted owner.
     pub mark: BTreeMap<&'a ObjectKey, &'a ObjectKey>,
     /// Deleted resources without dependents.
     pub finish: Vec<&'a Stored>,
-    /// Applications that are bound elsewhere, and clusters in deletion that are to leave their owners.
+    /// Applications that are bound elsewhere, and the deleted clusters to remove from their owners.
     pub release: Vec<(&'a Stored, &'a ObjectKey)>,
-    /// Resources that depend on each other in a circle.
     pub circular: BTreeSet<&'a ObjectKey>,
 }
 
-/// Judges what is deleted.
 #[must_use]
 pub fn collect(snapshot: &Snapshot) -> Garbage<'_> {
     let deleted: Vec<&Stored> =
@@ -67,7 +64,7 @@ pub fn collect(snapshot: &Snapshot) -> Garbage<'_> {
     garbage
 }
 
-/// Marks a resource as deleted, as the API does when somebody asks for it.
+/// Marks a resource as deleted, as the API does on a request.
 pub fn mark_deleted(object: &mut Object, now: OffsetDateTime) {
     if let Object::Application(application) = object
         && application.spec.hooks.iter().any(|hook| hook == "shutdown")
@@ -79,7 +76,7 @@ pub fn mark_deleted(object: &mut Object, now: OffsetDateTime) {
     metadata.finalizers.push(CASCADE_DELETION.to_owned());
 }
 
-/// Takes the collector's finalizer away. Whether nothing is left that the resource waits for.
+/// Removes the collector's finalizer. Returns whether no finalizer is left.
 pub fn finished(object: &mut Object) -> bool {
     let finalizers = &mut object.metadata_mut().finalizers;
     while finalizers.last().is_some_and(|last| last == CASCADE_DELETION) {
@@ -88,7 +85,7 @@ pub fn finished(object: &mut Object) -> bool {
     finalizers.is_empty()
 }
 
-/// Takes a cluster from the owners of an application that is bound elsewhere.
+/// Removes a cluster from the owners of an application that is bound elsewhere.
 pub fn release(object: &mut Object, from: &ObjectKey) {
     if Application::of(object).is_some() {
         object.metadata_mut().owners.retain(|owner| !owner.is(from));

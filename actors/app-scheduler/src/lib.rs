@@ -1,23 +1,23 @@
-//! AppScheduler: decides which cluster runs an application, which cloud holds a cluster, and which project a Magnum
+//! AppScheduler: decides which cluster runs an application, which cloud hosts a cluster, and which project a Magnum
 //! cluster (seed 004; issue 4, section 4).
 //!
-//! The brain is [`pass`]: from all of placement's resources, what is known of metrics, settings, memory, time and a
-//! seed to everything that is to be written, with a decision for each application. [`explain`] tells one decision
-//! with every candidate, or what another value would have changed.
+//! The brain is [`pass`]: it maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
+//! decision for each application. [`explain`] shows one decision with every candidate, or the effect of another
+//! value.
 //!
 //! # Guarantees
 //! - An application is bound only to an online cluster that meets all its constraints (invariant I11).
-//! - The same input gives the same pass. What a pass places never changes a score of the same pass.
+//! - Equal input gives an equal pass. The bindings of a pass do not change scores of the same pass.
 //! - A pass over the result of a pass, with nothing else changed, decides nothing (invariant I12).
-//! - Missing values of metrics move nothing, and place nothing as if there were no metrics.
-//! - A constraint is evaluated once for each distinct text and a set of constraints ranked once, so that a pass over
-//!   10,000 applications and 1,000 clusters takes far less than a second.
+//! - Missing metric values cause no moves, and no placement without the metrics.
+//! - Each distinct constraint is evaluated once, and each set of constraints ranked once, so that a pass over 10,000
+//!   applications and 1,000 clusters takes far less than a second.
 //!
 //! # Assumes
-//! The snapshot shows one revision of the store. What was stored by others may be anything that can be read.
+//! The snapshot shows one revision of the store. Resources that other clients stored may have any readable value.
 //!
 //! # Does not
-//! The brain knows no clock, no chance and no I/O. Nothing here deploys, or looks whether a cluster answers.
+//! The brain uses no clock, no randomness and no I/O. This crate neither deploys nor probes clusters.
 
 mod actor;
 mod application;

@@ -1,29 +1,29 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and time-outs of this crate, with units and derivations.
 
 use std::time::Duration;
 
 use madako_domain::limits::MOST_TRANSACTION_BYTES;
 
-/// Bytes of keys and values in one transaction. One unit alone may be greater: an application has at most 1 MiB when
-/// the API takes it, and its decision little.
+/// Bytes of keys and values in one transaction. A single unit may exceed it: the API limits an application to 1 MiB,
+/// and its decision is small.
 pub(crate) const PREFERRED_BYTES: usize = 1 << 20;
 
-/// Pause before a commit that failed is tried again; doubled up to [`RETRY_MOST`].
+/// Pause before a failed commit is retried; doubled up to [`RETRY_MOST`].
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(500);
-/// Longest pause between tries. Any change tries anyway.
+/// Maximum pause between retries. A change triggers an attempt anyway.
 pub(crate) const RETRY_MOST: Duration = Duration::from_secs(30);
-/// A pass that took longer is followed by a pause as long as it took: the API has half of the time at least.
+/// A longer pass is followed by a pause of its own length, which leaves at least half of the time to the API.
 pub(crate) const QUICK: Duration = Duration::from_millis(10);
-/// Longest sleep of the timer: clocks may be set, and a look that finds nothing to do costs little.
+/// Maximum timer sleep: clocks may be set, and a pass without changes is cheap.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
-/// How far two clocks come apart within the time that moves count for, while none is set.
+/// Maximum drift of two clocks, without steps, within the time that moves count for.
 pub(crate) const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
-/// The least time between two looks at the same thing: a retry without a delay is one a second.
+/// Minimum time between two evaluations of one thing: a retry without a delay happens once a second.
 pub(crate) const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Moments with moves that are kept though they do not count any more by the leader's clock: by a clock that is ahead all moves
-/// are long past, and the next leader with a right clock must still count them.
+/// Expired moves that are kept: by a fast clock all moves have expired, while the next leader with a right clock must
+/// still count them.
 pub(crate) const OLDER_MOVES: usize = 16;
 
 const _: () =

@@ -1,8 +1,8 @@
-//! What the scheduler has to remember between passes, beyond what the resources say.
+//! The scheduler's memory between passes, beyond the resources.
 //!
-//! Guarantees: what a later decision must not lose is kept in the store ([`Kept`]): since when clusters are not
-//! online or not used, and how many applications moved when. What is lost with the process (since when a metric is
-//! waited for) only begins afresh.
+//! Guarantees: the store keeps all memory that later decisions need ([`Kept`]): the times since which clusters are
+//! not online or not used, and the history of moves. Memory that ends with the process (the start of waits for
+//! metrics) only starts anew.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,33 +16,32 @@ use crate::config::later;
 use crate::limits::OLDER_MOVES;
 use crate::snapshot::Standing;
 
-/// What is remembered of one cluster; kept in the store, while there is something.
+/// Memory of one cluster; the store keeps it unless it is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMemory {
-    /// A revision of the cluster at which the rest was true: what is of an earlier one may have been interrupted while
-    /// nobody watched.
+    /// Revision of the cluster at which the other fields were true: an earlier state may have been interrupted
+    /// unobserved.
     #[serde(default)]
     pub revision: i64,
-    /// Since when it is not online, without interruption.
+    /// Time since which it is continuously not online.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub not_online_since: Option<OffsetDateTime>,
-    /// Whether it was ever online; only of clusters that were created for applications.
+    /// It was online at some time; only for clusters that were created for applications.
     #[serde(default)]
     pub was_online: bool,
-    /// Since when nobody uses it; only of such as were online.
+    /// Time since which no application uses it; only if it was online.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub unused_since: Option<OffsetDateTime>,
 }
 
 impl ClusterMemory {
-    /// Whether there is nothing to remember.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.not_online_since.is_none() && !self.was_online && self.unused_since.is_none()
     }
 
-    /// What of it holds for the cluster as it is now: nothing, if that is another one of the same name; and since when it
-    /// is not online only if it was not online meanwhile.
+    /// The part that is valid for the present cluster: nothing, if the cluster was recreated under its name;
+    /// `not_online_since` only if it was not online in between.
     #[must_use]
     pub(crate) fn of(self, created: i64, standing: Standing) -> Self {
         if self.revision < created {
@@ -53,42 +52,40 @@ impl ClusterMemory {
     }
 }
 
-/// Moves of one moment.
+/// Moves at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
-    /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// How many.
     pub count: u64,
 }
 
-/// What is remembered between passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Of each cluster, where there is something.
+    /// Without empty entries.
     pub clusters: BTreeMap<ObjectKey, ClusterMemory>,
-    /// Moves within the last `reschedule_after` and [`OLDER_MOVES`] moments before them, in the order of noting. Kept in the store.
+    /// Moves within the last `reschedule_after`, and [`OLDER_MOVES`] earlier entries, in the order of noting. The
+    /// store keeps them.
     pub moves: Vec<Moves>,
-    /// Since when each metric that was never fetched is waited for.
+    /// Start of the wait for each metric that was never fetched.
     pub waiting: BTreeMap<MetricKey, OffsetDateTime>,
 }
 
 impl Memory {
-    /// How many moves were made within the time that ends now.
+    /// Number of moves within `span` before `now`.
     #[must_use]
     pub fn moves_within(&self, span: Duration, now: OffsetDateTime) -> u64 {
         self.recent(span, now).map(|moves| moves.count).sum()
     }
 
-    /// When the first of them does not count any more.
+    /// Time at which the oldest of them expires.
     #[must_use]
     pub fn next_move(&self, span: Duration, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.recent(span, now).map(|moves| later(moves.at, span)).min()
     }
 
-    /// Notes what is missing of moves that are known to have been made within that time, the last of them first: never fewer count than
-    /// were made, and none for longer than the last of them does.
+    /// Adds missing moves of those known to have happened within `span`, latest first: at least as many count as
+    /// happened, and none expires later than the latest of them.
     pub fn count_at_least(&mut self, made: &[Moves], span: Duration, now: OffsetDateTime) {
         let total: u64 = made.iter().map(|moves| moves.count).sum();
         let mut missing = total.saturating_sub(self.moves_within(span, now));
@@ -99,10 +96,10 @@ impl Memory {
         }
     }
 
-    /// Notes moves that were made, and forgets the oldest that do not count any more.
+    /// Adds moves, and forgets the oldest expired ones.
     pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
-        // A later time is one of a clock that went back since, or of a former leader's that was ahead: it counts from now on, or
-        // nothing would move until the clock has caught up.
+        // A future time came from a clock that was set back since, or from an earlier leader's fast clock. It counts
+        // as now; otherwise no application could move until the clock catches up.
         let mut forgotten = (self.moves.len() - self.recent(span, now).count()).saturating_sub(OLDER_MOVES);
         self.moves.retain_mut(|moves| {
             if later(moves.at, span) > now {
@@ -124,18 +121,17 @@ impl Memory {
         }
     }
 
-    // What is noted with a later time counts, until it is noted anew.
+    // Moves with a future time count until they are noted again.
     fn recent(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
         self.moves.iter().filter(move |moves| later(moves.at, span) > now)
     }
 }
 
-/// A change of what is kept of a cluster.
+/// A change of a cluster's kept memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// The cluster.
     pub cluster: ObjectKey,
-    /// What is to be kept; `None`: nothing.
+    /// `None`: delete it.
     pub memory: Option<ClusterMemory>,
 }
 
@@ -195,7 +191,7 @@ mod tests {
     fn moves_of_this_reign_count_though_the_clock_jumps_ahead() {
         let mut memory = Memory::default();
         memory.note_moves(2, SPAN, at(3600));
-        // It is right for a moment, and then ahead again.
+        // The clock is right for a moment, and then ahead again.
         memory.note_moves(0, SPAN, at(10));
         memory.note_moves(1, SPAN, at(3613));
         assert_eq!(memory.moves_within(SPAN, at(3613)), 1);
@@ -212,7 +208,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.note_moves(2, SPAN, at(0));
         memory.note_moves(1, SPAN, at(30));
-        // The clock is set ahead by five seconds: by it the first two end before their time.
+        // The clock is set ahead by five seconds: by it the first two expire early.
         let made = [Moves { at: at(5), count: 2 }, Moves { at: at(35), count: 1 }];
         memory.count_at_least(&made, SPAN, at(62));
         assert_eq!(memory.moves_within(SPAN, at(62)), 3);

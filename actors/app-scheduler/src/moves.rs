@@ -1,9 +1,9 @@
-//! How many applications may move (`max_moves`): not more than a part of them within any `reschedule_after`.
+//! Limits how many applications move within any `reschedule_after` (`max_moves`).
 //!
-//! Guarantees: first bindings are never held back. Creating a cluster for an application that is bound counts as the
-//! move that it prepares: or else a cloud that gets better would be covered with clusters at once. Moves off a cluster
-//! that takes its application no longer come first, then those that gain most; what waits is said to wait, and for
-//! what.
+//! Guarantees: first bindings are never delayed. The creation of a cluster for a bound application counts as the move
+//! that it prepares; otherwise a cloud with a rising score would get many clusters at once. Moves away from a cluster
+//! that no longer takes the application come first, then the moves with the largest gain. A delayed move reports its
+//! reason and time.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use crate::application::{Act, Verdict};
 use crate::config::MaxMoves;
 
 impl MaxMoves {
-    /// How many of so many applications may move.
+    /// Number of applications that may move, out of this many.
     #[must_use]
     pub fn of(self, applications: usize) -> u64 {
         let applications = u64::try_from(applications).unwrap_or(u64::MAX);
@@ -24,7 +24,7 @@ impl MaxMoves {
 }
 
 impl<'a> Verdict<'a> {
-    /// For a move, or the creation of a cluster for one: where from, where to, and why.
+    /// For a move, or the creation of a cluster for one: source, destination, reason.
     fn moves(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
         match (&self.act, &self.decision.outcome) {
             (Act::Bind { to, moves: Some(why) }, Outcome::Moved { from, .. }) => Some((from, to.key(), why)),
@@ -34,7 +34,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// Holds back the moves that are too many. `left`: how many may be made now; `until`: when the next one may.
+/// Delays excess moves. `left`: moves allowed now; `until`: time of the next allowed move.
 pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, until: Option<OffsetDateTime>) {
     let mut moves: Vec<(Reverse<bool>, Reverse<Order>, usize)> = verdicts
         .iter()
@@ -52,10 +52,10 @@ pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, unti
         let Some((on, to, why)) = verdict.moves() else { continue };
         let (on, to, why) = (on.clone(), to.clone(), why.clone());
         verdict.act = if why.forced() {
-            // Nobody may deploy it where it has to leave, such as a version of it that its cluster does not take.
+            // No deployment where the application has to leave, such as a version that its cluster does not take.
             Act::Nothing
         } else {
-            // It still waits for the cluster that was created for it, until it may go there.
+            // It keeps waiting for the cluster that was created for it.
             Act::Keep { well: why == Move::Better, forget: false }
         };
         verdict.decision.outcome = Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, until } };
@@ -63,7 +63,7 @@ pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, unti
     }
 }
 
-/// Floats in their total order.
+/// Floats in total order.
 #[derive(Debug, Clone, Copy)]
 struct Order(f64);
 

@@ -1,4 +1,4 @@
-//! One pass over one snapshot: everything that is to be decided, at once.
+//! One pass over one snapshot makes all decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,43 +30,37 @@ use crate::snapshot::{Seen, Snapshot};
 use crate::target::Target;
 use crate::{creation, gc, moves, upkeep};
 
-/// What a pass is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct PassInput<'a> {
-    /// The resources.
     pub snapshot: &'a Snapshot,
-    /// What is known of metrics; `None`: nothing yet.
+    /// `None`: no metrics were received yet.
     pub metrics: Option<&'a MetricsObserved>,
-    /// Settings.
     pub config: &'a SchedulerConfig,
-    /// What is remembered.
     pub memory: &'a Memory,
-    /// The time.
     pub now: OffsetDateTime,
-    /// For ties and names.
+    /// Seed for ties and names.
     pub seed: u64,
 }
 
-/// What a pass decided.
+/// Result of a pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pass {
-    /// The decision on each application.
     pub decisions: BTreeMap<ObjectKey, Decision>,
-    /// What became of clusters without a cloud and Magnum clusters without a project.
+    /// Results for unbound clusters and Magnum clusters.
     pub placed: BTreeMap<ObjectKey, Placed>,
-    /// What is to be written, in this order.
+    /// Writes, in order.
     pub units: Vec<Unit>,
-    /// What is to be remembered, less the moves, which count when they are committed.
+    /// Memory for the next pass, without moves: they count when they are committed.
     pub memory: Memory,
-    /// What of it is to be kept in the store.
+    /// Changes of the memory that the store keeps.
     pub kept: Vec<Kept>,
-    /// When to look again though nothing changed.
+    /// Time of the next pass if nothing changes.
     pub again: Option<OffsetDateTime>,
-    /// Resources that depend on each other in a circle, which garbage collection leaves alone.
+    /// Resources in dependency cycles, which garbage collection leaves alone.
     pub circular: BTreeSet<ObjectKey>,
 }
 
-/// Everything that can be chosen.
+/// All places.
 pub(crate) struct Scopes<'a> {
     clusters: BTreeMap<Option<&'a str>, Scope<'a>>,
     clouds: BTreeMap<Option<&'a str>, Scope<'a>>,
@@ -78,7 +72,7 @@ pub(crate) struct Scopes<'a> {
 type Targets<'a> = BTreeMap<Option<&'a str>, Vec<Rc<Target<'a>>>>;
 
 impl<'a> Scopes<'a> {
-    /// `going`: what this pass marks as deleted, which takes nothing new.
+    /// `going`: resources that this pass marks as deleted; they accept no new bindings.
     pub(crate) fn new(
         input: &PassInput<'a>,
         going: &BTreeMap<&ObjectKey, &ObjectKey>,
@@ -115,7 +109,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// What something of a namespace may be bound to: clusters, and clouds, those of the namespace first.
+    /// Places for resources of a namespace: clusters, and clouds with those of the namespace first.
     pub(crate) fn of(&mut self, namespace: Option<&'a str>) -> (&mut Scope<'a>, [&mut Scope<'a>; 2]) {
         let nothing = || Scope::new(Vec::new());
         let clusters = self.clusters.entry(self.candidates.scope(namespace)).or_insert_with(nothing);
@@ -138,7 +132,6 @@ impl Candidates {
     }
 }
 
-/// Decides everything that is to be decided.
 #[must_use]
 pub fn pass(input: &PassInput<'_>) -> Pass {
     let PassInput { snapshot, config, memory, now, seed, .. } = *input;
@@ -217,7 +210,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     }
 }
 
-/// When to look again.
+/// Earliest time of the next pass.
 struct Alarm {
     now: OffsetDateTime,
     next: Option<OffsetDateTime>,
@@ -230,7 +223,7 @@ impl Alarm {
     }
 }
 
-/// What is remembered of clusters: since when they are not online, and whether those that were created ever were.
+/// Memory of clusters: the time since which each is not online, and whether created ones were ever online.
 fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
     let known = |stored: &Stored, standing| {
         let memory = input.memory.clusters.get(&stored.key).copied().unwrap_or_default();
@@ -243,10 +236,11 @@ fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
             let standing = input.snapshot.standing(&seen.stored.key);
             let mut memory = known(seen.stored, standing);
             let down = !creation::is_up(seen.value.status.state);
-            // While it is not online every change of it is noted: who reads this later knows that none was missed.
+            // While it is not online, its memory tracks every revision, so that a reader knows that no change was
+            // missed.
             let least = if down { seen.stored.mod_revision } else { seen.stored.create_revision };
             memory.revision = memory.revision.max(least);
-            // A later time is one of a clock that was ahead: waiting for it to come would be waiting for longer than is asked.
+            // A future time came from a fast clock: waiting for it would take too long.
             let since = memory.not_online_since.map_or(input.now, |since| since.min(input.now));
             memory.not_online_since = down.then_some(since);
             memory.was_online |= seen.value.spec.auto_generated && standing.was_up;
@@ -256,7 +250,7 @@ fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
         .collect()
 }
 
-/// Looks after clusters that were created for applications.
+/// Deletes unused clusters that were created for applications.
 fn unused(
     input: &PassInput<'_>,
     used: &BTreeSet<ObjectKey>,
@@ -269,7 +263,7 @@ fn unused(
         if !cluster.spec.auto_generated || cluster.metadata.deleted.is_some() {
             continue;
         }
-        // What was never online has nothing to be remembered, or only that it is not.
+        // A cluster that was never online needs no memory of use.
         let Some(kept) = memory.clusters.get_mut(key).filter(|kept| kept.was_online) else { continue };
         let since = kept.unused_since.map_or(input.now, |since| since.min(input.now));
         kept.unused_since = (!used.contains(key)).then_some(since);
@@ -288,7 +282,7 @@ fn unused(
     }
 }
 
-/// What is kept otherwise than before.
+/// Differences from the previous memory.
 fn kept(
     before: &BTreeMap<ObjectKey, ClusterMemory>,
     after: &BTreeMap<ObjectKey, ClusterMemory>,
@@ -299,7 +293,7 @@ fn kept(
     changed.chain(gone.map(|key| Kept { cluster: key.clone(), memory: None })).collect()
 }
 
-/// Writes down what garbage collection decided.
+/// Drafts the decisions of garbage collection.
 fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
@@ -323,7 +317,7 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
     }
 }
 
-/// Writes verdicts down.
+/// Drafts verdicts.
 struct Writer<'p, 'i> {
     input: &'p PassInput<'i>,
     draft: Draft,
@@ -393,7 +387,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Whether this version of an application was not said to be scheduled yet.
+/// Whether this version of the application was not yet released for deployment.
 fn untriggered(application: &Application) -> bool {
     let triggered = application.status.kube_controller_triggered.as_ref();
     triggered.is_none_or(|triggered| application.metadata.modified > *triggered)

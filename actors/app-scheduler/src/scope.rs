@@ -1,8 +1,7 @@
-//! Places among which somebody chooses, with what is computed once for all who do.
+//! Places to choose from, with shared evaluation of constraints.
 //!
-//! Guarantees: a constraint is evaluated once for each canonical text, and a set of constraints is ranked once,
-//! however many ask for it. The answer for one who asks is the same as if all were evaluated for it alone with
-//! [`Wants::met_by`].
+//! Guarantees: each canonical constraint is evaluated once, and each set of constraints ranked once, for all
+//! applications. The result equals a separate evaluation with [`Wants::met_by`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +16,7 @@ use madako_domain::placement::{LabelConstraint, MetricConstraint};
 use crate::bits::Bits;
 use crate::target::{Takes, Target};
 
-/// Places, in the order of their keys.
+/// Places in the order of their keys.
 pub(crate) struct Scope<'a> {
     targets: Vec<Rc<Target<'a>>>,
     places: BTreeMap<&'a ObjectKey, usize>,
@@ -32,28 +31,28 @@ pub(crate) struct Scope<'a> {
     classes: BTreeMap<Signature<'a>, Rc<Class>>,
 }
 
-/// The texts of constraints on labels, custom resources and metrics, in their canonical form: each in order, and once.
+/// Canonical constraints on labels, custom resources and metrics: each list sorted and without duplicates.
 type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
-/// What a set of constraints comes to.
+/// Result of a set of constraints.
 pub(crate) struct Class {
-    /// Places that fit.
+    /// Fitting places.
     pub(crate) fit: Bits,
-    /// Places that meet what can be told, and whose metrics were never fetched.
+    /// Places that meet the known part of the constraints and whose metrics were never fetched.
     pub(crate) waits: Bits,
-    /// The best places, and the next best.
+    /// The best places, and the second best.
     groups: Vec<Group>,
-    /// What became of all.
+    /// Results of all places.
     pub(crate) counts: Counts,
 }
 
-/// Places of the same rank.
+/// Places of equal rank.
 struct Group {
     rank: Rank,
     members: Vec<usize>,
 }
 
-/// How good a place is: those with metrics come before those without.
+/// Places with metrics rank above places without.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rank {
     pub(crate) has_metrics: bool,
@@ -61,7 +60,6 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// Whether it is better than another one.
     pub(crate) fn beats(&self, other: &Self) -> bool {
         self.compare(other).is_gt()
     }
@@ -72,7 +70,6 @@ impl Rank {
 }
 
 impl<'a> Scope<'a> {
-    /// Places to choose from.
     pub(crate) fn new(targets: Vec<Rc<Target<'a>>>) -> Self {
         let size = targets.len();
         let takes = |wanted| Bits::of(size, |at| targets[at].takes == wanted);
@@ -99,22 +96,19 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A place.
     pub(crate) fn target(&self, at: usize) -> &Rc<Target<'a>> {
         &self.targets[at]
     }
 
-    /// All places.
     pub(crate) fn targets(&self) -> &[Rc<Target<'a>>] {
         &self.targets
     }
 
-    /// Where a resource is among the places.
+    /// Position of a resource.
     pub(crate) fn place(&self, key: &ObjectKey) -> Option<usize> {
         self.places.get(key).copied()
     }
 
-    /// What constraints come to.
     pub(crate) fn class(&mut self, wants: &Wants<'a>) -> Rc<Class> {
         let signature = (
             ordered(wants.labels.iter().map(LabelConstraint::canonical)),
@@ -162,7 +156,7 @@ impl<'a> Scope<'a> {
         Class { fit, waits, groups, counts }
     }
 
-    /// The best places and the next best: who is bound to one of them still has another one to compare with.
+    /// The best and second-best groups: an application on a best place needs another one to compare with.
     fn rank(&self, fit: &Bits) -> Vec<Group> {
         let mut groups: [Option<Group>; 2] = [None, None];
         for at in fit.iter() {
@@ -239,7 +233,7 @@ impl<'a> Scope<'a> {
 }
 
 impl Class {
-    /// The rank of the best place other than some, and all such places of that rank.
+    /// The best rank outside `without`, and all places of that rank.
     pub(crate) fn best(&self, without: &[usize]) -> Option<(Rank, Vec<usize>)> {
         self.groups.iter().find_map(|group| {
             let left = group.members.iter().copied().filter(|at| !without.contains(at));

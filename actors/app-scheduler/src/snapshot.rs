@@ -1,4 +1,4 @@
-//! All of placement's resources at one revision, and what its changes told of clusters that it does not show any more.
+//! All of placement's resources at one revision, and online states of clusters from changes between snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use madako_domain::placement::objects::{Change, Stored};
 
 use crate::creation::is_up;
 
-/// All resources at one revision, in the order of their keys.
+/// Resources in the order of their keys.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     revision: i64,
@@ -18,12 +18,12 @@ pub struct Snapshot {
     standings: BTreeMap<ObjectKey, Standing>,
 }
 
-/// Whether a cluster was online, by every change that was seen of it.
+/// Online state of a cluster, from every observed change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Whether it ever was.
+    /// It was online at some time.
     pub(crate) was_up: bool,
-    /// The revision since which it is not, without interruption, as far as is known; `None`: it is.
+    /// Revision since which it is continuously not online, as far as known; `None`: it is online.
     pub(crate) down_since: Option<i64>,
 }
 
@@ -37,9 +37,7 @@ impl Standing {
 /// A resource of one type in a snapshot.
 #[derive(Debug)]
 pub struct Seen<'a, T> {
-    /// As it is stored.
     pub stored: &'a Stored,
-    /// What it is.
     pub value: &'a T,
 }
 
@@ -52,7 +50,6 @@ impl<T> Clone for Seen<'_, T> {
 impl<T> Copy for Seen<'_, T> {}
 
 impl Snapshot {
-    /// The resources as they were listed.
     #[must_use]
     pub fn new(revision: i64, objects: impl IntoIterator<Item = Arc<Stored>>) -> Self {
         let mut snapshot = Self { revision, ..Self::default() };
@@ -63,7 +60,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// Takes over changes, in their order.
+    /// Applies changes in order.
     pub fn apply(&mut self, changes: &[Arc<Change>]) {
         for change in changes {
             self.revision = self.revision.max(change.revision);
@@ -80,7 +77,7 @@ impl Snapshot {
         }
     }
 
-    /// Notes whether a cluster is online: a later change may hide it from the next pass.
+    /// Records the online state: a later change may hide it from the next pass.
     fn watch(&mut self, stored: &Stored) {
         if let Some(cluster) = Cluster::of(&stored.object) {
             let before = self.standings.get(&stored.key).copied();
@@ -89,12 +86,10 @@ impl Snapshot {
         }
     }
 
-    /// Whether a cluster was online.
     pub(crate) fn standing(&self, cluster: &ObjectKey) -> Standing {
         self.standings.get(cluster).copied().unwrap_or_default()
     }
 
-    /// The same without some resources.
     #[must_use]
     pub fn without(mut self, keys: &[ObjectKey]) -> Self {
         for key in keys {
@@ -103,7 +98,7 @@ impl Snapshot {
         self
     }
 
-    /// The same with some resources as they are taken to be.
+    /// A snapshot with some resources replaced.
     #[must_use]
     pub(crate) fn with(mut self, objects: Vec<Arc<Stored>>) -> Self {
         for stored in objects {
@@ -112,37 +107,32 @@ impl Snapshot {
         self
     }
 
-    /// The revision of the store that it is of.
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// A resource.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Stored> {
         self.objects.get(key).map(Arc::as_ref)
     }
 
-    /// A resource, to be kept.
     #[must_use]
     pub fn shared(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
         self.objects.get(key).cloned()
     }
 
-    /// A resource of a type.
     #[must_use]
     pub fn seen<T: Resource>(&self, key: &ObjectKey) -> Option<Seen<'_, T>> {
         let stored = self.get(key)?;
         Some(Seen { stored, value: T::of(&stored.object)? })
     }
 
-    /// Every resource.
     pub fn all(&self) -> impl Iterator<Item = &Stored> {
         self.objects.values().map(Arc::as_ref)
     }
 
-    /// Every resource of a type, in the order of keys.
+    /// In the order of keys.
     pub fn of<'a, T: Resource + 'a>(&'a self) -> impl Iterator<Item = Seen<'a, T>> {
         let first = ObjectKey { kind: T::KIND, namespace: None, name: String::new() };
         self.objects
@@ -151,7 +141,6 @@ impl Snapshot {
             .filter_map(|(_, stored)| Some(Seen { stored, value: T::of(&stored.object)? }))
     }
 
-    /// How many resources of a kind there are.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         let first = ObjectKey { kind, namespace: None, name: String::new() };

@@ -1,4 +1,4 @@
-//! Places where something can go: clusters, clouds and projects, as decisions see them.
+//! Places for applications and clusters: clusters, clouds and projects, as decisions see them.
 
 use std::collections::BTreeMap;
 
@@ -16,41 +16,33 @@ use time::OffsetDateTime;
 use crate::book::{Book, Known};
 use crate::snapshot::{Seen, Snapshot};
 
-/// A place where something can go.
 pub(crate) struct Target<'a> {
-    /// What it is.
     pub(crate) stored: &'a Stored,
-    /// What it offers.
     pub(crate) offer: Offer<'a>,
-    /// What is known of each metric of the offer, in its order.
+    /// Value of each metric of the offer, in the offer's order.
     pub(crate) known: Vec<Known>,
-    /// Whether it takes something new.
+    /// Whether it accepts new bindings.
     pub(crate) takes: Takes,
-    /// What it scores by itself; meaningful if there are values.
+    /// Its own score; meaningful if all values are known.
     pub(crate) base: Base,
-    /// The cloud that it inherits from, whose revision decisions stand on as well.
+    /// The cloud that it inherits from; decisions depend on its revision as well.
     pub(crate) cloud: Option<&'a Stored>,
 }
 
-/// Whether a place takes something new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// It does.
     Yes,
-    /// It is being deleted.
     Deleted,
-    /// It is not online.
     NotOnline,
-    /// Its metrics cannot be had; for clusters: it would be online otherwise.
+    /// Its metrics fail; a cluster would otherwise be online.
     FailingMetrics,
-    /// A metric of it was never fetched; otherwise it would.
+    /// One of its metrics was never fetched; otherwise it accepts.
     Waits,
 }
 
-/// What a place scores by itself.
+/// Score without stickiness.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Base {
-    /// Whether it has metrics.
     pub(crate) has_metrics: bool,
     /// Sum of values times weights.
     weighted: f64,
@@ -59,12 +51,12 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The score for somebody who is not bound to it: the weighted mean, 0 without weights.
+    /// Score for an unbound application: the weighted mean, 0 without weights.
     pub(crate) fn score(&self) -> f64 {
         self.with(0.0)
     }
 
-    /// The score for somebody who is bound to it.
+    /// Score for the application that is bound to it.
     pub(crate) fn with(&self, stickiness: f64) -> f64 {
         if !self.has_metrics {
             // The seed's formula for a cluster without metrics: the value of staying, 1, times its weight.
@@ -72,21 +64,19 @@ impl Base {
         }
         let weights = self.weights + stickiness;
         let score = if weights == 0.0 { 0.0 } else { (self.weighted + stickiness) / weights };
-        // No negative zero, which would be less than zero; stores may hold weights that no mean can be made of.
+        // No negative zero, which sorts below zero; stored weights may allow no finite mean.
         if score.is_finite() { score + 0.0 } else { 0.0 }
     }
 }
 
-/// What is to change in the state of a place because of its metrics (issue 4, section 3).
+/// Change of a place's state because of its metrics (issue 4, section 3).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum MetricsTurn {
-    /// They cannot be had, for these reasons.
     Fails(Vec<(String, Reason)>),
-    /// They can be had again.
     Recovers,
 }
 
-/// A place's own state, as far as it matters here.
+/// The place's own state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Online,
@@ -95,7 +85,6 @@ enum State {
 }
 
 impl<'a> Target<'a> {
-    /// A cluster.
     pub(crate) fn cluster(
         seen: Seen<'a, Cluster>,
         snapshot: &'a Snapshot,
@@ -113,7 +102,6 @@ impl<'a> Target<'a> {
         Self { cloud, ..Self::new(seen.stored, offer, state, book) }
     }
 
-    /// A cloud.
     pub(crate) fn cloud(stored: &'a Stored, book: &mut Book<'a>, compared: Compared) -> Option<Self> {
         let any = AnyCloud::of(&stored.object)?;
         let status = match any {
@@ -127,7 +115,6 @@ impl<'a> Target<'a> {
         Some(Self::new(stored, Offer::of_cloud(any, book.states(), compared), state, book))
     }
 
-    /// A project.
     pub(crate) fn project(seen: Seen<'a, Project>, book: &mut Book<'a>, compared: Compared) -> Self {
         let state = match seen.value.status.state {
             ProjectState::Online => State::Online,
@@ -159,23 +146,22 @@ impl<'a> Target<'a> {
         Self { stored, offer, known, takes, base, cloud: None }
     }
 
-    /// The same, unless it is among those that are about to go.
+    /// Marks the place as deleted if this pass deletes it.
     pub(crate) fn unless(self, going: &BTreeMap<&ObjectKey, &ObjectKey>) -> Self {
         if going.contains_key(self.key()) { Self { takes: Takes::Deleted, ..self } } else { self }
     }
 
-    /// Which resource it is.
     pub(crate) fn key(&self) -> &'a ObjectKey {
         &self.stored.key
     }
 
-    /// What a decision for it stands on.
+    /// Revisions that a decision for this place depends on.
     pub(crate) fn basis(&self) -> impl Iterator<Item = (ObjectKey, i64)> {
         let all = [Some(self.stored), self.cloud];
         all.into_iter().flatten().map(|stored| (stored.key.clone(), stored.mod_revision))
     }
 
-    /// Metrics that were never fetched, by name, and until when they are waited for.
+    /// Names of metrics that were never fetched, with deadlines.
     pub(crate) fn waits(&self) -> impl Iterator<Item = (String, OffsetDateTime)> {
         self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
             Known::Waiting { until } => Some((metric.key.to_string(), *until)),
@@ -183,7 +169,6 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Its metrics without a value, and why.
     pub(crate) fn failing(&self) -> impl Iterator<Item = (&str, Option<&Reason>)> {
         self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
             Known::Failing(reason) => Some((metric.reference.name.as_str(), reason.as_ref())),
@@ -191,8 +176,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// What is to change in its state because of its metrics, given whether it is online, or fails because of them
-    /// for the reasons that it shows. Metrics that are waited for change nothing, and nor do other words for the same.
+    /// Change of the state because of metrics. `online` and `failing` are the stored state and its reasons. Awaited
+    /// metrics change nothing, and neither does another text of the same reason.
     pub(crate) fn turn(&self, online: bool, failing: Option<&Entries<Reason>>) -> Option<MetricsTurn> {
         if self.stored.object.metadata().deleted.is_some() {
             return None;
@@ -214,8 +199,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether the same metrics fail for the same reasons. Words do not count: they may name a value, which is another one
-/// in every round.
+/// Whether the same metrics fail for the same reason codes. Texts do not count: they may contain a value, which
+/// changes with every fetch.
 fn same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
     let codes = |reasons: &Entries<Reason>| -> BTreeMap<String, ReasonCode> {
         reasons.iter().map(|(metric, reason)| (metric.to_owned(), reason.code)).collect()
@@ -223,7 +208,6 @@ fn same_codes(one: &Entries<Reason>, other: &Entries<Reason>) -> bool {
     codes(one) == codes(other)
 }
 
-/// The cloud that a cluster is bound to.
 fn bound_cloud<'a>(cloud: &ResourceRef, snapshot: &'a Snapshot) -> Option<&'a Stored> {
     let key = cloud.key().filter(|key| matches!(key.kind, Kind::Cloud | Kind::GlobalCloud))?;
     snapshot.get(&key)

@@ -1,4 +1,4 @@
-//! A small world for tests: resources at a revision, metrics, and passes that are committed.
+//! A small world for tests: resources at a revision, metrics, and committed passes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use time::OffsetDateTime;
 use crate::book::Definition;
 use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
 
-/// The namespace of everything that has one.
+/// Namespace of all namespaced resources.
 pub(crate) const NAMESPACE: &str = "testing";
 
-/// When worlds begin.
+/// Start time of worlds.
 pub(crate) fn begin() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
 }
@@ -84,7 +84,7 @@ impl World {
         let before = self.snapshot.get(key).map(|stored| stored.create_revision);
         let after = object.map(|object| {
             let wire = Bytes::from(object.to_json());
-            // What is stored is what can be read again.
+            // A round trip through JSON, as in the store.
             let object = Object::from_stored(key.kind, std::str::from_utf8(&wire).unwrap()).unwrap();
             Arc::new(Stored {
                 key: key.clone(),
@@ -125,7 +125,7 @@ impl World {
         self.put(cluster)
     }
 
-    /// A cluster with metrics of its own, each of weight 1, and their values.
+    /// A cluster with its own metrics, each of weight 1, and their values.
     pub(crate) fn scored(&mut self, name: &str, values: &[(&str, f64)]) -> ObjectKey {
         for (metric, value) in values {
             self.metric(metric, *value);
@@ -136,7 +136,7 @@ impl World {
         })
     }
 
-    /// A metric from 0 to 1 and its value.
+    /// A metric from 0 to 1 with a value.
     pub(crate) fn metric(&mut self, name: &str, value: f64) {
         let key = ObjectKey::new(Kind::GlobalMetric, None, name);
         if self.snapshot.get(&key).is_none() {
@@ -165,13 +165,13 @@ impl World {
         observed.metrics.insert(MetricKey { namespace: None, name: name.to_owned() }, state);
     }
 
-    /// A metric whose values cannot be had any more.
+    /// The metric's provider stops answering.
     pub(crate) fn lose(&mut self, name: &str) {
         let reason = Reason::new(ReasonCode::UnreachableMetricsProvider, "no answer");
         self.know(name, None, Some(reason), false);
     }
 
-    /// Somebody else takes over, who saw none of the changes.
+    /// A new leader takes over, without the history of changes.
     pub(crate) fn relist(&mut self) {
         let keys = self.snapshot.all().map(|stored| stored.key.clone());
         let objects = keys.filter_map(|key| self.snapshot.shared(&key)).collect::<Vec<_>>();
@@ -189,7 +189,7 @@ impl World {
         })
     }
 
-    /// Commits what a pass decided, as the store would.
+    /// Commits a pass as the store does.
     pub(crate) fn commit(&mut self, pass: &Pass) {
         let mut moves = 0;
         for unit in &pass.units {
@@ -218,7 +218,7 @@ impl World {
         self.memory.note_moves(moves, self.config.reschedule_after, self.now);
     }
 
-    /// I11, as the leader's gate judges it.
+    /// I11, as the leader checks it.
     fn judge(&self, application: &ObjectKey, cluster: &ObjectKey) {
         let application = self.snapshot.seen::<Application>(application).unwrap().value;
         let cluster = self.snapshot.seen::<Cluster>(cluster).unwrap().value;
@@ -235,14 +235,14 @@ impl World {
         }
     }
 
-    /// A pass that is committed.
+    /// A pass with its commit.
     pub(crate) fn run(&mut self) -> Pass {
         let pass = self.pass();
         self.commit(&pass);
         pass
     }
 
-    /// Passes until nothing is decided any more; fails if that takes too many.
+    /// Runs passes until one decides nothing; fails after too many.
     pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             let pass = self.run();
@@ -265,7 +265,7 @@ impl World {
         self.decision(name).outcome
     }
 
-    /// The name of the cluster that an application is bound to.
+    /// Name of the cluster that the application is bound to.
     pub(crate) fn bound(&self, name: &str) -> Option<&str> {
         self.get::<Application>(name).status.scheduled_to.as_ref().map(|to| to.name.as_str())
     }
@@ -285,13 +285,13 @@ pub(crate) fn application(name: &str) -> Application {
         "spec": {"manifest": []}}))
 }
 
-/// A cluster that is online.
+/// An online cluster.
 pub(crate) fn cluster(name: &str) -> Cluster {
     read(&json!({"api": "kubernetes", "kind": "Cluster", "metadata": metadata(name, Some(NAMESPACE)),
         "spec": {"kubeconfig": {"apiVersion": "v1"}}, "status": {"state": "ONLINE"}}))
 }
 
-/// A cluster that has to be made on a cloud.
+/// A cluster that has to be created on a cloud.
 pub(crate) fn cluster_to_be(name: &str) -> Cluster {
     let mut cluster = cluster(name);
     cluster.spec.kubeconfig = Default::default();

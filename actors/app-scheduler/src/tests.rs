@@ -1,4 +1,4 @@
-//! Rules by example, and what holds whatever the input is.
+//! Rules by example, and properties for any input.
 
 mod applications;
 mod backends;

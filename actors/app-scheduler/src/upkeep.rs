@@ -1,8 +1,7 @@
-//! The state of clusters, clouds and projects as far as it follows from their metrics (issue 4, section 3), and what
-//! is remembered of clusters.
+//! State changes of clusters, clouds and projects because of their metrics (issue 4, section 3).
 //!
-//! Guarantees: only ONLINE becomes FAILING_METRICS, and only that goes back, its reasons cleared. Metrics that were
-//! never fetched change nothing.
+//! Guarantees: only ONLINE becomes FAILING_METRICS, and only FAILING_METRICS returns to ONLINE, with its reasons
+//! cleared. Metrics that were never fetched change nothing.
 
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kubernetes::ClusterState;
@@ -14,7 +13,6 @@ use madako_json::krake::entries::Entries;
 use crate::draft::{Draft, What};
 use crate::target::{MetricsTurn, Target};
 
-/// Turns the state of a place as its metrics are.
 pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
     let (online, failing) = shown(&target.stored.object);
     let Some(turn) = target.turn(online, failing) else { return };
@@ -45,7 +43,7 @@ pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
     }
 }
 
-/// Whether a place is online; and if it fails because of its metrics, for which reasons.
+/// Whether a place is online, and the reasons if it fails because of its metrics.
 fn shown(object: &Object) -> (bool, Option<&Entries<Reason>>) {
     match object {
         Object::Cluster(cluster) => {

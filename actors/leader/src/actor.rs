@@ -1,4 +1,4 @@
-//! The leader's shell: its campaign, its watch, the transactions in flight, and the reign's life.
+//! The leader's shell: the campaign, the watch, the transactions in flight, and the life of the reign.
 
 mod owner;
 pub(crate) mod placement;
@@ -36,64 +36,55 @@ use crate::prepare::{Prepared, prepare};
 use crate::repair;
 use crate::transaction::{cluster_transaction, kept_transaction};
 
-/// Starts and ends reigns. Calls must not block.
+/// Starts and ends the actors of an epoch. Calls must not block.
 pub trait ReignControl: Send + Sync + 'static {
-    /// A reign of this epoch begins.
     fn begin(&self, epoch: &Epoch);
-    /// The reign of this epoch must end at once.
+    /// The actors of this epoch must end at once.
     fn end(&self, epoch: &Epoch);
 }
 
-/// What the leader is given.
 #[derive(Clone)]
 pub struct LeaderArguments {
-    /// The store.
     pub store: Arc<dyn Store>,
-    /// How to campaign.
     pub campaign: CampaignOptions,
-    /// Settings of a reign's actors.
+    /// Settings of the reign's actors.
     pub settings: Settings,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// Where the store's state goes.
     pub state: Publisher<Arc<ClusterState>>,
-    /// Who starts and ends reigns.
     pub reign: Arc<dyn ReignControl>,
-    /// What placement needs, when this instance decides about it.
+    /// `None`: this instance does not decide about placement.
     pub placement: Option<PlacementGate>,
 }
 
-/// The leader.
 pub struct Leader;
 
-/// What the leader knows. All of it can be rebuilt.
+/// A cache: a new actor rebuilds all of it.
 pub struct LeaderState {
     given: LeaderArguments,
     commands: mpsc::Sender<CampaignCommand>,
-    /// Everything below the prefix, as the watch shows it.
+    /// All keys below the prefix, as of the last watch event.
     entries: BTreeMap<String, Entry>,
     revision: i64,
     interrupted: bool,
     faults: Vec<Fault>,
     epoch: Option<Epoch>,
-    /// Whether the reign of the epoch has begun.
+    /// The reign of the epoch has begun.
     reigning: bool,
     next: u64,
     in_flight: BTreeMap<u64, InFlight>,
     starting: Option<Task>,
-    /// The key of placement's owner and the revision at which it was so; `None`: not read yet.
+    /// The owner's key and its revision; `None`: not read yet.
     owner: Option<(i64, Option<Entry>)>,
     ownership: Ownership,
     claiming: Option<Task>,
     _pumps: Vec<Task>,
 }
 
-/// A transaction that was sent and not yet answered.
+/// A transaction without an answer.
 struct InFlight {
     epoch: Epoch,
-    /// What the transaction compares of the epoch.
+    /// Condition on the leader key.
     fence: Condition,
     what: &'static str,
     action: Option<Action>,
@@ -103,7 +94,6 @@ struct InFlight {
     _task: Task,
 }
 
-/// Registers the help texts of the leader's metrics.
 pub fn describe_metrics() {
     describe_gauge!("madako_leader", "1 while this instance leads.");
     describe_gauge!("madako_leader_epoch", "Number of the epoch while this instance leads, else 0.");
@@ -132,7 +122,7 @@ impl Actor for Leader {
         given: LeaderArguments,
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
-        // A first violation is a change that a rate can see.
+        // Counters start at 0, so that a rate shows the first violation.
         for invariant in Id::ALL {
             violated(invariant, 0);
         }
@@ -206,9 +196,9 @@ impl Actor for Leader {
         show_leadership(None);
         let (done, resigned) = oneshot::channel();
         let resigning = async {
-            // A campaign that has ended holds no lease any more.
+            // An ended campaign holds no lease.
             if state.commands.send(CampaignCommand::Stop { done }).await.is_ok() {
-                // It answers, or ends.
+                // It answers, or its channel closes.
                 let _ = resigned.await;
             }
         };
@@ -247,7 +237,7 @@ impl LeaderState {
         }
     }
 
-    /// Prepares a reign: an unfinished record is marked cancelled first, then the status is written.
+    /// Prepares a reign: first marks an unfinished record cancelled, then writes the status.
     fn start(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: Epoch) {
         let given = self.given.clone();
         let leader = myself.clone();
@@ -260,7 +250,7 @@ impl LeaderState {
                         }
                         break;
                     }
-                    // The campaign tells of the end of this epoch.
+                    // The campaign reports the end of this epoch.
                     Ok(Prepared::Deposed) => return,
                     Err(error) => {
                         given
@@ -270,12 +260,12 @@ impl LeaderState {
                     }
                 }
             }
-            // Cluster keeping does not wait for placement: what fails here is tried again later.
+            // Cluster keeping does not wait for placement: a failed claim is retried later.
             let placement = match &given.placement {
                 Some(gate) => claimed(gate, &given, &epoch).await,
                 None => Ownership::Unknown,
             };
-            // The leader is gone: there is no reign to begin.
+            // The leader is gone: no reign begins.
             let _ = leader.cast(LeaderMessage::Prepared { epoch: epoch.number, placement }.into());
         }));
     }
@@ -344,7 +334,7 @@ impl LeaderState {
         reply: RpcReplyPort<Result<Committed, CommitError>>,
     ) {
         let what = mutation.what();
-        // A process that was paused past its lease asks its own clock before it hears of the loss.
+        // A process that was paused past its lease checks its own clock before it learns of the loss.
         let own = self
             .epoch
             .clone()
@@ -378,11 +368,11 @@ impl LeaderState {
             .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
         let id = self.take_id();
         let leader = myself.clone();
-        // The one span of every change: it tells what is told of the commit, and of what follows from it.
+        // The span of every change: parent of the commit's events and of its consequences.
         let _commit = info_span!("commit", epoch = own.number, what).entered();
         let task = Task::start(async move {
             let result = store.commit(transaction).await;
-            // The leader is gone, and with it whoever waits for the answer.
+            // The leader is gone, and with it the caller.
             let _ = leader.cast(LeaderMessage::Done { id, result }.into());
         });
         self.in_flight.insert(
@@ -400,14 +390,14 @@ impl LeaderState {
         );
     }
 
-    /// The right to act outside etcd, as long as the epoch surely holds by this instance's own clock.
+    /// A permit for effects outside etcd, while the epoch certainly holds by this instance's clock.
     fn permit(&self, epoch: i64) -> Option<Permit> {
         let own = self.epoch.as_ref().filter(|own| own.number == epoch && self.reigning)?;
         let until = self.given.store.holds_until(own)?.checked_sub(PERMIT_MARGIN)?;
         (until > Instant::now()).then(|| Permit::give(epoch, until))
     }
 
-    /// The transaction of a mutation, and where it goes.
+    /// Builds the transaction of a mutation and selects its store.
     fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
         let what = mutation.what();
         let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
@@ -461,15 +451,15 @@ impl LeaderState {
     }
 }
 
-/// A transaction that is about to be sent.
+/// A transaction to send.
 struct Sent {
     store: Arc<dyn Store>,
-    /// What it compares of the epoch.
+    /// Condition on the leader key.
     fence: Condition,
     transaction: Transaction,
 }
 
-/// What a refused transaction means.
+/// Maps failed conditions to an error.
 fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };
@@ -494,7 +484,7 @@ fn answer(
         },
     };
     counter!("madako_commits_total", "subject" => what, "outcome" => outcome).increment(1);
-    // The caller stopped waiting, or was restarted: the state that the watch brings tells it.
+    // The caller stopped waiting or restarted: the watch shows it the result.
     let _ = reply.send(result);
 }
 
@@ -510,7 +500,7 @@ fn violated(invariant: Id, times: u64) {
     counter!("madako_invariant_violations_total", "invariant" => invariant.name()).increment(times);
 }
 
-/// While there are no operations, the phase of a leader with a cluster is `completed`.
+/// There are no operations yet: the phase of a leader with a cluster is `completed`.
 #[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
 fn show_phase(now: i64) {
     for phase in OperationPhase::ALL {
@@ -520,7 +510,7 @@ fn show_phase(now: i64) {
     gauge!("cke_operation_phase_timestamp_seconds").set(now as f64);
 }
 
-/// Brings events to the leader one at a time: the next one when the last was handled.
+/// Sends events to the leader one at a time, each after the previous one was handled.
 fn pump<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
     leader: ActorRef<Letter<LeaderMessage>>,
@@ -532,7 +522,8 @@ fn pump<E: Send + 'static>(
             if leader.cast(wrap(event, mark).into()).is_err() {
                 return;
             }
-            // An error is the mark being dropped: handled, or the leader is gone and the next cast says so.
+            // An error means that the mark was dropped: the event was handled, or the leader is gone and the next
+            // cast fails.
             let _ = done.await;
         }
     })

@@ -1,11 +1,10 @@
-//! The leader: it campaigns, holds the store's state, and is the one gate that every decision passes.
+//! The leader: it campaigns, holds the store's state, and is the gate for every decision.
 //!
-//! Guarantees: every write that the system decides is one transaction that compares the leader key's
-//! create revision, so that a deposed leader's write fails in the store, whatever it believes; no
-//! mutation passes that breaks an invariant; a reign begins only after an unfinished record of an
-//! earlier leader was marked cancelled.
+//! Guarantees: every write that the system decides is one transaction that compares the leader key's create revision,
+//! so that the write of a deposed leader fails in the store. No mutation that breaks an invariant is committed. A
+//! reign begins only after an unfinished record of an earlier leader was marked cancelled.
 //!
-//! `actor` is the shell, with placement's part of the gate; `prepare` is what comes before a reign; `transaction` turns
+//! `actor` is the shell, with the placement part of the gate. `prepare` runs before a reign. `transaction` turns
 //! mutations into transactions, without I/O, and `repair` those of the repair queue.
 
 mod actor;

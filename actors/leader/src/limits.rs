@@ -1,23 +1,23 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and time-outs of this crate, with units and derivations.
 
 use std::time::Duration;
 
-/// How often the owner's key may change between a look at it and the claim, before that is tried later.
+/// Changes of the owner's key between its read and the claim before the claim is postponed.
 pub(crate) const MOST_CLAIMS: usize = 3;
 
-/// Pause before a claim of placement is tried again after it failed. Longer than that before the start of a reign: a user
-/// that may not write at the root never may, and nothing else waits for it.
+/// Pause before a failed claim of placement is retried. It is longer than the pause before a start of a reign: a user
+/// without permission at the root stays without, and nothing else waits for the claim.
 pub(crate) const CLAIM_RETRY: Duration = Duration::from_secs(5);
 
-/// Changes kept with the last plan. A first plan of thousands of nodes would not fit into a value.
+/// Changes kept with the last plan: those of a first plan with thousands of nodes exceed the size of a value.
 pub const MOST_CHANGES_KEPT: usize = 200;
-/// Reasons kept with the last plan; a reason takes some 200 bytes.
+/// Reasons kept with the last plan, about 200 bytes each.
 pub const MOST_REASONS_KEPT: usize = 500;
 
-/// How long giving the lease back may take when the actor stops. The lease ends by itself anyway, and the service ends
-/// within 2 s of its signal, whether the store answers or not.
+/// Time to give the lease back when the actor stops. The lease ends by itself anyway, and the service must end within
+/// 2 s of its signal even if the store does not answer.
 pub const RESIGN_DEADLINE: Duration = Duration::from_secs(1);
-/// Pause before the start of a reign is tried again after the store failed.
+/// Pause before a failed start of a reign is retried.
 pub(crate) const START_RETRY: Duration = Duration::from_millis(500);
 
 const _: () = assert!(MOST_CHANGES_KEPT < MOST_REASONS_KEPT, "each change has a reason");

@@ -1,4 +1,5 @@
-//! What a new leader does before its reign begins (design, section 4): nobody goes on with what another left behind.
+//! Preparation of a new leader before its reign begins (design, section 4): unfinished work of an earlier leader is
+//! not continued.
 
 use madako_domain::keys;
 use madako_domain::settings::Settings;
@@ -10,19 +11,16 @@ use madako_protocol::event::Event;
 use crate::actor::LeaderArguments;
 use crate::transaction::{Orphan, orphan, settings_transaction, status_transaction};
 
-/// How the preparation of a reign ended.
 pub(crate) enum Prepared {
-    /// The reign may begin.
     Ready {
-        /// Whether the status was written, because there is a cluster.
+        /// The status was written, because there is a cluster.
         with_status: bool,
     },
-    /// The epoch is over.
     Deposed,
 }
 
-/// Marks an orphaned record cancelled, notes the leader's settings if others are stored, and writes the status
-/// when there is a cluster.
+/// Marks an orphaned record cancelled, writes the leader's settings if the stored ones differ, and writes the status
+/// if there is a cluster.
 pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Prepared, CommitError> {
     loop {
         let records = given.store.list(keys::RECORDS).await.map_err(CommitError::Store)?;
@@ -39,7 +37,7 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
                 given.events.emit(Event::RecordCancelled { id });
             }
             Fenced::Deposed => return Ok(Prepared::Deposed),
-            // Somebody else wrote the record meanwhile: look again.
+            // Another client wrote the record in the meantime: read it again.
             Fenced::Conflict => {}
         }
     }
@@ -60,14 +58,13 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
     Ok(Prepared::Ready { with_status })
 }
 
-/// The settings that are stored; `None`: there are none, or they cannot be read.
+/// Stored settings; `None`: missing or unreadable.
 async fn noted(given: &LeaderArguments) -> Result<Option<Settings>, CommitError> {
     let stored = given.store.list(keys::SETTINGS).await.map_err(CommitError::Store)?;
     let entry = stored.entries.get(keys::SETTINGS);
     Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
 }
 
-/// How a fenced transaction ended.
 enum Fenced {
     Committed,
     Deposed,

@@ -1,4 +1,4 @@
-//! Changes of the repair queue as transactions: judged by the invariants, fenced, and whole. Pure.
+//! Transactions of the repair queue: checked by invariants, fenced and complete. Pure.
 
 use madako_domain::invariants::repair::{begins, check_repair_change};
 use madako_domain::keys;
@@ -7,10 +7,10 @@ use madako_domain::state::ClusterState;
 use madako_domain::store::{Condition, Epoch, Transaction};
 use madako_protocol::actors::CommitError;
 
-/// The transaction of a change, judged on the newest state that was seen.
+/// Builds the transaction of a change and checks it against the newest observed state.
 ///
-/// Whoever decided on an older state than the store's is refused by etcd: a change that registers a record compares the
-/// counter of records, one that ends a record that record, and every other one the entry or what is kept of it.
+/// etcd rejects decisions on an older state: a start compares the counter of records; an end compares the record; any
+/// other change compares the entry or its kept data.
 pub(crate) fn transaction(
     epoch: &Epoch,
     change: &RepairChange,
@@ -34,7 +34,7 @@ pub(crate) fn transaction(
     let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);
     let violations = check_repair_change(change, &state.repair, cluster, maximum);
     if !violations.is_empty() {
-        // What was decided before the state that it is judged by is late, not wrong.
+        // A decision on an older state than this one is late, not wrong.
         let keys = changed_since(change, state);
         return Err(if keys.is_empty() {
             CommitError::Invariant { violations }
@@ -44,7 +44,7 @@ pub(crate) fn transaction(
     }
     let mut conditions = vec![epoch.fence()];
     conditions.extend(change.conditions.iter().cloned());
-    // Who belongs to the control plane was judged by: nobody does meanwhile.
+    // The check used this control plane: no node joins it in the meantime.
     let same_cluster = state.unchanged(keys::CLUSTER);
     if begins(change, &state.repair) && !conditions.contains(&same_cluster) {
         conditions.push(same_cluster);
@@ -52,7 +52,7 @@ pub(crate) fn transaction(
     Ok(Transaction { conditions, writes: change.stored(&state.repair)? })
 }
 
-/// Keys that a change compares, and that the state shows otherwise than it was decided on: newer, or gone.
+/// Keys that a change compares and whose state differs from the decision's.
 fn changed_since(change: &RepairChange, state: &ClusterState) -> Vec<String> {
     let is_another = |condition: &&Condition| match condition {
         Condition::Unchanged { key, revision } => {
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// A control plane of `a` and `b`, where `a` is watched after its repair's command and `b` waits.
+    /// A control plane of `a` and `b`: `a` is watched after the command of its repair, `b` waits.
     fn state() -> ClusterState {
         let node =
             |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_was_decided_on_an_older_state_is_late_and_breaks_nothing() {
         let mut state = state();
-        // Its record has the number of one that was registered meanwhile.
+        // Its record has the number of a record that was registered in the meantime.
         let late = change(&state, entry(0, "a", RepairStepStatus::Waiting));
         let mut repair = (*state.repair).clone();
         repair.records.next = Some((6, 3));

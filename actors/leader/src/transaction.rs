@@ -1,4 +1,4 @@
-//! Mutations as transactions: what is compared and what is written. Pure.
+//! Mutations as transactions: conditions and writes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -20,29 +20,27 @@ use time::format_description::well_known::Rfc3339;
 
 pub use crate::limits::{MOST_CHANGES_KEPT, MOST_REASONS_KEPT};
 
-/// What is kept of the last plan that was committed (`madako/decisions/cluster-plan`).
+/// The kept summary of the last committed plan (`madako/decisions/cluster-plan`).
 #[derive(Debug, Serialize)]
 pub struct LastPlan<'a> {
-    /// When it was committed, RFC 3339.
+    /// Time of the commit, RFC 3339.
     pub at: String,
-    /// The epoch that committed it.
     pub epoch: i64,
-    /// What it did.
     pub action: Option<Action>,
-    /// How many nodes it changed.
+    /// Number of changed nodes.
     pub changes_total: usize,
-    /// The first of them.
+    /// The first [`MOST_CHANGES_KEPT`](crate::limits::MOST_CHANGES_KEPT).
     pub changes: &'a [Change],
-    /// How many reasons it had.
+    /// Number of reasons.
     pub reasons_total: usize,
-    /// The first of them.
+    /// The first [`MOST_REASONS_KEPT`](crate::limits::MOST_REASONS_KEPT).
     pub reasons: &'a [Reason],
 }
 
-/// The transaction of a planned cluster, after the invariants were checked; `repairs` is the newest queue that was seen.
+/// Checks the invariants and builds the transaction of a planned cluster; `repairs` is the newest observed queue.
 ///
-/// `status_lease` is the lease that the status hangs on now; a status on another lease than the
-/// epoch's is written together with a cluster.
+/// `status_lease` is the present lease of the status; if it is not the epoch's lease, the status is written together
+/// with the cluster.
 pub(crate) fn cluster_transaction(
     epoch: &Epoch,
     mutation: &ClusterMutation,
@@ -58,12 +56,12 @@ pub(crate) fn cluster_transaction(
     }
     let mut conditions = vec![epoch.fence()];
     conditions.extend(basis.iter().filter(|_| !is_planted(Canary::BasisNotCompared)).cloned());
-    // A repair that begins registers a record: none began since the queue was judged by.
+    // A repair that begins registers a record: none began since the check of the queue.
     if grows_control_plane(evidence.before.as_deref(), cluster) {
         conditions.extend(repairs.records_unchanged());
     }
-    // What CKE would have stored. A part that its types cannot hold (somebody put the same field twice) stays
-    // as it was found.
+    // The form that CKE stores. A section that CKE's types cannot hold (for example a duplicated field) stays as it
+    // was read.
     let stored = match stored_json(cluster) {
         Ok(json) => Write::Put { key: keys::CLUSTER.to_owned(), value: json.into(), lease: 0 },
         Err(_) => put(keys::CLUSTER, cluster, 0)?,
@@ -80,7 +78,7 @@ pub(crate) fn cluster_transaction(
     Ok(Transaction { conditions, writes })
 }
 
-/// The transaction of a key of our own, which was read at a revision (0: it was not there): its value, or its deletion.
+/// Writes or deletes one of Madako's own keys, which was read at a revision (0: it was missing).
 pub(crate) fn kept_transaction<T: Serialize>(
     epoch: &Epoch,
     key: &str,
@@ -95,42 +93,36 @@ pub(crate) fn kept_transaction<T: Serialize>(
     Ok(Transaction { conditions: vec![epoch.fence(), unchanged], writes: vec![write] })
 }
 
-/// The transaction that writes the settings of an epoch's leader.
 pub(crate) fn settings_transaction(epoch: &Epoch, settings: &Settings) -> Result<Transaction, CommitError> {
     Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put(keys::SETTINGS, settings, 0)?] })
 }
 
-/// The transaction that writes the status of an epoch that finds a cluster.
+/// Writes the status for an epoch that finds a cluster.
 pub(crate) fn status_transaction(epoch: &Epoch, now: OffsetDateTime) -> Result<Transaction, CommitError> {
     Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, now)?] })
 }
 
-/// What the record of an operation says whose leader is gone: nobody knows what became of it, and it is not repeated.
+/// Info of an orphaned record: the outcome is unknown, and the operation is not repeated.
 const OUTCOME_UNKNOWN: &str = "outcome unknown: the leader that ran it is gone";
 
-/// What a new leader does about a record that has not ended.
+/// Action of a new leader on an unfinished record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Orphan {
-    /// There is none, or it is finished.
+    /// No record is unfinished.
     None,
-    /// It cannot be read, so that it is left alone.
+    /// The record cannot be read and is left alone.
     Unreadable {
-        /// Its key.
         key: String,
-        /// Why.
         why: String,
     },
-    /// Mark it cancelled.
     Cancel {
-        /// Its id.
         id: i64,
-        /// The transaction that does it.
         transaction: Transaction,
     },
 }
 
-/// Looks for a record that has not ended (the design: a new leader first marks it `cancelled`). It need not be the newest:
-/// while a command runs, what takes no time is recorded after it.
+/// Finds an unfinished record (the design: a new leader first marks it `cancelled`). It need not be the newest: short
+/// actions are recorded while a command runs.
 pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> Result<Orphan, CommitError> {
     let mut newest_first =
         records.entries.iter().rev().filter(|(key, _)| key.starts_with(keys::RECORDS)).peekable();
@@ -140,7 +132,7 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
         match serde_json::from_slice::<Record>(value) {
             Ok(record) => record.is_unfinished().then_some((key, record, mod_revision)),
             Err(error) => {
-                // An older one is history that hinders nothing.
+                // An unreadable older record is history and does no harm.
                 if newest == Some(key) {
                     unreadable = Orphan::Unreadable { key: key.clone(), why: error.to_string() };
                 }
@@ -159,7 +151,7 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
     Ok(Orphan::Cancel { id, transaction })
 }
 
-/// Whether a node is part of the control plane that was not.
+/// Whether a node joins the control plane.
 fn grows_control_plane(before: Option<&Cluster>, after: &Cluster) -> bool {
     let control_plane = |cluster: Option<&'_ Cluster>| -> BTreeSet<String> {
         cluster.into_iter().flat_map(Cluster::control_plane).map(|node| node.address.clone()).collect()
@@ -194,7 +186,7 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
 }
 
 fn status(epoch: &Epoch, now: OffsetDateTime) -> Result<Write, CommitError> {
-    // While there are no operations, a committed cluster has nothing left to operate.
+    // There are no operations yet: a committed cluster is complete.
     let status = ServerStatus::new(OperationPhase::Completed, now);
     put(keys::STATUS, &status, epoch.lease)
 }
@@ -314,7 +306,7 @@ mod tests {
         assert_eq!(error, CommitError::NoCluster);
     }
 
-    /// The repair queue while the machines of these addresses are watched after the commands of their repairs.
+    /// The repair queue while machines with these addresses are watched after the commands of their repairs.
     fn repairs(addresses: &[&str]) -> RepairQueue {
         let entry = |(index, address): (i64, &&str)| {
             let value = RepairQueueEntry {
@@ -331,7 +323,7 @@ mod tests {
         queue
     }
 
-    /// The same plan for a cluster that exists, where `b` becomes part of the control plane.
+    /// The same plan for an existing cluster, in which `b` joins the control plane.
     fn promoting() -> ClusterMutation {
         let ClusterMutation { plan, template_revision, basis, evidence } = planned(&["a", "b"]);
         let mut plan = (*plan).clone();

@@ -1,6 +1,6 @@
-//! What an earlier scheduler kept, read again.
+//! Reads the data that an earlier scheduler kept.
 //!
-//! Guarantees: what cannot be read begins afresh, and is said; it keeps nothing else from being read.
+//! Guarantees: unreadable data starts anew with an event; it does not prevent reading the rest.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,16 @@ use madako_domain::store::Snapshot;
 
 use crate::memory::Memory;
 
-/// What was kept.
 #[derive(Default)]
 pub(super) struct Remembered {
-    /// What decisions need.
     pub(super) memory: Memory,
-    /// The last decision on each application that led to something.
+    /// The last effective decision on each application.
     pub(super) last: BTreeMap<ObjectKey, Decision>,
-    /// Revision of what is kept of moves; 0: there is nothing.
+    /// Revision of the history of moves; 0: there is none.
     pub(super) moves_revision: i64,
 }
 
-/// Reads everything below [`keys::PLACEMENT`].
+/// Reads all keys below [`keys::PLACEMENT`].
 pub(super) fn remembered(kept: &Snapshot) -> Remembered {
     let mut remembered = Remembered::default();
     let Remembered { memory, last, moves_revision } = &mut remembered;
@@ -48,7 +46,7 @@ pub(super) fn remembered(kept: &Snapshot) -> Remembered {
     remembered
 }
 
-/// The resource that something is kept of.
+/// The resource of a key.
 fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
     let (namespace, name) = name.split_once('/')?;
     Some(ObjectKey::new(kind, Some(namespace), name))

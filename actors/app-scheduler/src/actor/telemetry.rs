@@ -1,4 +1,4 @@
-//! What the scheduler tells: metrics with few labels, and a line in the log for what it did.
+//! The scheduler's metrics, and the log lines of its effects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::batch::Batch;
 use crate::draft::Deletion;
 use crate::pass::Pass;
 
-/// Registers the help texts of the scheduler's metrics.
 pub fn describe_metrics() {
     describe_histogram!(
         "madako_placement_pass_seconds",
@@ -54,7 +53,6 @@ pub(crate) fn pass(decided: &Pass, took: Duration) {
     }
 }
 
-/// A transaction ended.
 pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
     let outcome = match error {
         None => "committed",
@@ -74,7 +72,7 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
     }
 }
 
-/// A step of a deletion became true.
+/// Logs an effective step of a deletion.
 fn deleted(resource: &ObjectKey, by: &Deletion) {
     match by {
         Deletion::WithOwner { owner } => {
@@ -89,7 +87,7 @@ fn deleted(resource: &ObjectKey, by: &Deletion) {
     }
 }
 
-/// A decision became true.
+/// Logs an effective decision.
 pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
     if let (Outcome::Bound { .. } | Outcome::Moved { .. }, Some(best)) = (&decision.outcome, &decision.best)
         && best.has_metrics

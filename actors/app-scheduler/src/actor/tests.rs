@@ -1,4 +1,4 @@
-//! The shell, on paused time, with a store that compares and a leader that judges.
+//! The shell on paused time, with a store that compares and a leader that evaluates.
 
 mod leader;
 mod store;
@@ -133,7 +133,7 @@ async fn an_unused_cluster_that_is_bound_to_before_its_deletion_is_committed_sta
     let mut made = cluster("made");
     made.spec.auto_generated = true;
     world.put(made);
-    // What is remembered of it is kept.
+    // The store keeps its memory.
     world.wait(1).await;
     let begun = Instant::now();
     world.store.lock().before = Some(Box::new(|inner| {
@@ -148,7 +148,7 @@ async fn an_unused_cluster_that_is_bound_to_before_its_deletion_is_committed_sta
     world.wait(60).await;
     assert!(world.get::<Cluster>("made").unwrap().metadata.deleted.is_none());
     assert!(world.get::<Application>("a").unwrap().metadata.deleted.is_none());
-    // When it is not used any more, it goes.
+    // Unused, it is deleted.
     let key = ObjectKey::new(Kind::Application, Some(NAMESPACE), "a").etcd_key();
     world.store.lock().write(&[Write::Delete { key }]);
     let gone =
@@ -164,7 +164,7 @@ async fn a_cluster_that_goes_offline_in_mid_pass_is_not_bound_to_by_what_is_stil
     for number in 0..200 {
         world.put(application(&format!("a{number}")));
     }
-    // The first transaction is refused, and the others of the pass are outdated when their turn comes.
+    // The store rejects the first transaction, and the others of the pass are outdated when their turn comes.
     world.store.lock().before = Some(Box::new(|inner| {
         let mut offline = cluster("c");
         offline.status.state = ClusterState::Offline;
@@ -225,7 +225,7 @@ async fn what_is_refused_again_and_again_is_asked_less_and_less() {
         world.put(application("a"));
         world.wait(240).await;
         let left = world.store.lock().fails.len();
-        // After 0.5, 1, 2, 4, 8, 16 and then each 30 seconds.
+        // Attempts after 0.5, 1, 2, 4, 8, 16 and then every 30 seconds.
         assert!((5..=12).contains(&left), "{left} tries are left: {refused}");
         assert_eq!(world.bound("a"), None);
         world.wait(600).await;
@@ -362,7 +362,7 @@ async fn moves_that_nobody_knew_were_made_count() {
     world.put(application("b"));
     world.until("bound", |world| world.bound("a").is_some() && world.bound("b").is_some()).await;
     world.wait(100).await;
-    // It is written, and the answer is lost.
+    // The write happens, and its answer is lost.
     world.store.lock().fails = [(true, lost())].into();
     world.scored("high");
     world.score(&[("low", 0.1), ("high", 0.9)]);
@@ -372,7 +372,7 @@ async fn moves_that_nobody_knew_were_made_count() {
     assert_eq!(high(&world), 1);
     world.wait(15).await;
     assert_eq!(high(&world), 2);
-    // A count that somebody else changed is read again before it is changed.
+    // A count that another client changed is read again before the next change.
     world.wait(100).await;
     world.store.lock().before = Some(Box::new(|inner| {
         let key = format!("{PREFIX}{}", madako_domain::keys::PLACEMENT_MOVES);

@@ -1,5 +1,3 @@
-//! One application before its verdict.
-
 use std::rc::Rc;
 
 use madako_domain::canary::{Canary, is_planted};
@@ -17,7 +15,7 @@ use crate::scope::{Class, Rank, Scope};
 use crate::snapshot::Seen;
 use crate::target::{Takes, Target};
 
-/// One application before its verdict.
+/// One application and the inputs of its verdict.
 pub(super) struct Case<'p, 's, 'a> {
     pub(super) court: Court<'p>,
     pub(super) seen: Seen<'a, Application>,
@@ -88,13 +86,13 @@ impl<'a> Case<'_, '_, 'a> {
         }
     }
 
-    /// The cluster that was created for it, if it waits for one that is still there.
+    /// The cluster that was created for it and that it waits for, if it still exists.
     fn created(&self) -> Option<ObjectKey> {
         let name = self.seen.value.status.auto_cluster_create_started.as_deref()?;
         Some(ObjectKey::new(Kind::Cluster, self.seen.stored.key.namespace.as_deref(), name))
     }
 
-    /// `None`: that cluster does not count any more.
+    /// `None`: that cluster no longer counts.
     fn for_created(&self, created: &ObjectKey, current: Option<&Current>) -> Option<Verdict<'a>> {
         let cluster = self.court.snapshot.seen::<Cluster>(created)?;
         if cluster.value.metadata.deleted.is_some() || current.is_some_and(|current| current.key == *created)
@@ -114,7 +112,7 @@ impl<'a> Case<'_, '_, 'a> {
             return Some(waiting());
         }
         if !self.class.fit.has(at) {
-            // Its metrics may come back; what does not fit for another reason never will by itself.
+            // Its metrics may recover; other obstacles do not disappear by themselves.
             return (self.clusters.target(at).takes == Takes::FailingMetrics).then(waiting);
         }
         let rank = self.rank(at);
@@ -124,7 +122,7 @@ impl<'a> Case<'_, '_, 'a> {
             verdict.decision.best = Some(self.ranked(at, rank));
             return Some(verdict);
         };
-        // Its own cluster and every other one that may be better are among those that are waited for.
+        // The wait covers its own cluster and every cluster that may be better.
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if let Some((_, until)) = self.waits_of(&waits) {
             return Some(waiting().again_at(until));
@@ -140,14 +138,14 @@ impl<'a> Case<'_, '_, 'a> {
         }
     }
 
-    /// Whether the cluster that was created for it is still the best one: much may have changed since.
+    /// Whether the created cluster is still the best: inputs may have changed since its creation.
     fn wins(&self, at: usize, rank: Rank, current: &Current) -> bool {
         let own = current.at.filter(|_| current.stand == Stand::Fits).map(|own| self.own_rank(own));
         own.is_none_or(|own| rank.beats(&own))
             && self.class.best(&[at]).is_none_or(|(other, _)| !other.beats(&rank))
     }
 
-    /// Whether it is not to be moved, whatever its cluster is like.
+    /// Reason not to move, independent of its cluster.
     fn pin(&self) -> Option<Stay> {
         let application = self.seen.value;
         if !application.spec.constraints.migration {
@@ -156,13 +154,13 @@ impl<'a> Case<'_, '_, 'a> {
         let until = OffsetDateTime::from_unix_timestamp(application.status.migration_timeout);
         match until {
             Ok(until) => (until > self.court.now).then_some(Stay::MigrationTimeout { until }),
-            // Beyond the calendar: for ever, or never.
+            // Beyond the calendar: stay for ever, or not at all.
             Err(_) => (application.status.migration_timeout > 0)
                 .then_some(Stay::MigrationTimeout { until: later(self.court.now, std::time::Duration::MAX) }),
         }
     }
 
-    /// It is not bound yet.
+    /// Verdict for an unbound application.
     fn first(&self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
@@ -187,7 +185,7 @@ impl<'a> Case<'_, '_, 'a> {
         }
     }
 
-    /// Its cluster fits: is there a better one?
+    /// Looks for a better cluster while the own one fits.
     fn better(&self, current: &Current, clouds: Option<Clouds<'_, 'a>>, forget: bool) -> Verdict<'a> {
         let Some(at) = current.at else { return self.leave(current, Move::Gone, clouds) };
         let stays = |why: Stay| {
@@ -198,7 +196,7 @@ impl<'a> Case<'_, '_, 'a> {
         if let Some(scheduled) = scheduled {
             let reschedule_after = self.court.config.reschedule_after;
             let until = later(scheduled.instant(), reschedule_after);
-            // Further ahead than clocks of a cluster ever differ, it is the time of one that was wrong and says nothing.
+            // A timestamp beyond the maximum clock skew came from a wrong clock; ignore it.
             let is_sane = until <= later(self.court.now, reschedule_after.saturating_mul(2));
             if until > self.court.now && is_sane {
                 return stays(Stay::Recent { until }).again_at(until);
@@ -227,7 +225,7 @@ impl<'a> Case<'_, '_, 'a> {
         }
     }
 
-    /// Its cluster takes it no longer.
+    /// Verdict for an application that its cluster no longer takes.
     fn leave(&self, current: &Current, why: Move, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
@@ -264,7 +262,7 @@ impl<'a> Case<'_, '_, 'a> {
         verdict
     }
 
-    /// The best cloud, if it scores above the best cluster, or there is none.
+    /// The best cloud, if its score exceeds the best cluster's, or if there is no cluster.
     fn cloud(&self, clouds: Option<Clouds<'_, 'a>>, best: Option<Rank>) -> Cloud<'a> {
         let Some(clouds) = clouds else { return Cloud::None };
         let mut found: Option<(Rank, Rc<Target<'a>>)> = None;
@@ -289,7 +287,7 @@ impl<'a> Case<'_, '_, 'a> {
     }
 
     fn create(&self, cloud: &Rc<Target<'a>>, rank: Rank, moves: Option<(ObjectKey, Move)>) -> Verdict<'a> {
-        // The cluster gets its name when it is created.
+        // The cluster gets its name at creation.
         let outcome = Outcome::Creates { cluster: cloud.key().clone(), cloud: cloud.key().clone() };
         let mut verdict = self.verdict(outcome, Act::Create { cloud: Rc::clone(cloud), moves });
         let Rank { has_metrics, score } = rank;
@@ -356,7 +354,7 @@ impl<'a> Case<'_, '_, 'a> {
         Ranked { target, score: rank.score, has_metrics: rank.has_metrics }
     }
 
-    /// The best of those that are not among some.
+    /// The best place except the given ones.
     fn runner_up(&self, without: &[usize]) -> Option<Ranked> {
         let (rank, members) = self.class.best(without)?;
         Some(self.ranked(self.draw(&members), rank))
@@ -368,14 +366,14 @@ impl<'a> Case<'_, '_, 'a> {
     }
 }
 
-/// How the cluster that an application is bound to stands to it.
+/// State of the bound cluster with respect to the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
     Fits,
-    /// It would, as far as can be told while metrics are waited for.
+    /// It would fit, but for metrics that are still awaited.
     Waits,
     Failing,
-    /// Not online, but not for long enough.
+    /// Not online, but within the grace time.
     Grace {
         until: OffsetDateTime,
     },
@@ -384,7 +382,6 @@ enum Stand {
     Gone,
 }
 
-/// The cluster that an application is bound to.
 struct Current {
     key: ObjectKey,
     at: Option<usize>,
@@ -396,7 +393,7 @@ impl<'a> Verdict<'a> {
         Self { again: Some(time), ..self }
     }
 
-    /// Shows the own cluster, and the best other one, of an application that stays where it fits.
+    /// Adds the own cluster and the best other one to the decision of a staying application.
     fn of_own(mut self, case: &Case<'_, '_, 'a>, current: &Current) -> Self {
         if let Some(own) = current.at.filter(|own| case.class.fit.has(*own)) {
             self.decision.best = Some(case.ranked(own, case.own_rank(own)));
@@ -408,13 +405,12 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// The best cloud, as far as it matters.
+/// The best cloud, compared with clusters.
 enum Cloud<'a> {
-    /// Clusters do, or there is none.
+    /// A cluster is better, or there is no cloud.
     None,
-    /// It is better.
     Better(Rc<Target<'a>>, Rank),
-    /// That cannot be told yet.
+    /// A metric is still awaited.
     Waits((Vec<String>, OffsetDateTime)),
 }
 
@@ -423,7 +419,7 @@ fn beats(one: &Ranked, other: &Ranked) -> bool {
     rank(one).beats(&rank(other))
 }
 
-/// The first few metrics that are waited for, and until when for all.
+/// Names of a few awaited metrics, and the deadline of all.
 fn named(waits: impl Iterator<Item = (String, OffsetDateTime)>) -> Option<(Vec<String>, OffsetDateTime)> {
     let mut metrics: Vec<String> = Vec::new();
     let mut last = None;

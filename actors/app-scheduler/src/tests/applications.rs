@@ -1,4 +1,4 @@
-//! Where an application goes first, and what becomes of one that fits nowhere.
+//! First bindings, and applications without a fitting cluster.
 
 use madako_domain::placement::decision::{LeftAlone, Outcome};
 use madako_domain::placement::fit::Compared;
@@ -180,7 +180,7 @@ fn a_limit_of_zero_fails_at_once_and_minus_one_never() {
     assert_eq!((ever.state, ever.retries), (ApplicationState::Degraded, Some(-1)));
     let retry = ever.scheduled_retry.unwrap().instant();
     assert_eq!(world.pass().again, Some(retry));
-    // For ever, and not a write a second: the retry takes place, and is not shown as one to come.
+    // Unlimited retries without a write each second: the retry happens, and its time is cleared.
     world.wait(1);
     world.run();
     let ever = world.get::<Application>("ever").status.clone();

@@ -99,7 +99,7 @@ fn a_bound_cluster_inherits_labels_and_metrics() {
     });
     world.run();
     assert_eq!(world.bound("a"), Some("heir"));
-    // Its state follows inherited metrics, too.
+    // Its state follows inherited metrics as well.
     world.lose("green");
     world.run();
     assert_eq!(world.get::<Cluster>("heir").status.state, ClusterState::FailingMetrics);
@@ -115,7 +115,7 @@ fn a_global_cloud_cannot_have_metrics_of_a_namespace() {
         spec.metrics = vec![MetricRef::new("m", 1.0, namespaced)];
     };
     refer(&mut cloud, true);
-    // A global one of the same name is another one.
+    // A global metric of the same name is a different metric.
     world.metric("m", 1.0);
     world.put(cloud);
     world.put(cluster_to_be("c"));
@@ -185,7 +185,7 @@ fn a_project_fails_and_recovers_with_its_metrics() {
     assert!(world.get::<Project>("p").status.metrics_reasons.is_empty());
 }
 
-/// A world in which clusters may be created on a cloud that scores 0.8.
+/// A world that allows new clusters on a cloud with score 0.8.
 fn creating() -> World {
     let mut world = World::new();
     world.config.cluster_creation.tosca = Some(JsonObject::from_text(r#"{"tosca": 1}"#).unwrap());
@@ -222,7 +222,7 @@ fn a_cluster_is_created_when_none_fits_and_the_application_waits_for_it() {
     assert_eq!(cluster.spec.constraints.cloud.labels, application.spec.constraints.cluster.labels);
     assert_eq!(cluster.spec.tosca.text(), r#"{"tosca": 1}"#);
     assert_eq!(bound_cluster(&world, &name.name), some("Cloud", "sky"));
-    // Not another one, and never deleted before it was online.
+    // No second cluster, and no deletion before the first was online.
     world.wait(100_000);
     assert_eq!(world.run().units, []);
     assert_eq!(world.outcome("a"), Outcome::WaitsForCluster { cluster: name.clone() });
@@ -253,7 +253,7 @@ fn a_cluster_is_created_when_a_cloud_scores_above_every_fitting_one() {
     }
 }
 
-/// A world in which applications are bound to a cluster, and then a cloud scores far above it.
+/// A world with applications on one cluster, and a cloud that then scores far above it.
 fn lifted(count: usize) -> World {
     let mut world = creating();
     world.metric("cloudy", 0.3);
@@ -284,7 +284,7 @@ fn a_cloud_that_gets_better_is_not_covered_with_clusters_at_once() {
     world.wait(1);
     world.run();
     assert_eq!(created(&world).len(), 20);
-    // Who is not bound anywhere is never held back.
+    // First bindings are never delayed.
     for number in 0..15 {
         world.application(&format!("new{number}"), auto);
     }
@@ -341,7 +341,7 @@ fn a_created_cluster_that_is_waited_for_stays() {
     world.application("a", auto);
     world.run();
     let name = created(&world).remove(0).name;
-    // It was online, and its metrics are failing since: the application waits on.
+    // It was online, and its metrics fail since: the application keeps waiting.
     world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::FailingMetrics);
     world.lose("cloudy");
     world.settle();
@@ -353,7 +353,7 @@ fn a_created_cluster_that_is_waited_for_stays() {
 
 #[test]
 fn a_created_cluster_whose_last_application_leaves_it_offline_is_deleted_after_its_retention() {
-    // It is seen online by a pass, or only between two.
+    // A pass sees it online, or it was online only between two passes.
     for seen in [true, false] {
         let mut world = creating();
         world.application("a", auto);
@@ -392,7 +392,7 @@ fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
     let pass = world.run();
     assert_eq!(pass.again, Some(world.now + std::time::Duration::from_secs(600)));
     world.wait(300);
-    // Used again, and not any more: the time begins again.
+    // Used again, and unused again: the retention starts anew.
     world.application("b", |_| {});
     world.run();
     assert_eq!(world.bound("b"), Some(name.as_str()));
@@ -401,7 +401,7 @@ fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
     world.wait(599);
     world.run();
     assert!(world.get::<Cluster>(&name).metadata.deleted.is_none());
-    // Offline since, it is still not used.
+    // Offline and still unused.
     world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Offline);
     world.wait(1);
     world.run();

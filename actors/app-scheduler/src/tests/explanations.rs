@@ -81,7 +81,7 @@ fn metrics_are_shown_with_value_weight_and_age_and_scores_with_stickiness() {
     assert!(matches!(explanation.decision.outcome, Outcome::Stays { .. }));
     let gain = explanation.decision.gain.unwrap();
     assert!((gain.gain + 0.5).abs() < 1e-12);
-    // It can be sent.
+    // It can be serialized.
     serde_json::to_string(&explanation).unwrap();
 }
 
@@ -146,7 +146,7 @@ fn with_values_for_all_its_metrics_a_failing_place_is_online() {
     let both = ask(&[("lost", 1.0), ("gone", 1.0)]);
     assert_eq!((best(&both).dropped, best(&both).score), (None, Some(1.0)));
     assert!(matches!(both.decision.outcome, Outcome::Moved { to, .. } if to.name == "best"));
-    // Both values are back: it is still shown as failing, for what it says itself.
+    // Both values are back: it still fails by its stored state.
     world.metric("lost", 0.9);
     world.metric("gone", 0.9);
     let shown = asked(&world, &WhatIf::default()).unwrap();
@@ -190,7 +190,7 @@ fn a_cluster_of_another_namespace_can_be_left_out_where_it_is_a_candidate() {
         for name in ["far", "else/far"] {
             let without = WhatIf { without: vec![name.to_owned()], ..WhatIf::default() };
             assert_eq!(asked(&world, &without).is_ok(), known, "{name} {candidates:?}");
-            // For who does not see its namespace it is not there.
+            // It does not exist for a client without access to its namespace.
             let unseen = WhatIf { namespaces: Some(BTreeSet::from([NAMESPACE.to_owned()])), ..without };
             assert!(matches!(asked(&world, &unseen), Err(ExplainError::UnknownCluster { .. })), "{name}");
         }

@@ -39,12 +39,12 @@ fn what_depends_on_a_deleted_cluster_goes_first() {
     let pass = world.run();
     let a = ObjectKey::new(Kind::Application, Some(NAMESPACE), "a");
     assert_eq!(pass.decisions[&a].outcome, Outcome::LeftAlone { why: LeftAlone::DeletedWithOwner });
-    // Both dependents are marked, each with the owner that it goes with.
+    // Both dependents are marked, each with its owner.
     let rules: Vec<_> = pass.units.into_iter().filter_map(|unit| unit.deletion).collect();
     let with = |owner| Deletion::WithOwner { owner };
     let sky = ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky");
     assert_eq!(rules, [(a.clone(), with(cluster("c"))), (cluster("c"), with(sky))]);
-    // The application waits for its controller, and the others wait for it.
+    // The application waits for its controller, and the others wait for the application.
     world.settle();
     assert_eq!(there(&world), ["sky", "a", "c"]);
     let finalizers = &world.get::<Application>("a").metadata.finalizers;
@@ -110,7 +110,7 @@ fn an_application_that_is_bound_elsewhere_survives_its_former_cluster() {
     });
     world.change::<Cluster>("former", |cluster| deleted(&mut cluster.metadata));
     world.settle();
-    // It still runs there: the cluster waits.
+    // The application still runs there: the cluster waits.
     assert_eq!(there(&world), ["a", "former", "new"]);
     assert!(world.get::<Application>("a").metadata.deleted.is_none());
     let new = ResourceRef::to(&cluster("new"));
@@ -128,7 +128,7 @@ fn applications_of_a_cluster_that_was_removed_by_force_move() {
     world.application("a", |_| {});
     world.run();
     assert_eq!(world.bound("a"), Some("forced"));
-    // By force the API takes the cluster away at once, without the collector.
+    // A forced deletion: the API removes the cluster at once, without the collector.
     world.remove(&key);
     world.cluster("other", |_| {});
     world.settle();
@@ -164,10 +164,10 @@ fn what_was_deleted_without_a_finalizer_goes() {
     assert!(there(&world).is_empty());
 }
 
-/// What goes along with some of these that depend on each other, and is in no circle.
+/// Resources that are deleted with the roots and are in no cycle.
 fn goes(owners: &[Vec<usize>], roots: &[bool]) -> Vec<bool> {
     let count = owners.len();
-    // `reaches[a][b]`: a is one of the owners of b, or of its owners.
+    // `reaches[a][b]`: a is a direct or indirect owner of b.
     let mut reaches = vec![vec![false; count]; count];
     for (dependent, owners) in owners.iter().enumerate() {
         for owner in owners {
@@ -182,7 +182,7 @@ fn goes(owners: &[Vec<usize>], roots: &[bool]) -> Vec<bool> {
         }
     }
     let circular = |at: usize| reaches[at][at];
-    // Nothing goes whose dependents stay, and what is in a circle stays.
+    // A resource with a remaining dependent remains, and so does a resource in a cycle.
     (0..count)
         .map(|at| {
             let gone_along = (0..count).any(|root| roots[root] && (root == at || reaches[root][at]));
@@ -215,7 +215,7 @@ proptest! {
         }
         world.settle();
         let left = there(&world);
-        // Between a circle and what goes there may be more that stays: only what must go, and what must stay.
+        // More may remain between a cycle and a deletable resource: check only what must go and what must stay.
         let circles = goes(&owners, &[true; 7]);
         for (number, goes) in goes(&owners, &roots).into_iter().enumerate() {
             let name = format!("c{number}");

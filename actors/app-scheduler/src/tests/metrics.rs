@@ -1,4 +1,4 @@
-//! What becomes of decisions that need metrics which cannot be had, or not yet.
+//! Decisions that need metrics which fail or were not fetched yet.
 
 use madako_domain::placement::decision::{Outcome, Stay};
 use madako_domain::placement::kind::{Kind, ObjectKey};
@@ -55,7 +55,7 @@ fn a_value_counts_only_if_it_is_by_the_present_definitions_of_metric_and_provide
     world.scored("c", &[("m", 0.5)]);
     world.application("a", |_| {});
     assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
-    // Another provider's change is nothing to it.
+    // A change of another provider does not matter.
     world.put(provider("other"));
     assert!(matches!(world.outcome("a"), Outcome::Bound { .. }));
     let known = world.metrics.clone();
@@ -73,7 +73,7 @@ fn a_value_counts_only_if_it_is_by_the_present_definitions_of_metric_and_provide
     world.put(provider("p"));
     world.put(metric("m"));
     assert!(matches!(world.outcome("a"), Outcome::WaitsForMetric { .. }), "it is another one by now");
-    // An answer by what the snapshot does not show yet is as good as any.
+    // An answer by a definition newer than the snapshot is valid.
     let newer = world.snapshot.revision() + 1;
     for state in world.metrics.as_mut().unwrap().metrics.values_mut() {
         (state.metric_revision, state.provider_revision) = (newer, newer);

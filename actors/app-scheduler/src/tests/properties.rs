@@ -16,7 +16,7 @@ use crate::{MaxMoves, Pass};
 
 const METRICS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
-/// What a metric is like.
+/// Behaviour of a metric.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Value(u8),
@@ -62,7 +62,7 @@ fn some_cluster() -> impl Strategy<Value = SomeCluster> {
 struct SomeApplication {
     labels: Vec<&'static str>,
     metrics: Vec<&'static str>,
-    /// Which cluster it is bound to, and for how long.
+    /// The cluster that it is bound to, and for how long.
     bound: Option<(usize, u16)>,
     limit: i64,
     migration: bool,
@@ -182,7 +182,6 @@ prop_compose! {
     }
 }
 
-/// Moves that were decided.
 fn moves(pass: &Pass) -> usize {
     pass.units.iter().filter(|unit| unit.moves).count()
 }
@@ -190,7 +189,7 @@ fn moves(pass: &Pass) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    // Committing judges each binding by I11.
+    // The commit checks I11 for each binding.
     #[test]
     fn bound_is_only_where_it_is_allowed_whatever_there_is(mut world in some_world()) {
         if world.metrics.is_none() {
@@ -213,7 +212,7 @@ proptest! {
 
     #[test]
     fn a_pass_over_the_result_of_a_pass_decides_nothing(mut world in some_world()) {
-        // What several steps lead to (garbage goes one after the other) comes to its end.
+        // Wait for effects of several steps, such as garbage collection.
         let observed = world.metrics.is_some();
         if observed {
             world.settle();
@@ -225,7 +224,7 @@ proptest! {
     fn applications_are_decided_once(mut world in some_world()) {
         if world.metrics.is_some() {
             world.run();
-            // A cluster whose metrics are back is chosen in the next pass; nothing else is left to be done.
+            // The next pass may choose a cluster with recovered metrics; after it nothing is left to do.
             let recovered = world.run();
             let later = world.run();
             let left: Vec<_> = later.units.iter().filter(|unit| unit.what == crate::What::Application).collect();
@@ -300,7 +299,7 @@ proptest! {
         }
         for (number, weight) in weights.into_iter().enumerate() {
             let all: Vec<_> = METRICS.iter().map(|name| MetricRef::new(*name, weight, false)).collect();
-            // Stores may hold what no request could bring.
+            // Stores may hold values that the API rejects.
             world.cluster(&format!("odd{number}"), |cluster| cluster.spec.metrics = all);
         }
         let pass = world.pass();

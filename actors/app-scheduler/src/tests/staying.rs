@@ -1,4 +1,4 @@
-//! When an application stays, and when it moves.
+//! The conditions for staying and moving.
 
 use madako_domain::placement::decision::{Hold, Move, Outcome, Stay};
 use madako_domain::placement::kind::{Kind, ObjectKey};
@@ -15,7 +15,7 @@ fn who_was_bound_not_long_ago_stays_while_its_cluster_fits() {
     let mut world = bound_to_worse();
     assert!(matches!(world.outcome("a"), Outcome::Stays { why: Stay::Recent { .. }, .. }));
     world.wait(59);
-    // After an update by its user, too.
+    // Also after an update by its user.
     let modified = Timestamp::new(world.now);
     world.change::<Application>("a", |application| application.metadata.modified = modified);
     world.run();
@@ -93,7 +93,7 @@ fn a_cluster_that_is_not_online_is_left_after_a_whole_reschedule_after_without_i
     world.wait(59);
     world.run();
     assert_eq!(world.bound("a"), Some("own"));
-    // Offline in another way is no interruption.
+    // Another offline state is no interruption.
     state(&mut world, ClusterState::Offline);
     world.wait(1);
     let pass = world.run();
@@ -108,7 +108,7 @@ fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
     let mut world = World::new();
     world.scored("own", &[("own", 0.1)]);
     world.application("a", |_| {});
-    // The leader's clock is an hour ahead: it binds, and sees that the cluster goes offline.
+    // A leader with a clock an hour ahead binds the application and sees its cluster go offline.
     world.now += hour;
     world.run();
     world.change::<Cluster>("own", |own| own.status.state = ClusterState::Offline);
@@ -215,7 +215,7 @@ fn who_may_not_migrate_stays_wherever_it_is() {
     world.run();
     assert_eq!(world.bound("a"), Some("low"));
     assert_eq!(world.outcome("a"), Outcome::Stays { on: key("low"), why: Stay::MigrationDisabled });
-    // Its first binding is no migration.
+    // A first binding is no migration.
     world.application("b", |application| application.spec.constraints.migration = false);
     world.run();
     assert_eq!(world.bound("b"), Some("high"));
@@ -255,7 +255,7 @@ fn an_update_is_said_to_be_scheduled_once_even_if_nothing_moves() {
     }
 }
 
-/// A world with applications that all want to move to a better cluster.
+/// A world whose applications all gain by a move to a better cluster.
 fn restless(count: usize) -> World {
     let mut world = World::new();
     world.scored("low", &[("small", 0.2)]);
@@ -288,7 +288,7 @@ fn not_more_than_a_part_moves_within_reschedule_after() {
     world.wait(59);
     world.run();
     assert_eq!(moved(&world, 150), 15);
-    // First bindings are never held back.
+    // First bindings are never delayed.
     world.application("new", |_| {});
     world.run();
     assert_eq!(world.bound("new"), Some("high"));
@@ -314,7 +314,7 @@ fn who_has_to_leave_moves_first_and_then_who_gains_most() {
         cluster.metadata.labels.insert("location", "DE".to_owned());
         cluster.spec.metrics = vec![MetricRef::new("great", 1.0, false)];
     });
-    // It gains less than the others.
+    // Its gain is smaller than the others'.
     world.metric("great", 0.3);
     world.metric("medium", 0.8);
     world.run();
@@ -353,7 +353,7 @@ fn a_version_that_its_cluster_does_not_take_is_not_deployed_there_while_its_move
     world.run();
     assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Misfit, .. }));
     assert_eq!(triggered(&world), before);
-    // One that may stay may be deployed where it is.
+    // An application that may stay may be deployed where it is.
     world.change::<Application>("a001", |application| application.spec.constraints.cluster.labels = None);
     assert!(matches!(world.outcome("a001"), Outcome::Held { why: Move::Better, .. }));
     world.run();

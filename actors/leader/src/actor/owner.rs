@@ -1,5 +1,5 @@
-//! The leader and the key of placement's owner: it claims the key when its reign begins, follows it, and claims it again
-//! when it may.
+//! Ownership of placement: the leader claims the owner's key when its reign begins, follows the key, and claims it
+//! again when allowed.
 
 use madako_domain::placement::ownership::{self, Ownership, Step};
 use madako_domain::store::Epoch;
@@ -22,12 +22,12 @@ impl LeaderState {
             WatchEvent::Listed(mut snapshot) => {
                 self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
                 if self.ahead() {
-                    // It was read before our own claim, or the store was restored from a time before it.
+                    // The list precedes this leader's claim, or the store was restored to an earlier state.
                     return self.claim(myself);
                 }
             }
             WatchEvent::Changed { revision, changes } => {
-                // Keys that begin like the owner's are others.
+                // Other keys may share the key as a prefix.
                 let of_it = changes.into_iter().rfind(|change| change.key == ownership::KEY);
                 let Some(change) = of_it else { return };
                 self.owner = Some((revision, change.entry));
@@ -52,7 +52,7 @@ impl LeaderState {
         }
     }
 
-    /// Makes of the owner's key what should be made of it.
+    /// Updates the ownership from the owner's key.
     pub(super) fn settle(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
         let (Some(gate), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
@@ -69,13 +69,13 @@ impl LeaderState {
         }
     }
 
-    /// Whether the watch has not come to our own claim yet.
+    /// Whether the watch has not yet shown this leader's own claim.
     fn ahead(&self) -> bool {
         let seen = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
         matches!(self.ownership, Ownership::Ours { revision } if revision > seen)
     }
 
-    /// Looks at the key as it is now, and claims it if it can be.
+    /// Reads the key and claims it if it is free.
     fn claim(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
         let (Some(gate), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
@@ -91,7 +91,7 @@ impl LeaderState {
             let placement = claimed(&gate, &given, &epoch).await;
             match placement {
                 Ownership::Ours { .. } => {}
-                // The watch tells of it as well, and when that ends; until then nothing is to be done.
+                // The watch shows this owner and its end; until then no action is needed.
                 Ownership::Theirs { .. } => sleep(START_RETRY).await,
                 Ownership::Unknown => sleep(CLAIM_RETRY).await,
             }
@@ -119,7 +119,7 @@ impl LeaderState {
     }
 }
 
-/// Claims placement, and tells of a failure.
+/// Claims placement; emits an event on failure.
 pub(super) async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch: &Epoch) -> Ownership {
     claim(gate, epoch).await.unwrap_or_else(|error| {
         given.events.emit(Event::CommitFailed { what: "claim of placement", why: error.to_string() });

@@ -1,8 +1,8 @@
-//! Placement at the gate: who owns it, and its mutations as transactions at the root of etcd.
+//! Placement at the gate: its ownership, and its mutations as transactions at the root of etcd.
 //!
-//! Guarantees: every transaction compares the leader key's create revision and the owner of placement, so that neither
-//! a deposed leader nor another prefix decides; and the revisions of everything that its bindings were judged by, so
-//! that what is committed is what was judged (invariant I11).
+//! Guarantees: every transaction compares the leader key's create revision and the owner of placement, so that
+//! neither a deposed leader nor another prefix decides. It also compares the revisions of all inputs of its bindings,
+//! so that the committed state is the evaluated one (invariant I11).
 
 use std::sync::Arc;
 
@@ -21,20 +21,18 @@ use tokio::sync::watch;
 
 use crate::limits::MOST_CLAIMS;
 
-/// What the leader of an instance that decides about placement is given.
+/// Ports of a leader whose instance decides about placement.
 #[derive(Clone)]
 pub struct PlacementGate {
-    /// The store at its root.
+    /// The store without this instance's prefix.
     pub root: Arc<dyn Store>,
-    /// Placement's resources, as the bindings of a transaction are judged by them.
+    /// Resources for the evaluation of bindings.
     pub objects: Arc<dyn Objects>,
-    /// What the keys of this instance's leaders begin with.
+    /// Key prefix of this instance's leaders.
     pub prefix: String,
-    /// Where it is told who owns placement.
     pub ownership: watch::Sender<Ownership>,
 }
 
-/// Claims placement for an epoch, unless another prefix owns it.
 pub(crate) async fn claim(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownership, CommitError> {
     for _ in 0..MOST_CLAIMS {
         let found = gate.root.list(ownership::KEY).await.map_err(CommitError::Store)?;
@@ -44,7 +42,7 @@ pub(crate) async fn claim(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownersh
                 match gate.root.commit(transaction).await.map_err(CommitError::Store)? {
                     Outcome::Committed { revision } => return Ok(Ownership::Ours { revision }),
                     Outcome::Refused { failed } if failed.contains(&fence(&gate.prefix, epoch)) => break,
-                    // Somebody else wrote the key meanwhile: look again.
+                    // Another client wrote the key in the meantime: read it again.
                     Outcome::Refused { .. } => {}
                 }
             }
@@ -53,7 +51,7 @@ pub(crate) async fn claim(gate: &PlacementGate, epoch: &Epoch) -> Result<Ownersh
     Ok(Ownership::Unknown)
 }
 
-/// The transaction of a mutation, at the root, after the invariant was checked.
+/// Checks the invariant and builds the transaction at the root.
 pub(crate) fn transaction(
     epoch: &Epoch,
     prefix: &str,
@@ -81,7 +79,7 @@ pub(crate) fn transaction(
         match conditions.iter().find(|condition| condition.compared() == judged.compared()) {
             None => conditions.push(judged),
             Some(known) if *known == judged => {}
-            // Two of its parts were decided on two revisions of one resource.
+            // Two parts of the mutation were decided on two revisions of one resource.
             Some(_) => return Err(CommitError::Conflict { keys: vec![judged.compared().to_owned()] }),
         }
     }

@@ -1,4 +1,4 @@
-//! A leader that judges by invariant I11 and commits at once.
+//! A leader that checks invariant I11 and commits at once.
 
 use std::sync::Arc;
 
@@ -11,10 +11,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::store::{FakeStore, PREFIX};
 
-/// The epoch that it leads.
 pub(super) const EPOCH: i64 = 7;
 
-/// A leader that judges by I11 and commits at once.
 pub(super) struct FakeLeader;
 
 impl Actor for FakeLeader {

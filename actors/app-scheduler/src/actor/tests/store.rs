@@ -1,4 +1,4 @@
-//! A store that compares, and tells who follows it.
+//! A store that compares conditions and informs its followers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use madako_protocol::store::{Campaign, CampaignOptions, Store, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// What every key that is kept begins with.
+/// Prefix of all kept keys.
 pub(super) const PREFIX: &str = "/cke/";
 
 type Followed = Result<Vec<Arc<Change>>, Gap>;
@@ -25,18 +25,16 @@ pub(super) type Meanwhile = Box<dyn FnOnce(&mut Inner) + Send>;
 
 pub(super) type Saved = (i64, BTreeMap<String, Entry>, BTreeMap<ObjectKey, Arc<Stored>>);
 
-/// An etcd: keys, revisions, and who follows them.
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) revision: i64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) objects: BTreeMap<ObjectKey, Arc<Stored>>,
     pub(super) followers: Vec<mpsc::UnboundedSender<Followed>>,
-    /// Transactions that were committed.
     pub(super) committed: Vec<Transaction>,
-    /// How the next ones fail, though they may be written.
+    /// Failures of the next transactions; the flag says whether the write happens nevertheless.
     pub(super) fails: VecDeque<(bool, CommitError)>,
-    /// Done by somebody else just before the next transaction.
+    /// A foreign change just before the next transaction.
     pub(super) before: Option<Meanwhile>,
 }
 
@@ -76,16 +74,16 @@ impl Inner {
         revision
     }
 
-    /// What is stored now, to be restored.
+    /// The present content, for [`Self::restore`].
     pub(super) fn saved(&self) -> Saved {
         (self.revision, self.entries.clone(), self.objects.clone())
     }
 
-    /// Everything is again as it was, revisions included.
+    /// Restores content and revisions.
     pub(super) fn restore(&mut self, saved: Saved) {
         (self.revision, self.entries, self.objects) = saved;
         for follower in std::mem::take(&mut self.followers) {
-            // Whoever does not follow any more need not be told.
+            // The follower may have ended.
             let _ = follower.send(Err(Gap::Relisted { why: "it is another store".to_owned() }));
         }
     }

@@ -1,4 +1,4 @@
-//! A scheduler in a world of its own, on paused time.
+//! A scheduler in its own world, on paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +27,10 @@ use super::store::{FakeStore, PREFIX};
 use crate::testing::{NAMESPACE, begin, cluster, metric};
 use crate::{Scheduler, SchedulerArguments, SchedulerConfig};
 
-/// Far more than anything takes on paused time.
+/// Far longer than any wait on paused time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3_000);
 
-/// The wall clock, as far from the beginning as tokio's.
+/// A wall clock that follows tokio's clock.
 struct PausedClock(Instant);
 
 impl Clock for PausedClock {
@@ -77,12 +77,12 @@ impl World {
         Self { store, metrics, ownership, given, actor }
     }
 
-    /// Another scheduler takes over: it knows only what is stored.
+    /// Replaces the scheduler by one that knows only the store.
     pub(super) async fn restart(&mut self) {
         self.restart_after(|_| {}).await;
     }
 
-    /// The same, after something that no scheduler saw.
+    /// The same, after a change that no scheduler observed.
     pub(super) async fn restart_after(&mut self, meanwhile: impl FnOnce(&Self)) {
         self.actor.stop_and_wait(None, None).await.unwrap();
         meanwhile(self);
@@ -134,7 +134,7 @@ impl World {
         self.put(cluster);
     }
 
-    /// Waits for a state, as long as it may take.
+    /// Waits until a predicate holds.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !holds(self) {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen that happens by itself.
+    /// Lets time pass.
     pub(super) async fn wait(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }

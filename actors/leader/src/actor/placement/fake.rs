@@ -1,4 +1,4 @@
-//! A store in memory for tests of the leader: all of its prefixes see the same keys.
+//! A store in memory for tests of the leader: all prefixes share the same keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use madako_protocol::store::{Campaign, CampaignEvent, CampaignOptions, Store, Wa
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// More than any test makes.
+/// Channel capacity: more than a test needs.
 const ROOM: usize = 1024;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Keys {
     revision: i64,
     entries: BTreeMap<String, Entry>,
     watches: Vec<(String, usize, mpsc::Sender<WatchEvent>)>,
-    /// Keys that begin so cannot be read or written.
+    /// Prefix of keys that cannot be read or written.
     denied: Option<String>,
     campaign: Option<mpsc::Sender<CampaignEvent>>,
     leases: i64,
@@ -51,7 +51,7 @@ impl FakeStore {
         self.keys.lock().unwrap().entries.get(&format!("{}{key}", self.prefix)).cloned()
     }
 
-    /// Goes back to a revision, in which a key was written last; everybody who watches lists everything again.
+    /// Restores a key to a revision at which it was written; every watch lists all keys again.
     pub(super) fn restore(&self, key: &str, revision: i64) {
         let mut keys = self.keys.lock().unwrap();
         keys.revision = revision;
@@ -60,18 +60,18 @@ impl FakeStore {
         for (prefix, strip, watch) in &keys.watches {
             let below = keys.entries.iter().filter(|(key, _)| key.starts_with(prefix));
             let entries = below.map(|(key, entry)| (key[*strip..].to_owned(), entry.clone())).collect();
-            // Whoever watched is gone.
+            // The watcher may have ended.
             let _ = watch.try_send(WatchEvent::Listed(Snapshot { revision, entries }));
         }
     }
 
-    /// Tells the leader that campaigned last something.
+    /// Sends an event to the last campaign.
     pub(super) async fn tell(&self, event: CampaignEvent) {
         let campaign = self.keys.lock().unwrap().campaign.clone().expect("somebody campaigns");
         campaign.send(event).await.expect("it listens");
     }
 
-    /// Writes, whatever is there.
+    /// Writes without conditions.
     pub(super) async fn write(&self, write: Write) -> i64 {
         let transaction = Transaction { conditions: vec![], writes: vec![write] };
         match self.commit(transaction).await {
@@ -159,7 +159,7 @@ impl Store for FakeStore {
                 .map(|change| KeyChange { key: change.key[*strip..].to_owned(), entry: change.entry.clone() })
                 .collect();
             if !seen.is_empty() {
-                // Whoever watched is gone.
+                // The watcher may have ended.
                 let _ = watch.try_send(WatchEvent::Changed { revision, changes: seen });
             }
         }
@@ -179,11 +179,11 @@ impl Store for FakeStore {
         receiver
     }
 
-    /// Elected at once.
+    /// The campaign wins at once.
     fn campaign(&self, _: CampaignOptions) -> Campaign {
         let (events, told) = mpsc::channel(ROOM);
         let (commands, mut commanded) = mpsc::channel(ROOM);
-        // Commands are taken; a test stops its leader by the actor's own means.
+        // Commands are ignored; a test stops its leader through the actor.
         tokio::spawn(async move { while commanded.recv().await.is_some() {} });
         let mut keys = self.keys.lock().unwrap();
         keys.leases += 1;
@@ -203,7 +203,6 @@ impl Store for FakeStore {
     }
 }
 
-/// Resources that tests put there.
 #[derive(Default)]
 pub(super) struct FakeObjects(pub(super) Mutex<BTreeMap<ObjectKey, Arc<Stored>>>);
 

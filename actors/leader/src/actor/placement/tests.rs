@@ -1,4 +1,4 @@
-//! The gate of placement: its transactions, and the leader's life with the owner's key on paused time.
+//! The placement gate: its transactions, and the owner's key during a leader's life, on paused time.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -74,14 +74,14 @@ fn made(owner: &Ownership, change: &PlacementMutation) -> Result<Transaction, Co
     transaction(&epoch, "/a/", owner, change, &|_| None)
 }
 
-/// The application that is bound to a cluster of a location, with evidence, and nothing compared.
+/// Binds the application to a cluster of a location, with evidence and without comparisons.
 fn binding(location: &str) -> PlacementMutation {
     let object = Object::from_stored(Kind::Application, &application(true, location)).unwrap();
     let objects = BTreeMap::from([(object.key(), Some(StoredObject::of(&object)))]);
     PlacementMutation { objects, evidence: vec![evidence()], ..PlacementMutation::default() }
 }
 
-/// How many applications moved when, and nothing else.
+/// A change of the history of moves alone.
 fn moves() -> PlacementMutation {
     let kept = BTreeMap::from([(Kept::Moves, Some(Bytes::from_static(b"[]")))]);
     PlacementMutation { kept, ..PlacementMutation::default() }
@@ -123,10 +123,10 @@ fn what_may_not_be_committed_becomes_no_transaction() {
         violations[0].to_string(),
         "I11: Application n/a: it is bound to Cluster n/c: location is SK: the label is DE"
     );
-    // It was decided on another revision than it is to be compared with.
+    // It was decided on another revision than it compares.
     let later = PlacementMutation { unchanged: BTreeMap::from([(key(), 6)]), ..binding("DE") };
     assert_eq!(made(&OURS, &later), conflict(&[APPLICATION]));
-    // It was bound to begin with, and has changed since.
+    // Without evidence: the compared revision of the application is outdated.
     let kept = PlacementMutation { evidence: vec![], ..later };
     assert_eq!(made(&OURS, &kept), conflict(&[APPLICATION]));
     for (kind, namespace, name) in [
@@ -211,7 +211,7 @@ struct Led {
     ownership: watch::Receiver<Ownership>,
 }
 
-/// How long what must happen may take, on paused time.
+/// Maximum wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Led {
@@ -277,7 +277,7 @@ async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is
     led.commit().await.unwrap();
     assert_eq!(led.events(), ["owned"]);
 
-    // Somebody takes the key away: what was decided until the leader has it again is refused by the store itself.
+    // Another client deletes the key: the store rejects commits until the leader owns the key again.
     let before = led.ownership.borrow().clone();
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
     let decided = Transaction { conditions: before.condition().into_iter().collect(), writes: vec![] };
@@ -286,7 +286,7 @@ async fn a_leader_owns_placement_when_its_reign_begins_and_as_long_as_the_key_is
     assert!(ours(&again));
     led.commit().await.unwrap();
 
-    // It leads no longer.
+    // The leader is deposed.
     let epoch = Epoch { number: led.reign.borrow().unwrap(), key: "leader//1".into(), lease: 1 };
     root.tell(CampaignEvent::Lost { epoch, why: "test".into() }).await;
     led.until(|now| *now == Ownership::Unknown).await;
@@ -303,12 +303,12 @@ async fn a_prefix_that_does_not_own_placement_decides_nothing_until_it_does_and_
     assert!(conflict(&led.commit().await));
     root.write(put(ownership::KEY, "/c/", 78)).await;
     led.until(|now| *now == Ownership::Theirs { prefix: "/c/".into() }).await;
-    // Its lease ends.
+    // The owner's lease ends.
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
     led.until(ours).await;
     led.commit().await.unwrap();
     assert_eq!(led.events(), ["held by /b/", "held by /c/", "owned"]);
-    // Taken over by force: this one gives way.
+    // Another prefix takes over by force: this leader yields.
     root.write(put(ownership::KEY, "/b/", 79)).await;
     led.until(|now| !ours(now)).await;
     assert!(conflict(&led.commit().await));
@@ -323,7 +323,7 @@ async fn a_store_that_was_restored_to_a_time_before_the_claim_is_believed() {
     for _ in 0..5 {
         root.write(put("/x", "", 0)).await;
     }
-    // It claims again, at a later revision, and then the store goes back.
+    // The leader claims again at a later revision, and then the store is restored to an earlier one.
     root.write(Write::Delete { key: ownership::KEY.into() }).await;
     let later = led.until(|now| ours(now) && *now != before).await;
     let Ownership::Ours { revision } = before else { panic!() };
