@@ -1,10 +1,11 @@
-//! From the faults of a scenario to what begins and ends when.
+//! Expands the faults of a scenario into a schedule of injections.
 //!
-//! Guarantees: the same faults, length and generator give the same schedule, on every machine and in every build;
-//! another fault at the end of the list leaves the draws of the others as they are. Everything begins before the
-//! length of the run is over, and has ended when it is. The number of events is bounded.
+//! Guarantees: equal faults, length and generator give an equal schedule, on every machine and in every build. A fault
+//! appended to the list does not change the draws of the others. Every fault begins before the run ends and has ended
+//! when the run ends. The number of events is bounded.
 //!
-//! Does not: know who leads or what runs, so a schedule may hold what cannot be injected when its time comes.
+//! Does not: know which instance leads or what runs. A schedule may contain a fault that cannot be injected at its
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,84 +18,73 @@ use crate::fault::{Act, Fault, Target, When};
 use crate::span::Span;
 use crate::suits::{Lasts, lasts};
 
-/// Beginnings of all faults of a run together: one every 26 seconds for thirty days. A longer list is a state, not a
-/// series of events, and no person reads its report.
+/// Limit on the beginnings of all faults of a run: one every 26 seconds for thirty days. A longer list is a state, not
+/// a series of events, and no reader surveys its report.
 pub const MAX_STRIKES: usize = 100_000;
 
-/// Something that happens to a target, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
-    /// Which fault of the list it comes from, counted from 0; of several that became one, the first that began.
+    /// Index of the fault in the list, from 0. For injections merged into one: the fault that began first.
     pub fault: usize,
-    /// What is done.
     pub act: Act,
-    /// To whom.
     pub target: Target,
-    /// When it begins.
     pub begins: Span,
-    /// When it ends; `None`: it strikes once and is over.
+    /// `None`: the act strikes once.
     pub ends: Option<Span>,
 }
 
-/// What is to do at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Undo what was done.
     Ends,
-    /// Do it; it holds until it ends.
+    /// Start an act that holds until its end.
     Begins,
-    /// Do it; there is nothing to undo.
+    /// Do an act that has nothing to undo.
     Strikes,
 }
 
-/// One entry of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// When, counted from the beginning of the run.
+    /// Since the beginning of the run.
     pub at: Span,
-    /// What is to do.
     pub change: Change,
-    /// Which of the injections.
+    /// Index in [`Schedule::injections`].
     pub injection: usize,
 }
 
-/// A number that was drawn: when a fault of the kind `random` begins.
+/// A drawn beginning of a fault of the kind `random`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Draw {
-    /// Which fault of the list, counted from 0.
+    /// Index of the fault in the list, from 0.
     pub fault: usize,
-    /// The pause that was drawn.
     pub pause: Span,
-    /// When the fault begins by it.
     pub begins: Span,
 }
 
-/// What happens when. Printed, it has a line for each draw and each event.
+/// All changes of a run with their times. Printed, it has a line for each draw and each event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// All that happens, in the order in which it begins.
+    /// In the order of their beginnings.
     pub injections: Vec<Injection>,
-    /// What is to do, in the order in which it is to be done: at one time ends come before beginnings.
+    /// In the order of execution: at equal times ends come before beginnings.
     pub events: Vec<Event>,
-    /// All that was drawn, fault by fault.
+    /// In the order of the faults.
     pub draws: Vec<Draw>,
 }
 
-/// Faults that begin too often in the time of the run.
+/// The faults begin too often within the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("faults begin more than {MAX_STRIKES} times in {length}, the limit being reached by \"{fault}\"")]
 pub struct TooMany {
-    /// How long the run is.
     pub length: Span,
-    /// The fault that reached the limit, on one line.
+    /// The fault that reached the limit, in its one-line form.
     pub fault: String,
 }
 
-/// Lays out the faults of a run that lasts so long. Two faults that do the same to the same target, as it is written,
-/// and that overlap or touch, become one that ends with the later of them; all others hold side by side.
+/// Expands the faults of a run of the given length. Two faults with the same act and the same target (as written) that
+/// overlap or touch become one fault that ends with the later of them. All other faults hold side by side.
 ///
 /// # Errors
-/// They begin more than [`MAX_STRIKES`] times.
+/// The faults begin more than [`MAX_STRIKES`] times.
 pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Result<Schedule, TooMany> {
     let mut draws = Vec::new();
     let mut strikes: BTreeMap<(Act, Target), Vec<Injection>> = BTreeMap::new();
@@ -113,7 +103,7 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
             strikes.entry((fault.act, fault.target.clone())).or_default().push(injection);
         }
     }
-    // What was drawn beyond the end of the run began nothing.
+    // A draw beyond the end of the run begins no fault.
     draws.retain(|draw: &Draw| draw.begins < length);
     let mut injections: Vec<Injection> = strikes.into_values().flat_map(merged).collect();
     injections.sort_by_key(|one| (one.begins, one.fault));
@@ -129,7 +119,7 @@ fn injection(number: usize, fault: &Fault, begins: Span, length: Span) -> Inject
     Injection { fault: number, act: fault.act, target: fault.target.clone(), begins, ends }
 }
 
-/// When one fault begins, without end for those that repeat.
+/// Iterates over the beginnings of one fault; endless for a fault that repeats.
 struct Beginnings<'a> {
     fault: &'a Fault,
     number: usize,
@@ -159,10 +149,10 @@ impl Iterator for Beginnings<'_> {
     }
 }
 
-/// A pause with an exponential distribution, by von Neumann's comparisons of even draws: no logarithm, whose last
-/// digit depends on the machine. At least a millisecond.
+/// A pause of at least a millisecond with an exponential distribution, by von Neumann's comparisons of even draws: a
+/// logarithm would differ between machines in its last digit.
 fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
-    /// Rounds, each of which is the last one with a chance of 63 percent: never reached, but a bound.
+    /// Each round is the last one with a chance of 63 percent, so that the bound is never reached.
     const MAX_ROUNDS: u64 = 64;
     for round in 0..MAX_ROUNDS {
         let first: u32 = chance.random();
@@ -184,7 +174,8 @@ fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
     Span::millis(mean.as_millis().saturating_mul(MAX_ROUNDS))
 }
 
-/// What does the same to the same target: where one begins before the last ended, or just then, both are one.
+/// Merges injections with the same act and target: an injection that begins before or when the previous one ends
+/// extends it.
 fn merged(mut same: Vec<Injection>) -> Vec<Injection> {
     same.sort_by_key(|one| (one.begins, one.fault));
     let mut merged: Vec<Injection> = Vec::with_capacity(same.len());

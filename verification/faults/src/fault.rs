@@ -1,4 +1,4 @@
-//! One fault: what is done, to whom, when, and for how long.
+//! One fault of a scenario: act, target, time and duration.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,83 +12,71 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::name::named;
 use crate::span::Span;
 
-/// What is done. docs/chaos.md says what each does to which target.
+/// docs/chaos.md describes the effect of each act on each target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// It is gone at once: power, process, actor.
+    /// Ends the target at once: power, process, actor.
     Kill,
-    /// It stands still and keeps its connections: SIGSTOP.
+    /// SIGSTOP: the target stands still and keeps its connections.
     Pause,
-    /// It fails by itself.
     Panic,
-    /// Nothing gets to it or from it, and nobody is told.
+    /// Drops traffic in both directions without notice.
     Cut,
-    /// What gets to it or from it takes [`crate::DELAY`] longer.
+    /// Delays traffic in both directions by [`crate::DELAY`].
     Delay,
-    /// Of what gets to it or from it, [`crate::LOSS_PERCENT`] percent are lost.
+    /// Drops [`crate::LOSS_PERCENT`] percent of the traffic in both directions.
     Loss,
-    /// Its connections are reset, once.
+    /// Resets the target's connections once.
     Reset,
-    /// Its disk takes nothing more.
     DiskFull,
-    /// Its clock is ahead by [`crate::CLOCK_JUMP`].
+    /// Sets the target's clock ahead by [`crate::CLOCK_JUMP`].
     ClockJump,
-    /// Its answers are wrong.
+    /// Makes the target's answers wrong.
     Corrupt,
-    /// Its history is compacted, once.
+    /// Compacts the target's history once.
     Compact,
 }
 
 named!(Act: Kill = "kill", Pause = "pause", Panic = "panic", Cut = "cut", Delay = "delay", Loss = "loss",
     Reset = "reset", DiskFull = "disk-full", ClockJump = "clock-jump", Corrupt = "corrupt", Compact = "compact");
 
-/// Kinds of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TargetKind {
     /// All machines of a rack.
     Rack,
-    /// The machine that has an address.
+    /// The machine with an address.
     Address,
-    /// A process of the service.
     Instance,
-    /// A member of the store.
     Store,
-    /// The registry of machines.
     Registry,
-    /// A provider of metrics.
     Provider,
-    /// An actor of the instance that leads.
+    /// An actor of the leader.
     Actor,
 }
 
 named!(TargetKind: Rack = "rack=N", Address = "an IP address", Instance = "instance=leader or instance=N",
     Store = "store=N", Registry = "registry", Provider = "provider=NAME", Actor = "actor=NAME");
 
-/// Which instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceTarget {
-    /// The one that leads when the fault begins; it stays the target until the fault ends.
+    /// The leader at the beginning of the fault; it stays the target until the fault ends.
     Leader,
-    /// The one with that number, counted from 1.
+    /// Counted from 1.
     Number(u32),
 }
 
-/// Whom a fault happens to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// All machines of a rack; racks are counted from 0, as sabakan does.
+    /// All machines of a rack; counted from 0, as in sabakan.
     Rack(u32),
-    /// The machine that has this address.
     Address(IpAddr),
-    /// A process of the service.
     Instance(InstanceTarget),
-    /// A member of the store, counted from 1.
+    /// Counted from 1.
     Store(u32),
-    /// The registry of machines.
     Registry,
-    /// The metrics provider of that name.
+    /// Name of the provider.
     Provider(String),
-    /// An actor of the instance that leads, by its name in the tree: one of [`ACTORS`].
+    /// An actor of the leader, by its name in the tree: one of [`ACTORS`].
     Actor(&'static str),
 }
 
@@ -106,12 +94,11 @@ pub const ACTORS: [&str; 8] = [
 
 const PLACEMENT_API: &str = "placement-api";
 
-/// Those among them that run only where there is something to place.
+/// The [`ACTORS`] that run only in a world with clusters or applications.
 pub(crate) const ACTORS_OF_PLACEMENT: [&str; 3] =
     [PLACEMENT_API, FetcherMessage::ACTOR, SchedulerMessage::ACTOR];
 
 impl Target {
-    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> TargetKind {
         match self {
@@ -126,7 +113,7 @@ impl Target {
     }
 }
 
-/// As it is written in a scenario.
+/// The form of a scenario file.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -142,22 +129,21 @@ impl fmt::Display for Target {
     }
 }
 
-/// When a fault begins, counted from the beginning of the run.
+/// Times of a fault's beginnings, since the beginning of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Once, after so long.
     At(Span),
-    /// Again and again: after so long, after twice as long, and so on.
+    /// At each multiple of the span.
     Every(Span),
-    /// By chance, after pauses that do not depend on each other and take so long on average.
+    /// After independent random pauses.
     Random {
-        /// The mean of the pauses.
+        /// Mean of the pauses.
         mean: Span,
     },
 }
 
 impl When {
-    /// When it begins first; `None`: chance decides.
+    /// The first beginning; `None` if it is random.
     #[must_use]
     pub fn first(self) -> Option<Span> {
         match self {
@@ -166,7 +152,6 @@ impl When {
         }
     }
 
-    /// Whether it may begin more than once.
     #[must_use]
     pub fn repeats(self) -> bool {
         !matches!(self, Self::At(_))
@@ -183,20 +168,17 @@ impl fmt::Display for When {
     }
 }
 
-/// One fault of a scenario. One that was read is possible: see [`crate::suiting`] and [`crate::lasts`].
+/// A parsed fault is possible: see [`crate::suiting`] and [`crate::lasts`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// When it begins.
     pub when: When,
-    /// What is done.
     pub act: Act,
-    /// To whom.
     pub target: Target,
-    /// How long it lasts; `None`: until the faults of the run stop, or it strikes once.
+    /// `None`: until the faults of the run stop, or the fault strikes once.
     pub lasts: Option<Span>,
 }
 
-/// The form on one line, which [`Fault::parse`] reads: `kill rack=12 at 2h for 30m`.
+/// The one-line form that [`Fault::parse`] reads: `kill rack=12 at 2h for 30m`.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.act, self.target, self.when)?;
@@ -207,7 +189,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The form that a file has.
+/// The form of a scenario file.
 impl Serialize for Fault {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3 + usize::from(self.lasts.is_some())))?;

@@ -1,15 +1,15 @@
-//! A scenario as data: a world, its clients, the faults that happen to it, and what is expected of it.
+//! Scenarios as data: a world, its clients, the faults of the run, and the expected outcome.
 //!
-//! For: simulation, rehearsal and chaos, which all read the one language that docs/chaos.md tells.
+//! Simulation, rehearsal and chaos read this one language, which docs/chaos.md describes.
 //!
-//! Guarantees: a scenario that was read is possible as far as it can be judged without building its world: each
-//! fault suits its target, each target is in the world, each number is within its bounds. What is wrong is told
-//! whole, with the lines. The same scenario, length and generator give the same schedule.
+//! Guarantees: a parsed scenario is possible as far as that can be judged without building its world: each fault suits
+//! its target, each target is in the world, each number is within its bounds. An error lists all problems with their
+//! lines. Equal scenario, length and generator give an equal schedule.
 //!
-//! Assumes: the text is in memory; whoever hands it in bounds it by [`MAX_BYTES`], or it is refused here.
+//! Assumes: the text is in memory; a text longer than [`MAX_BYTES`] is refused.
 //!
-//! Does not: inject anything, read a clock or a file, or know what runs. Who leads, and which addresses the
-//! machines have, is known to whoever injects.
+//! Does not: inject a fault, read a clock or a file, or know what runs. The injector knows which instance leads and
+//! which addresses the machines have.
 
 mod expand;
 mod fault;

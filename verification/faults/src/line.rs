@@ -1,4 +1,4 @@
-//! A fault on one line, as `--fault` takes it: `kill rack=12 at 2h for 30m`.
+//! The one-line form of a fault, as `--fault` takes it: `kill rack=12 at 2h for 30m`.
 
 use std::str::FromStr;
 
@@ -8,17 +8,17 @@ use madako_json::strict::{Path, shown_text};
 use crate::fault::Fault;
 use crate::words::{Words, fault};
 
-/// Bytes of a line: the longest valid one has about 150.
+/// The longest valid line has about 150 bytes.
 const MAX_BYTES: usize = 500;
 
 const FORM: &str = "DO TARGET at|every DURATION [for DURATION], or DO TARGET random mean DURATION [for DURATION], \
                     such as kill rack=12 at 2h for 30m";
 
 impl Fault {
-    /// Reads the form on one line, which printing gives.
+    /// Reads the one-line form, the inverse of printing.
     ///
     /// # Errors
-    /// All that is wrong, and what was expected.
+    /// All problems, each with the expected form.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let subject = format!("fault {}", shown_text(text));
         let mut problems = Problems::default();
@@ -42,7 +42,7 @@ impl FromStr for Fault {
     }
 }
 
-/// The words of a line in its order; `None` if it has another form.
+/// Splits a line into the words of a fault; `None` if it has another form.
 fn words(text: &str) -> Option<Words<'_>> {
     if text.len() > MAX_BYTES {
         return None;

@@ -1,16 +1,14 @@
-//! Names with one word each in the language: of acts, targets, kinds of clients, counts.
+//! Closed sets of names in the language: acts, targets, kinds of clients, counts.
 
 use madako_json::strict::{nearest, shown_text};
 
-/// Something of a closed set, each with one name.
 pub(crate) trait Named: Copy + 'static {
-    /// All of the set, in the order in which they are told.
+    /// In the order of documentation and messages.
     const ALL: &'static [Self];
 
-    /// Its name.
     fn name(self) -> &'static str;
 
-    /// Who has that name; else what was expected, with the name that may have been meant.
+    /// Finds the member with this name. The error lists the expected names, the nearest one apart.
     fn named(text: &str) -> Result<Self, String> {
         Self::ALL.iter().copied().find(|one| one.name() == text).ok_or_else(|| {
             let names = || Self::ALL.iter().map(|one| one.name());
@@ -23,7 +21,7 @@ pub(crate) trait Named: Copy + 'static {
     }
 }
 
-/// Implements [`Named`] and what follows from it: printing, and writing as a text.
+/// Implements [`Named`], `ALL`, `Display` and `Serialize`.
 macro_rules! named {
     ($type:ty: $($variant:ident = $name:literal),+ $(,)?) => {
         impl $crate::name::Named for $type {
@@ -37,7 +35,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All there are, in the order in which they are told.
+            /// In the order of documentation and messages.
             pub const ALL: &'static [Self] = <Self as $crate::name::Named>::ALL;
         }
 
@@ -56,13 +54,13 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// Longest name of a scenario or a provider, in bytes: Kubernetes' limit on labels, so that it can be one.
+/// Bytes of the name of a scenario or a provider: Kubernetes' limit on labels, so that the name can be a label.
 const MAX_NAME: usize = 63;
 
-/// What a name of somebody's own looks like, for messages.
+/// The form of a name that a user chooses, for messages.
 pub(crate) const OWN_NAME: &str = "a name of at most 63 lower-case letters, digits and dashes that begins with a letter and does not end with a dash";
 
-/// Whether a text may be a name of somebody's own. Such a name can be a file's name, too.
+/// Whether a user may choose this name. Such a name can be a file name, too.
 pub(crate) fn is_own_name(text: &str) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|first: char| first.is_ascii_lowercase())
@@ -70,7 +68,6 @@ pub(crate) fn is_own_name(text: &str) -> bool {
         && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
 }
 
-/// A text for a message, or that there is none.
 pub(crate) fn shown(text: &str) -> String {
     if text.is_empty() { "an empty text".to_owned() } else { shown_text(text) }
 }

@@ -1,4 +1,4 @@
-//! From text to a scenario: the shape of a file, and the rules that go beyond it.
+//! Reads a scenario from text: the shape of a file, and the rules that go beyond it.
 
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Document, Kind, Number, Path, Schema, Tree};
@@ -10,27 +10,27 @@ use crate::span::{Span, WRITTEN};
 use crate::verdict::{Count, Counts};
 use crate::words::{Words, fault, in_world, span};
 
-/// Bytes of a file: some hundred faults with a comment each are a tenth of it.
+/// A file with some hundred commented faults has a tenth of it.
 pub const MAX_BYTES: usize = 1 << 18;
-/// Faults of a scenario: one that nobody can survey shows nothing that a person could tell.
+/// A reader cannot survey a longer list.
 pub(crate) const MAX_FAULTS: usize = 100;
 
-/// Instances: each is a process beside the others on one machine, and more than nine show nothing new of an election.
+/// Each instance is a process on the same machine; more than nine show nothing new of an election.
 const INSTANCES: Kind = Kind::Whole(1, 9);
-/// Machines: ten times the largest data center that the project is measured with.
+/// Ten times the largest data center that the project is measured with.
 const MACHINES: Kind = Kind::Whole(1, 10_000);
-/// Racks: sabakan's addresses leave room for so many of some dozens of machines.
+/// Sabakan's address ranges allow this many racks of some dozens of machines.
 const RACKS: Kind = Kind::Whole(1, 1_000);
-/// Clusters: ten times as many as placement is measured with.
+/// Ten times the number that placement is measured with.
 const CLUSTERS: Kind = Kind::Whole(0, 1_000);
-/// Applications: twice as many as placement is measured with.
+/// Twice the number that placement is measured with.
 const APPLICATIONS: Kind = Kind::Whole(0, 20_000);
-/// Least and greatest requests a second: one in a quarter of an hour, and as many as one core can send.
+/// Requests a second: from one in a quarter of an hour to the most that one core can send.
 const RATES: (f64, f64) = (0.001, 10_000.0);
-/// What `at_least` may ask for: a billion is more than any run writes.
+/// Bound of `at_least`: no run writes a billion times.
 const COUNT: Kind = Kind::Whole(1, 1_000_000_000);
 
-/// Least time to become calm in: below, nothing is observed even once.
+/// In less time nothing is observed even once.
 const LEAST_CALM: Span = Span::seconds(1);
 
 static SCENARIO: Schema = Schema {
@@ -87,7 +87,7 @@ static AT_LEAST: Schema = Schema {
     ],
 };
 
-/// Reads a scenario; see [`Scenario::parse`] and, for one that is played in another world, [`Scenario::parse_in`].
+/// Reads a scenario. `instead` is the existing world of [`Scenario::parse_in`].
 pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, InputError> {
     let document = Document::read("scenario", text, MAX_BYTES, &SCENARIO)?;
     let root = document.root();
@@ -102,7 +102,7 @@ pub(crate) fn scenario(text: &str, instead: Option<&World>) -> Result<Scenario, 
         }
     };
     let clients = clients(root, &mut problems);
-    // A target is compared with a world only where the world is known.
+    // A target is compared with a world only if the world is valid.
     let known = document.is_sound("world") && problems.is_empty();
     let faults = faults(root, known.then_some(&world), &mut problems);
     let expect = expect(root, &mut problems);
@@ -152,7 +152,7 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
     });
     let machines = number("machines", usual.machines);
     let racks = match (given.get("racks"), given.get("machines")) {
-        // Who asks for few machines and says nothing of racks has as many racks as there are machines for.
+        // A world with few machines and no number of racks gets at most one rack for each machine.
         (None, Some(_)) => usual.racks.min(machines),
         _ => number("racks", usual.racks),
     };
@@ -190,7 +190,6 @@ fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
     clients
 }
 
-/// A word of a closed set.
 fn named<T: crate::name::Named>(
     entry: &Tree,
     field: &str,

@@ -1,4 +1,4 @@
-//! A scenario and its parts, as plain data in the form that a file has.
+//! A scenario and its parts as plain data, in the form of a scenario file.
 
 use madako_json::input::{InputError, Problems};
 use serde::{Serialize, Serializer};
@@ -10,40 +10,33 @@ use crate::span::Span;
 use crate::verdict::Counts;
 use crate::words::in_world;
 
-/// A world, its clients, its faults, and what is expected. Written as JSON it is a file that reads as the same.
+/// Serialized as JSON, it is a file that reads as the same scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Scenario {
-    /// Its name, which can be a file's name.
+    /// Valid as a file name.
     pub name: String,
-    /// What there is.
     pub world: World,
-    /// Who works with it meanwhile; at most one of each kind.
+    /// At most one of each kind.
     pub clients: Vec<Client>,
-    /// What happens to it.
     pub faults: Vec<Fault>,
-    /// What is expected of it.
     pub expect: Expect,
 }
 
-/// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct World {
-    /// Processes of the service.
     pub instances: u32,
-    /// Machines of the data center, dealt out over its racks.
+    /// Distributed over the racks.
     pub machines: u32,
-    /// Racks, counted from 0.
+    /// Racks are numbered from 0.
     pub racks: u32,
-    /// Clusters that applications are placed on.
+    /// Clusters for the placement of applications.
     pub clusters: u32,
-    /// Applications to place.
     pub applications: u32,
-    /// What keeps the state.
     pub store: Store,
 }
 
-/// The world that the project's own runs are measured with: small enough for thousands of runs, and each rack has ten
-/// machines, so that one that is lost is more than the removal guard lets pass.
+/// The world that the project's own runs are measured with: small enough for thousands of runs. Each rack has ten
+/// machines, so that the loss of one rack exceeds what the removal guard lets pass.
 impl Default for World {
     fn default() -> Self {
         Self { instances: 3, machines: 60, racks: 6, clusters: 4, applications: 30, store: Store::Embedded }
@@ -51,14 +44,13 @@ impl Default for World {
 }
 
 impl World {
-    /// Whether there is anything to place, so that the actors and providers of placement run.
+    /// Whether the world has clusters or applications, so that the actors and providers of placement run.
     #[must_use]
     pub fn places(&self) -> bool {
         self.clusters > 0 || self.applications > 0
     }
 }
 
-/// What keeps the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     /// The embedded store: one member.
@@ -70,7 +62,7 @@ pub enum Store {
 named!(Store: Embedded = "embedded", Etcd = "etcd");
 
 impl Store {
-    /// How many members it has, counted from 1. Three is what a small production etcd has.
+    /// Three is the size of a small production etcd.
     #[must_use]
     pub fn members(self) -> u32 {
         match self {
@@ -80,18 +72,17 @@ impl Store {
     }
 }
 
-/// Who works with the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Reads and writes of resources, through the API of placement.
+    /// Reads and writes resources through the API of placement.
     Placement,
-    /// Watches of the store and writes to it, as ckecli does them.
+    /// Watches the store and writes to it as ckecli does.
     EtcdWatch,
-    /// Searches and changes of machines in the registry.
+    /// Searches and changes machines in the registry.
     Registry,
-    /// Writes to what an instance has just read and is about to write over.
+    /// Writes keys that an instance has just read and is about to write.
     Rivals,
-    /// Reboots, which operators ask for and CKE carries out, beside the records that CKE has left.
+    /// Requests reboots as operators do, and carries them out as CKE does, beside the records that CKE has left.
     Reboots,
 }
 
@@ -106,12 +97,10 @@ impl ClientKind {
     }
 }
 
-/// Clients of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Client {
-    /// What they do.
     pub kind: ClientKind,
-    /// How often, all of them together.
+    /// Rate of all clients of the kind together.
     pub rate: Rate,
 }
 
@@ -120,13 +109,12 @@ pub struct Client {
 pub struct Rate(u32);
 
 impl Rate {
-    /// So many requests in a thousand seconds.
     #[must_use]
     pub const fn per_thousand_seconds(requests: u32) -> Self {
         Self(requests)
     }
 
-    /// A number of requests a second; `None` unless it is one of whole thousandths that fits.
+    /// `None` unless the rate is a whole number of thousandths that fits.
     pub(crate) fn from_number(number: f64) -> Option<Self> {
         let thousandths = (number * 1000.0).round();
         if !(0.0..=f64::from(u32::MAX)).contains(&thousandths) || thousandths / 1000.0 != number {
@@ -141,7 +129,6 @@ impl Rate {
         Some(Self(thousandths as u32))
     }
 
-    /// Requests a second.
     #[must_use]
     pub fn per_second(self) -> f64 {
         f64::from(self.0) / 1000.0
@@ -158,13 +145,13 @@ impl Serialize for Rate {
     }
 }
 
-/// What is expected of a run.
+/// Conditions that a run must meet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Expect {
-    /// How long after the last fault everything is calm; without it, what the settings of the run allow.
+    /// Time from the last fault until the world is calm; `None`: the time that the settings of the run allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calm_within: Option<Span>,
-    /// How much must have happened, or the run shows nothing; 0 asks for nothing.
+    /// Least counts, below which the run shows nothing; 0 imposes no bound.
     #[serde(skip_serializing_if = "Counts::is_empty")]
     pub at_least: Counts,
 }
@@ -173,15 +160,16 @@ impl Scenario {
     /// Reads a scenario from YAML or JSON.
     ///
     /// # Errors
-    /// All that is wrong, each with its line and what was expected there.
+    /// All problems, each with its line and the expected form.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         read::scenario(text, None)
     }
 
-    /// Reads a scenario that is played in a world that is there already: of its own, only the number of instances counts.
+    /// Reads a scenario that is played in an existing world: of the scenario's own world only the number of instances
+    /// counts.
     ///
     /// # Errors
-    /// As [`Scenario::parse`] has them; that world must have its targets.
+    /// As for [`Scenario::parse`]; the existing world must have the targets.
     pub fn parse_in(text: &str, world: &World) -> Result<Self, InputError> {
         read::scenario(text, Some(world))
     }

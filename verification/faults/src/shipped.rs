@@ -1,15 +1,13 @@
-//! The scenarios that ship with the program, as the files in `verification/faults/scenarios` have them.
+//! The scenarios that ship with the program, compiled in from `verification/faults/scenarios`.
 
 use madako_json::input::InputError;
 
 use crate::scenario::Scenario;
 
-/// A scenario that ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shipped {
-    /// Its name, and that of its file.
+    /// Also the file name without `.yml`.
     pub name: &'static str,
-    /// The file.
     pub text: &'static str,
 }
 
@@ -19,7 +17,7 @@ macro_rules! files {
     };
 }
 
-/// All scenarios that ship, from calm to storm.
+/// From calm to storm.
 pub const SHIPPED: [Shipped; 26] = files![
     "calm-day",
     "short-storm",
@@ -49,22 +47,19 @@ pub const SHIPPED: [Shipped; 26] = files![
     "processes-fail-at-times",
 ];
 
-/// The scenario of that name.
 #[must_use]
 pub fn shipped(name: &str) -> Option<&'static Shipped> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 
 impl Shipped {
-    /// Reads it.
-    ///
     /// # Errors
     /// None in a program that passed its tests.
     pub fn scenario(&self) -> Result<Scenario, InputError> {
         Scenario::parse(self.text)
     }
 
-    /// What it shows: the first sentence of the comment that the file begins with.
+    /// The purpose of the scenario: the first sentence of the comment at the top of its file.
     #[must_use]
     pub fn shows(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix('#'));

@@ -1,4 +1,4 @@
-//! Spans of time as the language writes them: `30s`, `2h`, `30d`, or several parts, as in `1d12h` and `1m30.5s`.
+//! Durations of the language: `30s`, `2h`, `30d`, or several parts, as in `1d12h` and `1m30.5s`.
 
 use std::fmt::{self, Write as _};
 use std::ops::Add;
@@ -7,36 +7,33 @@ use std::time::Duration;
 use madako_json::duration;
 use serde::{Serialize, Serializer};
 
-/// What a span of time looks like, for messages.
+/// The form of a duration, for messages.
 pub const WRITTEN: &str = "a duration such as 30s, 2h or 30d";
 
-/// Seconds of a day.
 const DAY: u64 = 24 * 3600;
 
-/// A span of time in whole milliseconds, which is as fine as anything here is told or timed.
+/// A duration in whole milliseconds, the resolution of all times of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
 impl Span {
-    /// A span of so many milliseconds.
     #[must_use]
     pub const fn millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// A span of so many seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// A span of so many days of 24 hours.
+    /// Days of 24 hours.
     #[must_use]
     pub const fn days(days: u64) -> Self {
         Self::seconds(days * DAY)
     }
 
-    /// Reads one: days, if any, then what Go's durations have. `None` if it is none, or finer than a millisecond.
+    /// Reads days, if any, then a duration of Go. `None` if the text has another form, or is finer than a millisecond.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (days, rest) = match text.split_once('d') {
@@ -48,7 +45,7 @@ impl Span {
         };
         let below = match rest {
             "" if text.ends_with('d') => Duration::ZERO,
-            // Go takes a bare 0 and a sign; here every amount has its unit.
+            // Go accepts a bare 0 and a sign; here every amount has its unit.
             "0" => return None,
             rest if rest.starts_with('+') => return None,
             rest => duration::parse(rest).ok()?,
@@ -57,27 +54,26 @@ impl Span {
         whole.subsec_nanos().is_multiple_of(1_000_000).then_some(Self(whole))
     }
 
-    /// The same for an option of a command line.
+    /// [`Span::parse`] for an option of a command line.
     ///
     /// # Errors
-    /// It is none; the message says what was expected.
+    /// The text is no duration; the message describes the expected form.
     pub fn typed(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| format!("expected {WRITTEN}"))
     }
 
-    /// The span as the standard library has it.
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0
     }
 
-    /// Whole milliseconds. What was read is far below the greatest number of them.
+    /// Whole milliseconds. A parsed span is far below the maximum.
     pub(crate) fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// Together; at the end of time it stands still.
+/// Saturates at the maximum.
 impl Add for Span {
     type Output = Self;
 
@@ -86,7 +82,6 @@ impl Add for Span {
     }
 }
 
-/// The inverse of [`Span::parse`].
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, millis) = (self.0.as_secs(), self.0.subsec_millis());

@@ -1,4 +1,4 @@
-//! The language as a whole: what is read, what is refused, and that its forms say the same.
+//! The language as a whole: accepted and refused texts, and the equivalence of its forms.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ mod forms;
 mod refused;
 mod schedules;
 
-/// Every field of the language.
+/// A scenario with every field of the language.
 const WHOLE: &str = "\
 # Shows all of the language.
 name: all-of-it
@@ -121,7 +121,7 @@ fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
 #[test]
 fn what_a_scenario_asks_for_can_happen_in_the_time_that_it_is_run_for() {
     for one in SHIPPED {
-        // Two simulated hours are what the project runs each seed for; two say themselves how long they take.
+        // The project runs each seed for two simulated hours; two scenarios state their own length.
         let length = match one.name {
             "short-storm" => Span::seconds(120),
             "long-day" => Span::days(1),

@@ -1,4 +1,4 @@
-//! Whether a run was as the scenario expects it: a function of what was counted.
+//! Compares the counts of a run with the expectations of its scenario. Pure.
 
 use std::fmt;
 
@@ -8,48 +8,40 @@ use crate::name::{Named as _, named};
 use crate::scenario::Expect;
 use crate::span::Span;
 
-/// What is counted in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
     /// An instance was elected that did not lead before.
     LeaderChanges,
-    /// A write of the leader that the store took.
+    /// Writes of the leader that the store accepted.
     Commits,
-    /// A write that the store refused, because its writer does not lead any more or something had changed.
+    /// Writes that the store refused, because the writer no longer leads or a compared key had changed.
     RefusedWrites,
-    /// A request of a client that failed or whose answer did not come.
+    /// Requests of clients that failed or got no answer.
     FailedClientCalls,
-    /// A fault that began.
+    /// Faults that began.
     Faults,
 }
 
 named!(Count: LeaderChanges = "leader_changes", Commits = "commits", RefusedWrites = "refused_writes",
     FailedClientCalls = "failed_client_calls", Faults = "faults");
 
-/// How often each happened, or must have.
+/// Counted events, or least counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// See [`Count::LeaderChanges`].
     pub leader_changes: u64,
-    /// See [`Count::Commits`].
     pub commits: u64,
-    /// See [`Count::RefusedWrites`].
     pub refused_writes: u64,
-    /// See [`Count::FailedClientCalls`].
     pub failed_client_calls: u64,
-    /// See [`Count::Faults`].
     pub faults: u64,
 }
 
 impl Counts {
-    /// How often one of them happened.
     #[must_use]
     pub fn of(&self, count: Count) -> u64 {
         let mut counts = *self;
         *counts.of_mut(count)
     }
 
-    /// The place of one of them.
     pub fn of_mut(&mut self, count: Count) -> &mut u64 {
         match count {
             Count::LeaderChanges => &mut self.leader_changes,
@@ -60,14 +52,13 @@ impl Counts {
         }
     }
 
-    /// Whether nothing happened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Those that are not 0.
+/// Writes only counts other than 0.
 impl Serialize for Counts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -78,50 +69,37 @@ impl Serialize for Counts {
     }
 }
 
-/// What was seen of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observed {
-    /// What was counted, from the beginning of the run until it was calm or given up.
+    /// From the beginning of the run until it was calm or given up.
     pub counts: Counts,
-    /// Faults of the schedule that were not injected, for whatever reason.
+    /// Scheduled faults that were not injected, for any reason.
     pub skipped: u64,
-    /// How long after the last fault everything was calm; `None`: it was not, as long as anybody looked.
+    /// Time from the last fault until the world was calm; `None`: not calm within the observed time.
     pub calm_after: Option<Span>,
-    /// What the settings of the run allow for that, where the scenario says nothing: the lease's time to live, three
-    /// polls, the wait before applications leave, and the longest back-off.
+    /// Default for [`Expect::calm_within`]: the lease's time to live, three polls, the wait before applications leave,
+    /// and the longest back-off.
     pub settings_allow: Span,
 }
 
-/// Why a run is no pass though no invariant was violated.
+/// A reason why a run fails though no invariant was violated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum Shortfall {
-    /// It did not become calm.
     NeverCalm {
-        /// How long it had.
+        /// Time that it had.
         within: Span,
     },
-    /// It became calm too late.
     CalmTooLate {
-        /// How long it had.
+        /// Time that it had.
         within: Span,
-        /// How long it took.
+        /// Time that it took.
         after: Span,
     },
-    /// Faults were not injected, so nothing was shown about them.
-    Skipped {
-        /// How many.
-        faults: u64,
-    },
-    /// Too little happened for the run to show what it is for.
-    TooFew {
-        /// What was counted.
-        count: Count,
-        /// How often it must have happened.
-        at_least: u64,
-        /// How often it happened.
-        got: u64,
-    },
+    /// Faults were not injected, so that the run shows nothing about them.
+    Skipped { faults: u64 },
+    /// Too few events happened for the run to show its property.
+    TooFew { count: Count, at_least: u64, got: u64 },
 }
 
 impl fmt::Display for Shortfall {
@@ -141,7 +119,7 @@ impl fmt::Display for Shortfall {
     }
 }
 
-/// All that keeps a run from being a pass; nothing: it is as the scenario expects it.
+/// All reasons why the run fails; empty if it passes.
 #[must_use]
 pub fn shortfalls(expect: &Expect, observed: &Observed) -> Vec<Shortfall> {
     let within = expect.calm_within.unwrap_or(observed.settings_allow);
@@ -170,7 +148,7 @@ mod tests {
         Expect { calm_within: Some(WITHIN), at_least }
     }
 
-    /// What just meets all expectations.
+    /// Observations that just meet all expectations.
     fn observed() -> Observed {
         let counts = expect().at_least;
         Observed { counts, skipped: 0, calm_after: Some(WITHIN), settings_allow: Span::seconds(30) }

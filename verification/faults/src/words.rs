@@ -1,4 +1,4 @@
-//! From words to one fault: the rules for what, whom, when and how long, wherever the words stood.
+//! Builds one fault from its words, whichever form they come from.
 
 use std::net::IpAddr;
 
@@ -11,25 +11,25 @@ use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
 use crate::suits::{Lasts, acts_on, lasts, suiting, suiting_words};
 
-/// Longest span of any kind: no run is as long.
+/// No run is longer.
 const LONGEST: Span = Span::days(365);
-/// Least time between two beginnings of a fault: more often, a fault is no event but a state.
+/// A fault that begins more often is a state, not an event.
 const LEAST_PAUSE: Span = Span::seconds(1);
-/// Least time that a fault lasts: below, processes of a busy machine do not even see it.
+/// Processes of a busy machine do not notice a shorter fault.
 const LEAST_LASTS: Span = Span::millis(100);
-/// The words of one fault, wherever they stood.
+/// The words of one fault, from a file or a line.
 #[derive(Debug, Default)]
 pub(crate) struct Words<'a> {
     pub(crate) act: Option<&'a str>,
     pub(crate) target: Option<&'a str>,
     pub(crate) at: Option<&'a str>,
     pub(crate) every: Option<&'a str>,
-    /// Whether there is a `random`, and the mean in it.
+    /// Outer `None`: no `random`; inner value: its mean.
     pub(crate) random: Option<Option<&'a str>>,
     pub(crate) lasts: Option<&'a str>,
 }
 
-/// The fault that words mean; what is wrong is noted below `path`.
+/// The fault that the words describe. Problems are noted below `path`.
 pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
     let act = match Act::named(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
@@ -65,7 +65,7 @@ pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) 
     check_for(&fault, &path, problems).then_some(fault)
 }
 
-/// Whether the time that a fault lasts fits what it is and how often it begins.
+/// Whether the duration suits the act and the interval of the beginnings.
 fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     let (got, expected) = match (lasts(fault.act, fault.target.kind()), fault.when, fault.lasts) {
         (Lasts::Once, _, Some(span)) => {
@@ -120,7 +120,7 @@ pub(crate) fn span(text: &str, least: Span, path: &Path<'_>, problems: &mut Prob
     None
 }
 
-/// The target that a text names, or what was expected.
+/// Parses a target; the error describes the expected form.
 fn target(text: &str) -> Result<Target, String> {
     /// The words before the sign; an address and the registry have none.
     const WORDS: [&str; 6] = ["rack", "instance", "store", "provider", "actor", "registry"];
@@ -152,13 +152,13 @@ fn target(text: &str) -> Result<Target, String> {
     }
 }
 
-/// A number as a target has it: digits, and no zeros in front, so that each has one form.
+/// A number in a target: digits without leading zeros, so that each number has one form.
 fn number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|digit| digit.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Whether a world has the target of a fault; else what was expected.
+/// Checks that a world has the target of a fault; the error describes the expected range.
 pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
     match &fault.target {
         Target::Rack(number) => one_of(*number, (0, world.racks), "a rack of this world", "rack"),
@@ -182,7 +182,7 @@ pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
     }
 }
 
-/// Whether a number is one of so many from the first; else what was expected.
+/// Checks that a number is one of `count` from `first`; the error describes the expected range.
 fn one_of(number: u32, (first, count): (u32, u32), of: &str, word: &str) -> Result<(), String> {
     match count {
         _ if number >= first && number - first < count => Ok(()),

@@ -1,6 +1,6 @@
-//! What judges excuse: one table, with a reason and bounds for each, and how often it was used.
+//! The exemptions of the judges: one table, with a reason and bounds for each, and counts of their uses.
 //!
-//! A run that uses an exemption more often, or for longer, than its bound says is no pass.
+//! A run that uses an exemption more often, or for longer, than its bound does not pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,35 +9,32 @@ use serde::Serialize;
 
 macro_rules! exemptions {
     ($($exemption:ident = $name:literal, $longest:expr, $most:expr, $why:literal;)+) => {
-        /// Something that is excused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Exemption {
             $(#[doc = $why] $exemption,)+
         }
 
         impl Exemption {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$exemption),+];
 
-            /// Its name, as reports have it.
+            /// As reports print it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$exemption => $name,)+ }
             }
 
-            /// Why it is excused.
             #[must_use]
             pub fn why(self) -> &'static str {
                 match self { $(Self::$exemption => $why,)+ }
             }
 
-            /// The longest time that one use may stand for.
+            /// Maximum time that one use may cover.
             #[must_use]
             pub const fn longest(self) -> Duration {
                 match self { $(Self::$exemption => $longest,)+ }
             }
 
-            /// Most uses an hour of a run.
+            /// Maximum uses per hour of a run.
             #[must_use]
             pub fn most_an_hour(self) -> u64 {
                 match self { $(Self::$exemption => $most,)+ }
@@ -58,28 +55,24 @@ exemptions! {
     WrongClock = "wrong-clock", minutes(70), 60, "What the leader or the registry tells of times while its clock is wrong, or was so meanwhile.";
 }
 
-/// Uses of an exemption in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Use {
-    /// How often.
     pub uses: u64,
-    /// The longest one, in seconds.
+    /// Duration of the longest use, in seconds.
     pub longest_seconds: u64,
 }
 
-/// Uses of all exemptions in a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exemptions(BTreeMap<Exemption, Use>);
 
 impl Exemptions {
-    /// Something was excused that lasted so long.
+    /// Counts a use that covers the time `lasted`.
     pub fn used(&mut self, exemption: Exemption, lasted: Duration) {
         let used = self.0.entry(exemption).or_default();
         used.uses += 1;
         used.longest_seconds = used.longest_seconds.max(lasted.as_secs());
     }
 
-    /// Adds the uses that another judge counted.
     pub fn add(&mut self, other: &Self) {
         for (exemption, used) in &other.0 {
             let all = self.0.entry(*exemption).or_default();
@@ -88,14 +81,13 @@ impl Exemptions {
         }
     }
 
-    /// Each exemption with its uses.
     #[must_use]
     pub fn table(&self) -> Vec<(Exemption, Use)> {
         let used = |exemption: &Exemption| self.0.get(exemption).copied().unwrap_or_default();
         Exemption::ALL.iter().map(|exemption| (*exemption, used(exemption))).collect()
     }
 
-    /// The bounds that a run of that length broke.
+    /// The bounds that a run of this length broke, as text.
     #[must_use]
     pub fn beyond(&self, length: Duration) -> Vec<String> {
         let hours = length.as_secs().div_ceil(3600).max(1);

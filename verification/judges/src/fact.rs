@@ -1,4 +1,4 @@
-//! What is seen of the service from outside.
+//! Facts about the service that are observed from outside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,179 +9,138 @@ use serde::{Deserialize, Serialize};
 /// Time since the beginning of a run, by the judge's clock.
 pub type At = Duration;
 
-/// A part of the world that faults can happen to.
+/// A part of the world that can have a fault.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// An instance, by the host name that it leads under.
+    /// Host name under which the instance is a candidate.
     Instance(String),
-    /// The store.
     Store,
-    /// The registry of machines.
     Registry,
-    /// The providers of metrics.
     Providers,
-    /// The hosts that commands run on.
+    /// The hosts that run commands.
     Hosts,
 }
 
-/// What an instance asks the registry.
+/// A request of an instance to the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// Which machines there are.
+    /// All machines.
     Machines,
-    /// Which machines should be repaired.
+    /// Machines to be repaired.
     Reports,
 }
 
-/// A key that a revision wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key without the prefix of the service, or the whole key where it lacks that.
+    /// Relative to the prefix of the service; the whole key if it is outside the prefix.
     pub key: String,
-    /// `None`: it was deleted.
+    /// `None`: deleted.
     pub value: Option<Arc<[u8]>>,
 }
 
 /// A machine in an answer of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSeen {
-    /// Its first address.
     pub address: String,
-    /// Its state.
     pub state: MachineState,
-    /// Since when, by the registry.
+    /// Beginning of the state, by the registry.
     pub since: At,
 }
 
-/// What a command on a host is for.
+/// The purpose of a command on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Command {
-    /// A step of a repair.
     Repair,
-    /// The command after a repair that succeeded.
+    /// The command after a successful repair.
     Success,
-    /// A look at the machine's health.
     HealthCheck,
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
-    /// A revision of the store, whole.
-    Stored {
-        /// Its number.
-        revision: i64,
-        /// The keys that it wrote.
-        changes: Vec<Change>,
-    },
-    /// A user was told that a write of its own became this revision.
-    ByUser {
-        /// The revision.
-        revision: i64,
-    },
+    /// A whole revision of the store.
+    Stored { revision: i64, changes: Vec<Change> },
+    /// A user learned that its own write became this revision.
+    ByUser { revision: i64 },
     /// A request of an instance reached the registry.
-    Polled {
-        /// The instance.
-        instance: String,
-        /// What it asked.
-        question: Question,
-    },
+    Polled { instance: String, question: Question },
     /// A good answer of the registry reached an instance.
-    Answered {
-        /// The instance.
-        instance: String,
-        /// What it had asked.
-        question: Question,
-        /// The machines with an address.
-        machines: Arc<Vec<MachineSeen>>,
-    },
+    Answered { instance: String, question: Question, machines: Arc<Vec<MachineSeen>> },
     /// A request of an instance reached a provider of metrics.
     Fetched {
-        /// The instance.
         instance: String,
-        /// What was asked for: two requests for the same metric have the same text.
+        /// Requests for the same metric have the same text.
         what: String,
     },
-    /// A provider was asked for a metric.
+    /// A provider received a request for a metric.
     Provided {
-        /// The metric.
         metric: String,
-        /// Whether it answered with a value that can be used.
+        /// Whether the provider answered with a usable value.
         good: bool,
     },
     /// A command begins on the host of an instance.
     Began {
-        /// The instance.
         instance: String,
-        /// What the command is for.
         command: Command,
         /// Address of the machine.
         address: String,
     },
-    /// A command ended.
     Ended {
-        /// The instance.
         instance: String,
-        /// What the command was for.
         command: Command,
         /// Address of the machine.
         address: String,
-        /// A repair: it exited with 0. A health check: it said that the machine is healthy.
+        /// Repair: the command exited with 0. Health check: its output said that the machine is healthy.
         good: bool,
     },
-    /// An instance used a permit.
     Permitted {
-        /// The instance.
         instance: String,
-        /// When the permit ends.
+        /// End of the permit.
         until: At,
-        /// When the store ends the lease of the epoch unless it is renewed.
+        /// End of the epoch's lease in the store unless it is renewed.
         lease_ends: At,
     },
-    /// Kubernetes was asked to end a pod.
+    /// Kubernetes received a request to end a pod.
     PodEnds {
-        /// Whether its namespace is protected.
+        /// Whether the namespace is protected.
         protected: bool,
-        /// Whether it was deleted, past its disruption budget.
+        /// Whether the pod was deleted, past its disruption budget.
         deleted: bool,
-        /// Whether a disruption budget forbade it.
+        /// Whether a disruption budget forbade the eviction.
         refused: bool,
-        /// What is told of it.
+        /// Description for messages.
         pod: String,
     },
-    /// A request to placement's API that names the version it is about was answered.
+    /// The placement API answered a request with `If-Match`.
     Conditional {
-        /// The key of the resource in the store.
+        /// Key of the resource in the store.
         key: String,
-        /// The version that the client named.
+        /// Version that the client named.
         version: i64,
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// The version after the request, as the answer tells.
+        /// Version after the request, from the answer.
         after: Option<i64>,
     },
-    /// A transaction of a client with several conditions was answered.
+    /// The store answered a client's transaction with several conditions.
     Transacted {
         /// Whether every condition held.
         held: bool,
-        /// Whether its writes were done.
+        /// Whether the writes were applied.
         written: bool,
     },
-    /// A user made a cluster by far the best one for an application.
+    /// A user made one cluster by far the best for an application.
     Improved {
         /// Key of the application in the store.
         application: String,
-        /// Name of that cluster.
         cluster: String,
     },
     /// A fault begins or ends.
     Troubled {
-        /// What it happens to.
         place: Place,
-        /// Whether its clock alone is wrong.
+        /// Whether only the clock of the place is wrong.
         clock: bool,
-        /// Whether it begins.
         begins: bool,
     },
 }

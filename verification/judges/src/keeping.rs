@@ -1,4 +1,4 @@
-//! What is promised of the cluster, of each plan that is committed.
+//! Promises about each committed plan.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, changes_inputs, is_plan};
 use crate::terms::{POLLS_TO_AGREE, SHARE};
 
-/// See [`crate::Promise::IntegrationDisabled`].
 #[derive(Default)]
 pub(crate) struct IntegrationDisabled;
 
@@ -24,9 +23,9 @@ impl Predicate for IntegrationDisabled {
             Fact::Stored { revision, .. } if is_plan(written) => {
                 ruling.broken(format_args!("revision {revision} is a plan, and the integration is disabled"));
             }
-            // Something that would be planned on.
+            // A change that would be planned on.
             Fact::Stored { .. } if changes_inputs(written) && *at > since => ruling.judged(),
-            // A leader that is cut off hears of the switch when its lease has ended at the latest.
+            // A leader that is cut off learns of the switch when its lease has ended at the latest.
             Fact::Polled { instance, question: Question::Machines }
                 if *at > since + terms.session_ttl + terms.tolerance =>
             {
@@ -39,7 +38,6 @@ impl Predicate for IntegrationDisabled {
     }
 }
 
-/// See [`crate::Promise::FreshObservation`].
 pub(crate) struct FreshObservation;
 
 impl Predicate for FreshObservation {
@@ -48,7 +46,7 @@ impl Predicate for FreshObservation {
         let answered = now.observed().map(|answer| answer.at);
         let stale = answered.map(|answered| answered + terms.stale());
         if !is_plan(written) {
-            // Something that would be planned on.
+            // A change that would be planned on.
             if changes_inputs(written)
                 && now.is_on(keys::SABAKAN_DISABLED).is_none()
                 && stale.is_some_and(|stale| *at > stale)
@@ -69,15 +67,14 @@ impl Predicate for FreshObservation {
     }
 }
 
-/// See [`crate::Promise::HeldRemoval`].
 #[derive(Default)]
 pub(crate) struct HeldRemoval {
-    /// Nodes whose removal was agreed on or confirmed, while they are missing.
+    /// Missing nodes whose removal was agreed on or confirmed.
     given_up: BTreeSet<String>,
-    /// What the last answers lack, and how many agree.
+    /// Nodes that the last answers lack, and the number of answers that agree.
     missing: BTreeSet<String>,
     agreed: usize,
-    /// Since when what they lack is held.
+    /// Beginning of the hold.
     held: Option<At>,
 }
 
@@ -135,10 +132,9 @@ impl Predicate for HeldRemoval {
     }
 }
 
-/// See [`crate::Promise::CurrentInputs`].
 #[derive(Default)]
 pub(crate) struct CurrentInputs {
-    /// When inputs changed last, and before that.
+    /// Times of the last change of the inputs and of the one before.
     changed: Option<(At, Option<At>)>,
 }
 
@@ -154,7 +150,7 @@ impl Predicate for CurrentInputs {
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(|value| value.read::<i64>());
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
         let right = template.is_none() || noted == template;
-        // The plan of the first change was on its way when the second came.
+        // The plan after the first change was on its way when the second change came.
         let raced = matches!(self.changed, Some((last, Some(first)))
             if *at <= last + terms.tolerance && last <= first + terms.tolerance);
         if raced {
@@ -168,7 +164,6 @@ impl Predicate for CurrentInputs {
     }
 }
 
-/// See [`crate::Promise::RetiredNotEarly`].
 pub(crate) struct RetiredNotEarly;
 
 impl Predicate for RetiredNotEarly {

@@ -1,9 +1,8 @@
-//! What is promised of leadership.
+//! The promise about leadership.
 
 use crate::fact::Fact;
 use crate::oracle::{Predicate, Ruling, Seen};
 
-/// See [`crate::Promise::LeaseMargin`].
 pub(crate) struct LeaseMargin;
 
 impl Predicate for LeaseMargin {

@@ -1,17 +1,17 @@
-//! The oracle: predicates over time on what an operator is promised, judged on facts that are seen from outside.
+//! The oracle: predicates over time on the promises to operators, judged on facts that are observed from outside.
 //!
-//! For: the simulation, and every other world in which the service runs and is watched. A world tells one stream of
-//! [`Fact`]s in the order of time; each [`Promise`] has a predicate that consumes the stream. Clock and tolerance are
-//! parameters ([`Terms`]), so that real processes are judged by the same predicates with a larger tolerance.
+//! The simulation uses it, and every other world in which the service runs and is watched. A world reports one stream
+//! of [`Fact`]s in the order of time; each [`Promise`] has a predicate that consumes the stream. Clock and tolerance
+//! are parameters ([`Terms`]), so that the same predicates judge real processes with a larger tolerance.
 //!
-//! Guarantees: the same stream gives the same verdicts. A predicate counts how often it had something to judge; a promise
-//! that was never put to the test is not kept, but not exercised.
+//! Guarantees: an equal stream gives equal verdicts. A predicate counts how often it was put to the test; a promise
+//! with a count of 0 is reported as not exercised, not as kept.
 //!
 //! Assumes: revisions of the store come whole and in order.
 //!
-//! Does not: read a clock, a store or a network, and judge invariants of the state (`madako_domain::invariants` does).
+//! Does not: read a clock, a store or a network, or judge invariants of the state (`madako_domain::invariants` does).
 //!
-//! Beside the oracle, [`player`] plays the schedules of both worlds.
+//! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
 
 mod exemptions;
 mod fact;

@@ -1,7 +1,7 @@
-//! What is promised to happen to the cluster, each with the time that it has.
+//! Promises that something happens to the cluster, each within a time limit.
 //!
-//! Time counts while the leader could act: nothing is wrong with it, its store and the registry, nobody keeps it from planning, and
-//! a plan is possible. Where that ends, waiting begins anew.
+//! The limit runs while the leader could act: leader, store and registry are without fault, planning is enabled, and a
+//! plan is possible. An interruption restarts the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::fact::{At, Fact, Place};
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Answer, Picture, Value, changes_inputs};
 
-/// Healthy machines beside the cluster with which any single node can be replaced, whatever its role and rack.
+/// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
 const SPARE: usize = 4;
 
-/// Things that wait to be done, and since when.
+/// Objects that wait for an action, each with the time since which it waits.
 pub(crate) struct Waiting<K> {
     since: BTreeMap<K, (At, bool)>,
 }
@@ -31,17 +31,17 @@ impl<K> Default for Waiting<K> {
 }
 
 impl<K: Ord + Clone> Waiting<K> {
-    /// Time counts anew.
+    /// Restarts the limit of every object.
     pub(crate) fn clear(&mut self) {
         self.since.clear();
     }
 
-    /// What waited, and does not any more.
+    /// Objects that waited and are not in `wrong`.
     pub(crate) fn gone<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
         self.since.keys().filter(|key| !wrong.contains(key)).collect()
     }
 
-    /// These wait now.
+    /// Replaces the set of waiting objects; an object that waited already keeps its time.
     pub(crate) fn update(&mut self, wrong: BTreeSet<K>, at: At) {
         self.since.retain(|key, _| wrong.contains(key));
         for key in wrong {
@@ -49,7 +49,7 @@ impl<K: Ord + Clone> Waiting<K> {
         }
     }
 
-    /// What waits for longer than it may, each once.
+    /// Objects that have waited longer than `limit`; reports each once.
     pub(crate) fn overdue(&mut self, at: At, limit: Duration) -> Vec<K> {
         let mut overdue = Vec::new();
         for (key, (since, told)) in &mut self.since {
@@ -62,7 +62,7 @@ impl<K: Ord + Clone> Waiting<K> {
     }
 }
 
-/// Judges what of the cluster is not as it should be.
+/// Judges that no object of the cluster stays wrong for longer than the limit.
 fn judge<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
     seen: &Seen<'_>,
@@ -108,7 +108,7 @@ fn judge<K: Ord + Clone + std::fmt::Debug>(
     }
 }
 
-/// A cluster that the leader could plan on now, with what it knows of the machines.
+/// A cluster that the leader can plan on now, with the leader's observation of the machines.
 struct Cluster<'a> {
     nodes: &'a [Node],
     answer: &'a Answer,
@@ -149,7 +149,6 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// See [`crate::Promise::TemplateApplied`].
 #[derive(Default)]
 pub(crate) struct TemplateApplied(Waiting<()>);
 
@@ -165,7 +164,6 @@ impl Predicate for TemplateApplied {
     }
 }
 
-/// See [`crate::Promise::ControlPlaneReplaced`].
 #[derive(Default)]
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
@@ -178,14 +176,13 @@ impl Predicate for ControlPlaneReplaced {
                 .filter(|node| cluster.state(node) == Some(MachineState::Unreachable))
                 .map(|node| node.address.clone())
                 .collect();
-            // Never is half or more of it replaced at once.
+            // Half or more of the control plane is never replaced at once.
             let few = bad.len() * 2 < control_plane().count();
             if few { bad } else { BTreeSet::new() }
         });
     }
 }
 
-/// See [`crate::Promise::RetiredLeaves`].
 #[derive(Default)]
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
@@ -205,7 +202,6 @@ impl Predicate for RetiredLeaves {
     }
 }
 
-/// See [`crate::Promise::StateTaint`].
 #[derive(Default)]
 pub(crate) struct StateTaint(Waiting<String>);
 

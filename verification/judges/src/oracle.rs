@@ -10,39 +10,39 @@ use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
 use crate::{keeping, leading, liveness, pace, placement, repairs, requests};
 
-/// A fact, and everything that is known when it is judged.
+/// A fact with its context.
 pub(crate) struct Seen<'a> {
     pub(crate) at: At,
     pub(crate) fact: &'a Fact,
-    /// The keys that it wrote, with what they held before.
+    /// Keys that the fact wrote, with their former values.
     pub(crate) written: &'a [Written],
-    /// The state of the world with the fact in it.
+    /// State of the world including the fact.
     pub(crate) now: &'a Picture,
     pub(crate) terms: &'a Terms,
 }
 
-/// What a predicate makes of a fact.
+/// Collects a predicate's judgement of a fact.
 pub(crate) struct Ruling<'a> {
     verdict: &'a mut Kept,
     pub(crate) exemptions: &'a mut Exemptions,
-    /// The revision that is judged: what users wrote is held against nobody.
+    /// The judged revision: a user's own revision is not counted as a violation.
     revision: Option<i64>,
     at: At,
 }
 
 impl Ruling<'_> {
-    /// The promise was put to the test.
+    /// Counts a test of the promise.
     pub(crate) fn judged(&mut self) {
         self.verdict.judged += 1;
     }
 
-    /// The promise was broken.
+    /// Records a violation.
     pub(crate) fn broken(&mut self, what: impl std::fmt::Display) {
         let what = format!("{:.1} s: {what}", self.at.as_secs_f64());
         self.verdict.found.push((self.revision, what));
     }
 
-    /// Judges a statement.
+    /// Counts a test, and a violation unless `it_holds`.
     pub(crate) fn holds(&mut self, it_holds: bool, otherwise: impl FnOnce() -> String) {
         self.judged();
         if !it_holds {
@@ -72,7 +72,6 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Has seen nothing yet.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         let predicates = Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), Kept::default()));
@@ -85,7 +84,7 @@ impl Oracle {
         }
     }
 
-    /// Something happened. Says which promises it broke, users' own revisions included.
+    /// Takes in a fact. Returns the promises that it broke, by users' own revisions as well.
     pub fn see(&mut self, at: At, fact: &Fact) -> Vec<(Promise, String)> {
         let written = self.picture.see(at, fact);
         let revision = match fact {
@@ -105,7 +104,7 @@ impl Oracle {
         news
     }
 
-    /// What became of each promise so far, as far as is known who wrote what.
+    /// Verdicts so far, without the violations in revisions known as users' own.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
         let ours = |(revision, _): &&(Option<i64>, String)| {
@@ -118,7 +117,6 @@ impl Oracle {
         self.predicates.iter().map(|(promise, _, kept)| (*promise, verdict(kept))).collect()
     }
 
-    /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
         let mut exemptions = self.exemptions.clone();

@@ -1,4 +1,4 @@
-//! The state of the world as facts tell it.
+//! The state of the world, computed from facts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,19 +15,18 @@ use serde_json::Value as Json;
 
 use crate::fact::{At, Change, Command, Fact, MachineSeen, Place, Question};
 
-/// Answers of the registry that are remembered: those of a quarter of an hour with two questions a minute.
+/// Remembered answers of the registry: a quarter of an hour with two requests a minute.
 const ANSWERS: usize = 32;
 
-/// Where clusters of placement are.
+/// Prefix of placement's clusters.
 const CLUSTERS: &str = "/kubernetes/clusters/";
 
-/// A value of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) created: i64,
     pub(crate) modified: i64,
-    /// When it became what it is.
+    /// Time of the last change of the value.
     pub(crate) since: At,
 }
 
@@ -37,7 +36,7 @@ impl Value {
     }
 }
 
-/// A key that a revision wrote.
+/// A key that a revision wrote, with its values before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) key: String,
@@ -46,13 +45,13 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The same for values of one type.
+    /// The values before and after as `T`.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> (Option<T>, Option<T>) {
         (self.before.as_ref().and_then(Value::read), self.after.as_ref().and_then(Value::read))
     }
 }
 
-/// Who leads, by the store.
+/// The leader according to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leader {
     pub(crate) instance: String,
@@ -60,7 +59,6 @@ pub(crate) struct Leader {
     pub(crate) since: At,
 }
 
-/// A good answer of the registry.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) at: At,
@@ -75,13 +73,13 @@ impl Answer {
     }
 }
 
-/// A step of a repair, by the cluster configuration.
+/// A step of a repair in the cluster configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) watch: Duration,
 }
 
-/// How machines are repaired.
+/// The repair section of the cluster configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) max_concurrent: u64,
@@ -89,7 +87,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Not by the service's own reader, which may be what is wrong.
+    /// Does not use the service's own reader, which may be at fault.
     fn read(cluster: &Value) -> Self {
         let repair = cluster.read::<Json>().unwrap_or_default()["repair"].take();
         let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
@@ -109,32 +107,29 @@ impl Rules {
         Self { max_concurrent: repair["max_concurrent_repairs"].as_u64().unwrap_or(1), steps }
     }
 
-    /// The steps for an entry; `None`: its operation is not known.
+    /// `None`: the entry's operation is unknown.
     pub(crate) fn steps(&self, entry: &RepairQueueEntry) -> Option<&[Step]> {
         self.steps.get(&(entry.machine_type.clone(), entry.operation.clone())).map(Vec::as_slice)
     }
 }
 
-/// An entry of the repair queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) entry: RepairQueueEntry,
     pub(crate) since: At,
-    /// The step whose command was announced last, and when.
+    /// The step whose command was announced last, and the time of that.
     pub(crate) commanded: Option<(u32, At)>,
 }
 
-/// What a revision begins for an entry of the repair queue.
+/// A drain or command that a revision begins for an entry of the repair queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Begun {
     pub(crate) entry: RepairQueueEntry,
-    /// The entry before.
     pub(crate) before: RepairQueueEntry,
-    /// What was known of it before.
+    /// [`Item::commanded`] before the revision.
     pub(crate) commanded: Option<(u32, At)>,
 }
 
-/// A cluster of placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) state: String,
@@ -150,7 +145,6 @@ struct Trouble {
     clock_changed: Option<At>,
 }
 
-/// The state of the world.
 #[derive(Default)]
 pub(crate) struct Picture {
     pub(crate) values: BTreeMap<String, Value>,
@@ -159,17 +153,17 @@ pub(crate) struct Picture {
     pub(crate) entries: BTreeMap<i64, Item>,
     pub(crate) leader: Option<Leader>,
     pub(crate) answers: VecDeque<Answer>,
-    /// Commands that run: what they are for, the address, and since when.
+    /// Running commands by address and purpose, each with its beginning.
     pub(crate) running: BTreeMap<(String, Command), At>,
     pub(crate) placed: BTreeMap<String, Placed>,
     pub(crate) begun: Vec<Begun>,
-    /// Revisions that wrote each key of placement.
+    /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
     troubles: BTreeMap<Place, Trouble>,
 }
 
 impl Picture {
-    /// Takes a fact in. Gives the keys that it wrote.
+    /// Takes in a fact. Returns the keys that it wrote.
     pub(crate) fn see(&mut self, at: At, fact: &Fact) -> Vec<Written> {
         self.begun.clear();
         match fact {
@@ -255,7 +249,7 @@ impl Picture {
     }
 
     fn repairs(&mut self, at: At, written: &[Written]) {
-        // What begins has a record of its own: a drain's is complete, a command's runs.
+        // The beginning has its own record: complete for a drain, unfinished for a command.
         let begins = |record: Record| match &*record.operation {
             "repair-execute" if record.is_unfinished() => Some((RepairStepStatus::Watching, record)),
             "repair-drain-start" => Some((RepairStepStatus::Draining, record)),
@@ -294,7 +288,7 @@ impl Picture {
         }
     }
 
-    /// Whether a switch is on, and since when.
+    /// The time since which the switch is on; `None`: off.
     pub(crate) fn is_on(&self, key: &str) -> Option<At> {
         self.values.get(key).filter(|value| &*value.bytes == b"true").map(|value| value.since)
     }
@@ -303,32 +297,31 @@ impl Picture {
         self.values.get(keys::CONSTRAINTS).and_then(Value::read).unwrap_or_default()
     }
 
-    /// Racks that are held.
+    /// Whether any rack is held.
     pub(crate) fn holds_a_rack(&self) -> bool {
         let holds = self.values.range(keys::REPAIR_HOLDS.to_owned()..);
         let mut holds = holds.take_while(|(key, _)| key.starts_with(keys::REPAIR_HOLDS));
         holds.any(|(_, value)| value.read::<Hold>().is_none_or(|hold| hold.is_held()))
     }
 
-    /// The last good answer that an instance got.
     pub(crate) fn last_answer(&self, instance: &str, question: Question) -> Option<&Answer> {
         let of = |answer: &&Answer| answer.question == question && answer.instance == instance;
         self.answers.iter().rev().find(of)
     }
 
-    /// What the leader knows of the machines.
+    /// The leader's last observation of the machines.
     pub(crate) fn observed(&self) -> Option<&Answer> {
         self.last_answer(&self.leader.as_ref()?.instance, Question::Machines)
     }
 
-    /// Whether a place has a fault, or had one since a time.
+    /// Whether the place has a fault, or had one since the given time.
     pub(crate) fn is_troubled(&self, place: &Place, since: At) -> bool {
         let troubled =
             |trouble: &Trouble| trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO;
         self.troubles.get(place).is_some_and(troubled)
     }
 
-    /// The same for the leader and its store.
+    /// [`Picture::is_troubled`] for the leader and the store; true as well if the leader changed since.
     pub(crate) fn is_leading_troubled(&self, since: At) -> bool {
         let leader = |leader: &Leader| {
             leader.since > since || self.is_troubled(&Place::Instance(leader.instance.clone()), since)
@@ -336,17 +329,17 @@ impl Picture {
         self.leader.as_ref().is_none_or(leader) || self.is_troubled(&Place::Store, since)
     }
 
-    /// Whether the clock of the leader or of the registry is wrong, or was since a time.
+    /// Whether the clock of an instance or of the registry is wrong, or was since the given time.
     pub(crate) fn is_clock_wrong(&self, since: At) -> bool {
         let wrong = |trouble: &Trouble| {
             trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
         };
-        // A former leader may have written what counts.
+        // A former leader may have written the judged value.
         let counts = |place: &Place| matches!(place, Place::Instance(_) | Place::Registry);
         self.troubles.iter().any(|(place, trouble)| counts(place) && wrong(trouble))
     }
 
-    /// Whether nothing is wrong with the leader, its store and these.
+    /// Whether the leader, the store and the given places are free of faults now.
     pub(crate) fn is_quiet(&self, places: &[Place]) -> bool {
         let holds = |place: &Place| {
             self.troubles.get(place).is_some_and(|trouble| trouble.holds + trouble.of_clock > 0)
@@ -355,12 +348,12 @@ impl Picture {
         leader.is_some_and(|leader| !holds(&leader)) && !holds(&Place::Store) && !places.iter().any(holds)
     }
 
-    /// Whether no place has a fault, nor had one since a time.
+    /// Whether every place has been free of faults since the given time.
     pub(crate) fn is_undisturbed(&self, since: At) -> bool {
         self.troubles.keys().all(|place| !self.is_troubled(place, since))
     }
 
-    /// Whether an entry is worked on at a time: drained, or in the watch after its command.
+    /// Whether the entry is in its drain, or in the watch after its command.
     pub(crate) fn is_under_way(&self, item: &Item, at: At, slack: Duration) -> bool {
         use madako_domain::repair::RepairStatus::Processing;
         if item.entry.status != Processing {
@@ -390,14 +383,14 @@ fn placed(cluster: &Json) -> Placed {
     }
 }
 
-/// Whether a revision commits a plan: people write the cluster without its reasons.
+/// Whether a revision commits a plan: users write the cluster without the key of its reasons.
 pub(crate) fn is_plan(written: &[Written]) -> bool {
     [keys::CLUSTER, keys::LAST_PLAN]
         .iter()
         .all(|key| written.iter().any(|written| written.key == *key && written.after.is_some()))
 }
 
-/// Whether a revision changes something that plans are made from, other than the cluster.
+/// Whether a revision changes an input of planning other than the cluster.
 pub(crate) fn changes_inputs(written: &[Written]) -> bool {
     let inputs = [
         keys::SABAKAN_TEMPLATE,

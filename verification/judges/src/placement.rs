@@ -1,4 +1,4 @@
-//! What is promised of placement.
+//! Promises about placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, Value};
 use crate::terms::MOST_SKIPPED;
 
-/// Where applications are.
+/// Prefix of placement's applications.
 const APPLICATIONS: &str = "/kubernetes/applications/";
 
 const ONLINE: &str = "ONLINE";
 const FAILING: &str = "FAILING_METRICS";
 
-/// Applications that may move within each `reschedule_after`, at least.
+/// Least number of applications that may move within each `reschedule_after`.
 const MOVE_TOGETHER: u32 = 2;
 
-/// Rounds of metrics until a changed cluster's score counts: the one under way, and the next.
+/// Metrics rounds until the changed score of a cluster counts: the round under way, and the next.
 const ROUNDS: u32 = 2;
 
-/// See [`crate::Promise::FailingMetrics`].
 #[derive(Default)]
 pub(crate) struct FailingMetrics {
-    /// When each metric had a good value last, and since when it has only good ones, or only bad ones.
+    /// For each metric: its last good value, whether its current series of values is good, and the beginning of the
+    /// series.
     good: BTreeMap<String, (Option<At>, bool, At)>,
     waiting: Waiting<(String, bool)>,
 }
 
 impl FailingMetrics {
-    /// Clusters whose state is to be another one, and whether that is FAILING_METRICS.
+    /// Clusters whose state must change, with `true` for a change to FAILING_METRICS.
     fn wrong(&self, at: At, now: &Picture, Seen { terms, .. }: &Seen<'_>) -> BTreeSet<(String, bool)> {
         let known = |name: &String| self.good.get(name);
         let fails = |name: &String| {
@@ -39,7 +39,7 @@ impl FailingMetrics {
                 !good && last.unwrap_or(*since) + terms.metric_max_age < at
             })
         };
-        // What nobody asks for any more may not be defined.
+        // A metric without recent requests may not be defined.
         let works = |name: &String| {
             known(name).is_some_and(|(last, good, _)| {
                 *good && last.is_some_and(|last| last + terms.metric_max_age >= at)
@@ -68,7 +68,7 @@ impl Predicate for FailingMetrics {
                 *last = Some(*at);
             }
         }
-        // Definitions may have gone, or be others.
+        // Definitions may have been removed or changed.
         let defined = written.iter().any(|written| written.key.starts_with("/core/"));
         if defined || !now.is_quiet(&[]) {
             self.waiting.clear();
@@ -91,16 +91,15 @@ impl Predicate for FailingMetrics {
     }
 }
 
-/// See [`crate::Promise::BetterCluster`].
 #[derive(Default)]
 pub(crate) struct BetterCluster {
     wanted: BTreeMap<String, String>,
     waiting: Waiting<String>,
-    /// Applications that moved while one was to: each holds others back.
+    /// Moves of applications during the wait: each delays the awaited move.
     moved: u32,
 }
 
-/// Where an application is bound.
+/// Name of the cluster that the application is bound to.
 fn bound(value: Option<&Value>) -> Option<String> {
     let application = value?.read::<Json>()?;
     application["status"]["scheduled_to"]["name"].as_str().map(str::to_owned)
@@ -137,7 +136,7 @@ impl Predicate for BetterCluster {
             self.waiting.clear();
             return;
         }
-        // Nothing moves to a cluster that is not online.
+        // An application does not move to a cluster that is not online.
         let is_online = |application: &str, cluster: &str| {
             let namespace = application.split('/').nth(3).unwrap_or_default();
             let placed = now.placed.get(&format!("/kubernetes/clusters/{namespace}/{cluster}"));
@@ -145,7 +144,7 @@ impl Predicate for BetterCluster {
         };
         let possible = self.wanted.iter().filter(|(application, cluster)| is_online(application, cluster));
         self.waiting.update(possible.map(|(application, _)| application.clone()).collect(), *at);
-        // It stays for its time, and then for as long as moves of others hold it back.
+        // The application stays for `reschedule_after`, and then for as long as other moves delay it.
         let held = 1 + self.moved.div_ceil(MOVE_TOGETHER);
         let limit = terms.reschedule_after * (1 + held) + terms.metrics_interval * ROUNDS + terms.tolerance;
         for key in self.waiting.overdue(*at, limit) {

@@ -1,53 +1,50 @@
-//! Plays a schedule of faults: which fault is attempted when, and which is skipped.
+//! Plays a schedule of faults: decides which fault is attempted at which time, and which is skipped.
 //!
-//! A fault whose target is absent, or refuses it, begins as soon as an attempt succeeds. If that is after its end, it lasts for its whole
-//! time from then. A fault that strikes once is attempted for as long as the world has patience. When the schedule is over, each fault
-//! that still waits has that time once more, with nothing else broken.
+//! A fault whose target is absent or refuses it begins with the first successful attempt. If that is after its
+//! scheduled end, the fault lasts for its whole duration from then. A fault that strikes once is attempted until the
+//! world's patience ends. After the end of the schedule, each fault that still waits is attempted once more for the
+//! length of the patience, with no other fault in force.
 //!
 //! Assumes: the world makes each attempt that it is given, and reports its outcome before it asks for the next one.
 //!
-//! Does not: read a clock or inject anything. Times are passed in, counted from the beginning of the run.
+//! Does not: read a clock or inject a fault. Times are arguments, counted from the beginning of the run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use madako_faults::{Change, Injection, Schedule, Span};
 
-/// Why a fault is skipped whose target never was there.
+/// Reason for skipping a fault whose target never appeared.
 const NOT_THERE: &str = "its target was not there in time, or did not take it";
 
-/// A change of the world that is to be attempted now.
+/// A change of the world to be attempted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt<'a> {
-    /// Number of the injection in the schedule.
+    /// Index of the injection in the schedule.
     pub number: usize,
-    /// The injection.
     pub injection: &'a Injection,
     /// Whether the fault begins or strikes; otherwise it ends.
     pub begins: bool,
-    /// When: as the schedule says, or later for a fault that had to wait.
+    /// The scheduled time, or a later one for a fault that had to wait.
     at: Duration,
 }
 
-/// A change that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// The target, as far as it is known only now.
+    /// The target, which may have been resolved during the attempt (the leader).
     pub on: String,
-    /// Packets that a fault of the network lost until it ended, where they are counted.
+    /// Packets that a fault of the network dropped until its end, where they are counted.
     pub dropped: Option<u64>,
 }
 
-/// Why a fault can never be injected.
+/// The reason why a fault can never be injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible(pub String);
 
-/// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
-    /// It never can be.
     Impossible(Impossible),
-    /// Its target is absent at present, or refuses it.
+    /// The target is absent or refuses the fault at present.
     NotYet,
 }
 
@@ -57,38 +54,36 @@ impl From<Impossible> for Undone {
     }
 }
 
-/// What became of an attempt, for the history of the run.
+/// Outcome of an attempt, for the history of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// When, from the beginning of the run.
+    /// Since the beginning of the run.
     pub at: Span,
     /// `begins`, `ends`, `strikes` or `skipped`.
     pub change: &'static str,
-    /// See [`Done::on`].
     pub on: Option<String>,
-    /// See [`Done::dropped`].
     pub dropped: Option<u64>,
-    /// Why the fault is skipped.
+    /// Reason for skipping the fault.
     pub why: Option<String>,
 }
 
-/// The state of a schedule that is played.
+/// The state of a schedule that is being played.
 pub struct Player<'a> {
     schedule: &'a Schedule,
     patience: Duration,
-    /// Events of the schedule that are over.
+    /// Index of the next event.
     next: usize,
-    /// Length of the run, until it is over.
+    /// `None`: the run is over.
     length: Option<Duration>,
-    /// Faults that could not begin yet, and until when each is attempted; `None`: its own end is still to come.
+    /// Faults that could not begin yet, each with the time until which it is attempted; `None`: until its own end.
     waiting: BTreeMap<usize, Option<Duration>>,
-    /// Ends of the faults that began after their own ends.
+    /// Ends of the faults that began after their scheduled ends.
     lasting: BTreeMap<usize, Duration>,
     skipped: BTreeMap<usize, String>,
 }
 
 impl<'a> Player<'a> {
-    /// For a run of that length, in a world with that patience.
+    /// `patience`: maximum time of the attempts of one fault, see the module.
     #[must_use]
     pub fn new(schedule: &'a Schedule, length: Span, patience: Duration) -> Self {
         let length = Some(length.duration());
@@ -96,19 +91,19 @@ impl<'a> Player<'a> {
         Self { schedule, patience, next: 0, length, waiting, lasting, skipped }
     }
 
-    /// When the schedule goes on, its end included; `None`: it is over.
+    /// Time of the next event, or of the end of the run; `None`: the run is over.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         self.schedule.events.get(self.next).map(|event| event.at.duration()).or(self.length)
     }
 
-    /// Whether some fault waits for its target, or lasts longer than the schedule says because it had to wait.
+    /// Whether a fault waits for its target, or lasts beyond its scheduled end because it had to wait.
     #[must_use]
     pub fn is_late(&self) -> bool {
         !self.waiting.is_empty() || !self.lasting.is_empty()
     }
 
-    /// The next attempt of the schedule that is due.
+    /// The next due attempt of the schedule.
     pub fn scheduled(&mut self, now: Duration) -> Option<Attempt<'a>> {
         while let Some(event) = self.schedule.events.get(self.next) {
             let (number, at) = (event.injection, event.at.duration());
@@ -130,7 +125,7 @@ impl<'a> Player<'a> {
         None
     }
 
-    /// Attempts of faults that are late: those that wait are to begin, and those whose time is over are to end.
+    /// Attempts of late faults: beginnings of those that wait, and ends of those whose time is over.
     #[must_use]
     pub fn late(&self, now: Duration) -> Vec<Attempt<'a>> {
         let begin = self.waiting.keys().map(|number| self.attempt(*number, true, now));
@@ -138,7 +133,7 @@ impl<'a> Player<'a> {
         begin.chain(over.map(|(number, _)| self.attempt(*number, false, now))).collect()
     }
 
-    /// Takes the outcome of an attempt. Returns the news, unless the fault goes on waiting.
+    /// Takes the outcome of an attempt. Returns the entry for the history, unless the fault goes on waiting.
     pub fn came(&mut self, attempt: &Attempt<'_>, outcome: Result<Done, Undone>) -> Option<Told> {
         let Attempt { number, injection, begins, at } = *attempt;
         let waited = if begins { self.waiting.remove(&number) } else { None };
@@ -180,7 +175,7 @@ impl<'a> Player<'a> {
             .collect()
     }
 
-    /// Numbers of the injections that were skipped, each with the reason.
+    /// Numbers of the skipped injections, each with the reason.
     #[must_use]
     pub fn skipped(self) -> BTreeMap<usize, String> {
         self.skipped
@@ -209,7 +204,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
     const LENGTH: Span = Span::seconds(60);
 
-    /// A fault of the leader: when it begins, and when it ends.
+    /// A fault of the leader; times in seconds.
     fn fault(act: Act, begins: u64, ends: Option<u64>) -> Injection {
         let target = Target::Instance(InstanceTarget::Leader);
         Injection { fault: 0, act, target, begins: Span::seconds(begins), ends: ends.map(Span::seconds) }
@@ -227,8 +222,8 @@ mod tests {
         Schedule { injections, events, draws: Vec::new() }
     }
 
-    /// What becomes of faults in a world that is looked at every second, and in which nobody leads for some spans of seconds. How many
-    /// are skipped.
+    /// Plays faults in a world that is polled every second and has no leader during some spans of seconds. Returns the
+    /// history and the number of skipped faults.
     fn played(faults: &[Injection], leaderless: &[[u64; 2]]) -> (Vec<String>, usize) {
         let schedule = schedule(faults.to_vec());
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
@@ -268,9 +263,9 @@ mod tests {
     fn a_fault_waits_for_its_target_and_then_lasts() {
         let pause = [fault(Act::Pause, 10, Some(30))];
         assert_eq!(played(&pause, &[]), (lines(&["10s pause begins", "30s pause ends"]), 0));
-        // Before its end it is not longer for that.
+        // A beginning before the scheduled end does not extend the fault.
         assert_eq!(played(&pause, &[[5, 25]]), (lines(&["25s pause begins", "30s pause ends"]), 0));
-        // After it, it has its whole time, at the end of the run as well.
+        // A beginning after the scheduled end gives the fault its whole duration, at the end of the run as well.
         assert_eq!(played(&pause, &[[5, 35]]), (lines(&["35s pause begins", "55s pause ends"]), 0));
         assert_eq!(played(&pause, &[[5, 70]]), (lines(&["1m10s pause begins", "1m30s pause ends"]), 0));
         let never = format!("2m pause skipped: {NOT_THERE}");

@@ -1,26 +1,24 @@
-//! What is promised, by name.
+//! The promises to operators.
 
 use serde::Serialize;
 
 macro_rules! promises {
     ($($promise:ident = $name:literal, $what:literal;)+) => {
-        /// A promise to operators.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Promise {
             $(#[doc = $what] $promise,)+
         }
 
         impl Promise {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$promise),+];
 
-            /// Its name, as reports have it.
+            /// As reports print it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$promise => $name,)+ }
             }
 
-            /// What is promised.
+            /// The text of the promise.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self { $(Self::$promise => $what,)+ }
@@ -60,11 +58,10 @@ promises! {
     BetterCluster = "better-cluster", "An application moves to the better cluster.";
 }
 
-/// What became of a promise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// How often it was put to the test.
+    /// Number of tests.
     pub judged: u64,
-    /// How it was broken.
+    /// A description of each violation.
     pub violations: Vec<String>,
 }

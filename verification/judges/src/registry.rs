@@ -1,17 +1,17 @@
-//! Requests to the registry and its answers as they are on the wire, read without the service's own client.
+//! Requests to the registry and its answers on the wire, read without the service's own client.
 
 use madako_domain::machine::MachineState;
 use serde_json::Value;
 
 use crate::fact::{At, MachineSeen, Question};
 
-/// The question that a search of the service asks: the one for reports chooses states.
+/// A search that selects states asks for reports.
 #[must_use]
 pub fn question(request: &Value) -> Question {
     if request["variables"]["having"]["states"].is_array() { Question::Reports } else { Question::Machines }
 }
 
-/// The machines with an address in an answer that was given at that time; `None`: it has no list of machines.
+/// The machines with an address in an answer given at the time `now`; `None`: the answer has no list of machines.
 #[must_use]
 pub fn machines(answer: &Value, now: At) -> Option<Vec<MachineSeen>> {
     let machines = answer["data"]["searchMachines"].as_array()?;

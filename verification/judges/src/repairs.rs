@@ -1,4 +1,4 @@
-//! What is promised of the repair queue.
+//! Promises about the repair queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,10 +15,9 @@ use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Begun, Item, Picture, Written};
 use crate::terms::FRESH_ROUNDS;
 
-/// What a whole second in a time of an entry may hide, on both ends.
+/// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
 const SECONDS: Duration = Duration::from_secs(2);
 
-/// See [`crate::Promise::QueueDisabled`].
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
@@ -41,7 +40,7 @@ impl Predicate for QueueDisabled {
                     ));
                 }
             }
-            // Something that would be begun.
+            // An entry that would be begun.
             Fact::Ended { command: Command::HealthCheck, address, good: false, .. } => {
                 let waits = |item: &Item| {
                     item.entry.address == *address && item.entry.step_status == RepairStepStatus::Waiting
@@ -55,7 +54,7 @@ impl Predicate for QueueDisabled {
     }
 }
 
-/// Entries that were not begun, and that nothing but the leader keeps from it.
+/// Entries that have not begun, and that only the leader keeps from beginning.
 fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
     let nodes = |address: &str| {
         now.cluster
@@ -77,7 +76,7 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
         || now.holds_a_rack()
         || !now.is_quiet(&[Place::Hosts])
         || under_way >= now.rules.max_concurrent
-        // A command runs, and others wait for its end.
+        // A running command delays the others.
         || now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
     if hindered {
         return BTreeSet::new();
@@ -85,7 +84,6 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
     now.entries.iter().filter(|(_, item)| is_queued(item)).map(|(index, _)| *index).collect()
 }
 
-/// See [`crate::Promise::QueueResumes`].
 #[derive(Default)]
 pub(crate) struct QueueResumes {
     /// Entries that waited when the queue was enabled.
@@ -127,7 +125,6 @@ impl Predicate for QueueResumes {
     }
 }
 
-/// See [`crate::Promise::AutoRepairDisabled`].
 #[derive(Default)]
 pub(crate) struct AutoRepairDisabled;
 
@@ -148,7 +145,7 @@ impl Predicate for AutoRepairDisabled {
                     ));
                 }
             }
-            // Something that would be added.
+            // A report that would become an entry.
             Fact::Answered { question: Question::Machines, machines, .. } => {
                 let is_broken = |state| matches!(state, MachineState::Unhealthy | MachineState::Unreachable);
                 let has_entry =
@@ -164,7 +161,6 @@ impl Predicate for AutoRepairDisabled {
     }
 }
 
-/// See [`crate::Promise::ConcurrentRepairs`].
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
@@ -192,21 +188,20 @@ impl Predicate for ConcurrentRepairs {
     }
 }
 
-/// See [`crate::Promise::WatchLasts`].
 #[derive(Default)]
 pub(crate) struct WatchLasts {
-    /// How the last command for each machine ended.
+    /// Time of the last repair command's end for each machine, and whether it succeeded.
     commands: BTreeMap<String, (At, bool)>,
 }
 
-/// Entries that a revision lets fail though their last command ended well, with the step of that.
+/// Entries that a revision marks as failed after their last command succeeded, as they were before.
 fn fails_after_command<'a>(
     written: &'a [Written],
     commands: &'a BTreeMap<String, (At, bool)>,
     now: &'a Picture,
 ) -> impl Iterator<Item = RepairQueueEntry> + 'a {
     let entries = written.iter().filter(|written| written.key.starts_with(keys::REPAIRS));
-    // What had failed before, and was overwritten, only fails again; and so may a success command.
+    // An entry that had failed before and was overwritten fails once more; so may the entry of a success command.
     let again = written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
         let kept = written.read::<Kept>().0;
         kept.is_some_and(|kept| kept.ended.is_some() || kept.finishing.is_some())
@@ -216,7 +211,7 @@ fn fails_after_command<'a>(
         let fails = before.status == RepairStatus::Processing
             && before.step_status == RepairStepStatus::Watching
             && after.status == RepairStatus::Failed;
-        // A command that could not begin is not seen: the one that ended is that of another entry.
+        // A command that could not begin is not observable: then the observed end belongs to another entry.
         let announced = now.entries.get(&before.index).and_then(|item| item.commanded);
         let of_this = |at: At| announced.is_some_and(|(_, since)| at >= since);
         let ended_well = commands.get(&before.address).is_some_and(|(at, good)| *good && of_this(*at));
@@ -226,7 +221,7 @@ fn fails_after_command<'a>(
 
 fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
     match fact {
-        // Until it ended nobody knows.
+        // The outcome is unknown until the command ends.
         Fact::Began { command: Command::Repair, address, .. } => {
             commands.remove(address);
         }
@@ -270,7 +265,6 @@ impl Predicate for WatchLasts {
     }
 }
 
-/// See [`crate::Promise::NextStep`].
 #[derive(Default)]
 pub(crate) struct NextStep {
     commands: BTreeMap<String, (At, bool)>,
@@ -278,7 +272,7 @@ pub(crate) struct NextStep {
 }
 
 impl NextStep {
-    /// Entries whose watch is over, and that nothing but the leader keeps from their next step.
+    /// Entries whose watch is over, and that only the leader keeps from their next step.
     fn wait(now: &Picture, at: At) -> BTreeSet<i64> {
         let under_way =
             now.entries.values().filter(|item| now.is_under_way(item, at, SECONDS)).count() as u64;
@@ -332,21 +326,20 @@ impl Predicate for NextStep {
     }
 }
 
-/// Health checks of a machine that are remembered: those of two rounds, of several entries.
+/// Remembered health checks of a machine: those of two rounds, for several entries.
 const CHECKS: usize = 16;
 
-/// What the last health checks of each machine said, and when. Several entries may be for one machine, and each believes what it asked
-/// itself.
+/// Results of the last health checks of each machine. Several entries may concern one machine; each relies on its own
+/// checks.
 #[derive(Default)]
 struct Health(BTreeMap<String, VecDeque<(At, bool)>>);
 
 impl Health {
-    /// The last check.
     fn last(&self, address: &str) -> Option<(At, bool)> {
         self.0.get(address).and_then(|checks| checks.back()).copied()
     }
 
-    /// Whether some check since a time said so.
+    /// Whether some check since the given time had this result.
     fn said(&self, address: &str, healthy: bool, since: At) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
         checks.rev().any(|(at, said)| *said == healthy && *at >= since)
@@ -363,7 +356,6 @@ impl Health {
     }
 }
 
-/// See [`crate::Promise::FreshHealth`].
 #[derive(Default)]
 pub(crate) struct FreshHealth(Health);
 
@@ -376,12 +368,12 @@ impl Predicate for FreshHealth {
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
             match asked {
                 _ if !is_healthy && self.0.said(&entry.address, false, at.saturating_sub(fresh)) => {}
-                // What was decided before the answer came.
+                // The decision was made before the answer came.
                 Some((asked, true)) if *at <= asked + terms.tolerance => {}
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
                     ruling.exemptions.used(Exemption::UnderWay, *at - asked);
                 }
-                // Checks are not seen then.
+                // Checks are not observable during a fault of the hosts.
                 _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {}
                 _ => ruling.broken(format_args!(
                     "entry {} becomes {}, and its machine's health was asked at {asked:?}",
@@ -393,7 +385,6 @@ impl Predicate for FreshHealth {
     }
 }
 
-/// See [`crate::Promise::HealthySucceeds`].
 #[derive(Default)]
 pub(crate) struct HealthySucceeds(Health);
 
@@ -409,7 +400,7 @@ impl Predicate for HealthySucceeds {
             let (Some(before), Some(after)) = written.read::<RepairQueueEntry>() else { continue };
             let succeeds =
                 before.status != RepairStatus::Succeeded && after.status == RepairStatus::Succeeded;
-            // With a success command it was judged when that began.
+            // The health was judged at the beginning of the success command.
             if !succeeds || again {
                 continue;
             }
@@ -424,7 +415,6 @@ impl Predicate for HealthySucceeds {
                 format!("entry {} succeeds, and its machine's health was asked: {asked:?}", after.index)
             });
         }
-        // The success command of a machine.
         if let Fact::Began { command: Command::Success, address, .. } = fact {
             let asked = self.0.last(address);
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
@@ -435,7 +425,6 @@ impl Predicate for HealthySucceeds {
     }
 }
 
-/// See [`crate::Promise::DeletionKept`].
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {

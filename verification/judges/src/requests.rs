@@ -1,10 +1,9 @@
-//! What is promised of requests, to Kubernetes and of clients.
+//! Promises about requests to Kubernetes and of clients.
 
 use crate::fact::Fact;
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::Picture;
 
-/// See [`crate::Promise::ProtectedPods`].
 pub(crate) struct ProtectedPods;
 
 impl Predicate for ProtectedPods {
@@ -13,14 +12,13 @@ impl Predicate for ProtectedPods {
             Fact::PodEnds { protected: true, deleted: true, pod, .. } => {
                 ruling.broken(format_args!("{pod} is deleted, and its namespace is protected"));
             }
-            // It is what another pod would be deleted for.
+            // The situation in which another pod would be deleted.
             Fact::PodEnds { protected: true, refused: true, .. } => ruling.judged(),
             _ => {}
         }
     }
 }
 
-/// See [`crate::Promise::AllConditions`].
 pub(crate) struct AllConditions;
 
 impl Predicate for AllConditions {
@@ -33,10 +31,9 @@ impl Predicate for AllConditions {
     }
 }
 
-/// See [`crate::Promise::IfMatch`].
 #[derive(Default)]
 pub(crate) struct IfMatch {
-    /// Answers that are told before the revision is: the key, the version that was named, and the one after.
+    /// Answers that arrived before their revision: key, named version, version after the request.
     told: Vec<(String, i64, i64)>,
 }
 
@@ -62,7 +59,7 @@ impl Predicate for IfMatch {
     }
 }
 
-/// The version of a key before another one; `None`: that one is not known yet.
+/// The version of a key before the version `after`; `None`: that is not known yet.
 fn version_before(now: &Picture, key: &str, after: i64) -> Option<i64> {
     let versions = now.versions.get(key)?;
     let at = versions.iter().rposition(|version| *version == after)?;

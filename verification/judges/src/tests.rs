@@ -1,4 +1,4 @@
-//! Each predicate with an example that keeps its promise, and the same spoiled.
+//! For each predicate, a stream that keeps its promise, and a spoiled one.
 
 mod cluster;
 mod others;
@@ -27,10 +27,10 @@ const TERMS: Terms = Terms {
     holds_back: false,
 };
 
-/// Who leads.
+/// Host name of the leader.
 const LEADER: &str = "alpha";
 
-/// A stream of facts, as tests write it. Three control plane nodes and twelve workers of twenty-four machines.
+/// A stream of facts. Three control plane nodes and twelve workers of twenty-four machines.
 struct Tape {
     oracle: Oracle,
     at: At,
@@ -74,7 +74,7 @@ impl Tape {
         self.oracle.see(self.at, &fact);
     }
 
-    /// A revision; what is no string is stored as JSON.
+    /// Stores a revision; a value other than a string becomes JSON.
     fn put(&mut self, writes: &[(&str, Value)]) -> i64 {
         self.revision += 1;
         let value = |value: &Value| match value {
@@ -98,7 +98,7 @@ impl Tape {
     }
 
     fn revision_of_template(&self) -> i64 {
-        // The last one that was written: plans follow it at once in these tests.
+        // The last revision: in these tests a plan follows the template at once.
         self.revision
     }
 
@@ -130,7 +130,7 @@ impl Tape {
         ]);
     }
 
-    /// The registry is asked, and answers.
+    /// A request to the registry and its answer.
     fn poll(&mut self, question: Question) {
         self.tell(Fact::Polled { instance: LEADER.to_owned(), question });
         let there = (1..=24).filter(|number| !self.missing.contains(number));
@@ -147,7 +147,7 @@ impl Tape {
         self.states.insert(number, (state, self.at));
     }
 
-    /// An entry of the repair queue becomes this.
+    /// The key and new value of an entry of the repair queue.
     fn entry(&mut self, index: i64, status: &str, step: u32, step_status: &str) -> (String, Value) {
         let number = u32::try_from(index).unwrap() + 4;
         let entry = json!({
@@ -162,7 +162,7 @@ impl Tape {
         self.put(&[(&key, entry)])
     }
 
-    /// The command of a step is announced. Gives the address of its machine.
+    /// Announces the command of a step. Returns the address of its machine.
     fn announce(&mut self, index: i64, step: u32) -> String {
         let (key, entry) = self.entry(index, "processing", step, "watching");
         let address = entry["address"].as_str().unwrap().to_owned();
@@ -176,7 +176,7 @@ impl Tape {
         address
     }
 
-    /// The command of a step begins, is run for 5 s, and ends.
+    /// Announces the command of a step, which runs for 5 s.
     fn execute(&mut self, index: i64, step: u32, good: bool) {
         let address = self.announce(index, step);
         self.command(Command::Repair, &address, true, good);
@@ -199,7 +199,7 @@ impl Tape {
         self.command(Command::HealthCheck, &address, false, healthy);
     }
 
-    /// How often a promise was put to the test, and how often it was broken.
+    /// Number of tests and of violations of a promise.
     fn of(&self, promise: Promise) -> (u64, usize) {
         let verdicts = self.oracle.verdicts();
         let verdict = &verdicts[&promise];
@@ -219,7 +219,7 @@ impl Tape {
     }
 }
 
-/// A pair of streams of which the second differs by one thing.
+/// Two streams that differ by one fact.
 fn pair(example: impl Fn(&mut Tape, bool)) -> (Tape, Tape) {
     let tapes = [false, true].map(|spoiled| {
         let mut tape = Tape::new();

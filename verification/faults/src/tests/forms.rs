@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use super::*;
 
-/// Any target.
 fn any_target() -> impl Strategy<Value = Target> {
     prop_oneof![
         any::<u32>().prop_map(Target::Rack),
@@ -18,7 +17,7 @@ fn any_target() -> impl Strategy<Value = Target> {
     ]
 }
 
-/// A span within the bounds of everything, that ends in any unit.
+/// A span within all bounds, that ends in any unit.
 fn any_span() -> impl Strategy<Value = Span> {
     prop_oneof![
         (1_000..365 * 86_400_000_u64).prop_map(Span::millis),
@@ -122,7 +121,7 @@ proptest! {
         let expect = Expect { calm_within: calm, at_least };
         let mut scenario = Scenario { name: "any".to_owned(), world, clients, faults: Vec::new(), expect };
         for fault in faults {
-            // One whose target is not in this world is none of its faults.
+            // A fault whose target is not in this world is refused and skipped.
             let _ = scenario.add(fault);
         }
         let json = serde_json::to_string_pretty(&scenario).unwrap();

@@ -1,15 +1,15 @@
-//! What is refused, and what is said about it.
+//! Refused texts and their messages.
 
 use super::*;
 
-/// What is wrong with a scenario, a line each.
+/// The problems of a scenario, a line each.
 fn refused(text: &str) -> Vec<String> {
     let error = Scenario::parse(text).expect_err(text);
     assert_eq!(error.subject, "scenario");
     error.problems.iter().map(ToString::to_string).collect()
 }
 
-/// What is wrong with a scenario that has this fault.
+/// The problem of a scenario with this fault.
 fn refused_fault(fault: &str) -> String {
     let problems = refused(&format!("name: a\nfaults:\n- {{{fault}}}\n"));
     let [problem] = problems.as_slice() else { panic!("{fault}: one problem was expected: {problems:?}") };
@@ -190,7 +190,7 @@ fn a_target_beyond_the_world_is_refused() {
         let text = format!("name: a\nworld: {world}\nfaults:\n- {{at: 1m, {fault}}}\n");
         assert_eq!(refused(&text), [format!("line 4: faults[0].target: {problem}")]);
     }
-    // With a world that is wrong itself there is nothing to compare with.
+    // With an invalid world there is nothing to compare with.
     assert_eq!(
         refused("name: a\nworld: {racks: none}\nfaults: [{at: 1m, do: kill, target: rack=900}]").len(),
         1

@@ -1,4 +1,4 @@
-//! What begins and ends when.
+//! Expansion of faults into a schedule.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn the_same_done_to_the_same_target_at_a_time_is_one_fault() {
 
 #[test]
 fn a_seed_has_one_schedule_and_tells_its_draws() {
-    // What this seed has had in every build so far: another one here means that recorded seeds mean nothing any more.
+    // The schedule of this seed in every build so far: a different one makes recorded seeds worthless.
     assert_eq!(
         printed(&["reset registry random mean 30m", "cut store=1 random mean 1h for 1m"], "2h", 7),
         SEED_SEVEN

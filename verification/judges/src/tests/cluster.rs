@@ -20,7 +20,7 @@ fn nothing_is_planned_while_the_integration_is_disabled() {
     judges(Promise::IntegrationDisabled, |tape, spoiled| {
         tape.put(&[(keys::SABAKAN_DISABLED, json!(true))]);
         tape.later(10).template();
-        // One that had not heard of it.
+        // A request of an instance that had not learned of the switch.
         tape.later(40).poll(Question::Machines);
         tape.later(60);
         if spoiled {
@@ -68,7 +68,7 @@ fn nothing_is_planned_on_an_answer_that_is_held() {
                 tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
             }
         }
-        // Three agree.
+        // Three answers agree.
         if !spoiled {
             tape.plan(&[1, 2, 3], &WORKERS[..10], &[]);
         }
@@ -109,7 +109,7 @@ fn an_unreachable_control_plane_node_is_replaced() {
             }
         }
     });
-    // Half of it is not.
+    // Half of the control plane is unreachable: it is not replaced.
     let mut tape = Tape::new();
     tape.state(1, Unreachable);
     tape.state(2, Unreachable);

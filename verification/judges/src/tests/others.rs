@@ -43,7 +43,7 @@ fn a_conditional_request_changes_the_version_that_it_names() {
         };
         tell(tape, version, 412, None);
         let named = if spoiled { version } else { other };
-        // The answer may be heard before the revision is.
+        // The answer may be observed before its revision.
         tell(tape, named, 200, Some(other + 1));
         tape.put(&[(KEY, json!(3))]);
     });
@@ -88,7 +88,7 @@ fn an_application_moves_to_the_better_cluster() {
         tape.put(&[(KEY, on("poor")), ("/kubernetes/clusters/n/good", cluster("ONLINE"))]);
         tape.tell(Fact::Improved { application: KEY.to_owned(), cluster: "good".to_owned() });
         tape.later(100).poll(Question::Machines);
-        // Two others move meanwhile, so that it may wait a minute longer.
+        // Two other applications move meanwhile, so that the move may take a minute longer.
         for other in ["b", "c"] {
             let key = format!("/kubernetes/applications/n/{other}");
             tape.put(&[(&key, on("poor"))]);

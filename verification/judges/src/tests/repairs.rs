@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::Place;
 
-/// Health is asked each minute for so long.
+/// Health checks each minute, `count` times.
 fn minutes(tape: &mut Tape, count: u32, indices: &[i64]) {
     for _ in 0..count {
         tape.later(60);
@@ -77,7 +77,7 @@ fn a_watch_lasts_its_time() {
         tape.later(if spoiled { 60 } else { 120 }).health(0, false);
         tape.execute(0, 1, true);
     });
-    // What the last step is watched for counts, too.
+    // The watch of the last step counts, too.
     judges(Promise::WatchLasts, |tape, spoiled| {
         tape.write_entry(0, "processing", 1, "waiting");
         tape.execute(0, 1, true);
@@ -107,7 +107,7 @@ fn the_next_step_is_tried() {
         }
         minutes(tape, 4, &[0]);
     });
-    // A command that failed ends the repair.
+    // A failed command ends the repair.
     let mut tape = Tape::new();
     tape.write_entry(0, "queued", 0, "waiting");
     tape.execute(0, 0, false);
