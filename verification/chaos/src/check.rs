@@ -1,7 +1,7 @@
-//! What was seen of a run, judged from outside by the invariants of the design, which are the same functions that the
-//! service calls before it commits.
+//! Checks the observations of a run against the invariants of the design, with the functions that the service calls
+//! before a commit.
 //!
-//! Guarantees: each invariant says how often it had something to judge; what was never judged is not told as held.
+//! Guarantees: each verdict has the number of judgements; a verdict without any is not reported as held.
 
 pub mod api;
 pub mod drains;
@@ -19,36 +19,34 @@ use std::collections::BTreeMap;
 use madako_domain::invariants::{Id, Violation};
 use serde::Serialize;
 
-/// Violations of one invariant that are told; what is broken is broken often.
+/// Reported violations of one invariant: the first of a series suffice.
 const MOST_TOLD: usize = 20;
 
-/// What was found of one invariant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// How often there was something to judge.
+    /// Number of judgements.
     pub judged: u64,
-    /// How often it was broken.
+    /// Number of violations.
     pub broken: u64,
-    /// The first of these.
+    /// Descriptions of the first violations, at most `MOST_TOLD`.
     pub violations: Vec<String>,
 }
 
-/// Verdicts by the names of what was judged.
+/// Verdicts by name of the invariant or check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdicts(pub BTreeMap<String, Verdict>);
 
 impl Verdicts {
-    /// There was something to judge.
+    /// Counts judgements.
     pub fn judged(&mut self, invariant: Id, times: u64) {
         self.of(invariant.name()).judged += times;
     }
 
-    /// It was broken.
     pub fn violated(&mut self, violation: &Violation) {
         self.broken(violation.invariant.name(), violation.what.clone());
     }
 
-    /// Something that has no invariant's name was broken.
+    /// Counts a violation of a check that is no invariant.
     pub fn broken(&mut self, name: &str, what: String) {
         let verdict = self.of(name);
         verdict.broken += 1;
@@ -57,12 +55,10 @@ impl Verdicts {
         }
     }
 
-    /// The verdict of that name.
     pub fn of(&mut self, name: &str) -> &mut Verdict {
         self.0.entry(name.to_owned()).or_default()
     }
 
-    /// Whether something was broken.
     #[must_use]
     pub fn any_broken(&self) -> bool {
         self.0.values().any(|verdict| verdict.broken > 0)

@@ -1,8 +1,8 @@
-//! Clients of the API of placement: they create, read, change and delete applications through any instance, and write
-//! down what they asked for and what they were told.
+//! Clients of the placement API: they create, read, change and delete applications through any instance, and record
+//! requests and answers.
 //!
-//! A client has one call at a time. An object is a name that is used for [`CALLS_A_NAME`] calls at most and then given
-//! up, so that its history stays short enough to be judged; so is one of which too many ends are not known.
+//! A client has one call at a time. A name of an object is abandoned after [`CALLS_A_NAME`] calls, or after
+//! [`UNKNOWN_A_NAME`] calls with an unknown end, so that its history stays short enough to be judged.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use crate::pace::Pace;
 use crate::web::{self, Answer, Ask, Unanswered};
 use crate::world::{NAMESPACE, VALUE, ZONES, application};
 
-/// Calls of an object before its name is given up.
+/// Calls of an object before its name is abandoned.
 const CALLS_A_NAME: u32 = 60;
-/// Calls of an object without a known end before its name is given up: each makes it harder to judge.
+/// Calls with an unknown end before a name is abandoned: each makes the history harder to judge.
 const UNKNOWN_A_NAME: u32 = 4;
-/// Time for a call: the API itself answers within its store's time-out, or says that it cannot.
+/// Time limit of a call: the API itself answers within the time-out of its store, or reports an error.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Clients at once: enough for several to meet at one object.
+/// Enough clients for several to meet at one object.
 pub(crate) const CLIENTS: u32 = 6;
 
-/// An object that clients use now.
+/// An object in current use.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     generation: u32,
@@ -44,10 +44,10 @@ struct Shared {
     value: u64,
 }
 
-/// Where the instances are, by their numbers: through the network.
+/// Addresses of the instances by number, through the network with its faults.
 pub(crate) type Doors = BTreeMap<u32, SocketAddr>;
 
-/// What clients share. Clones are the same.
+/// State shared by the clients. A clone shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     history: History,
@@ -70,7 +70,6 @@ impl Clients {
         Self { history, doors: Arc::new(doors), shared: Arc::new(Mutex::new(shared)) }
     }
 
-    /// Creates every object.
     pub(crate) async fn fill(&self, mut chance: ChaCha8Rng) {
         let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
         for slot in slots {
@@ -78,7 +77,7 @@ impl Clients {
         }
     }
 
-    /// One client, which calls about `rate` times a second until it is told to stop.
+    /// Runs one client with about `rate` calls a second until `stop`.
     pub(crate) async fn work(
         self,
         client: u32,
@@ -108,7 +107,8 @@ impl Clients {
         }
     }
 
-    /// Reads every object once more, through every instance: what was acknowledged is there. Gives the reads that were not answered.
+    /// Reads every object once more, through every instance: each acknowledged write must be there. Returns the reads
+    /// without an answer.
     pub(crate) async fn look(&self) -> Vec<String> {
         let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
         let mut unanswered = Vec::new();
@@ -165,7 +165,7 @@ impl Clients {
         self.done(slot);
     }
 
-    /// Calls an instance, and writes down how that ended. Gives the answer if all was well.
+    /// Calls an instance and records the outcome. Returns the answer on success.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a part of one request, and there is one place that sends it"
@@ -186,7 +186,7 @@ impl Clients {
         self.ask(door, client, name, op, Ask { method, path, expected, body, within: WITHIN }).await.1
     }
 
-    /// Asks one instance, and notes what came of it.
+    /// Calls one instance and records the outcome.
     async fn ask(
         &self,
         (instance, door): (&u32, &SocketAddr),
@@ -215,7 +215,7 @@ impl Clients {
         }
     }
 
-    /// Gives up a name that was used long enough. What stood there stays, or goes if it was being deleted.
+    /// Abandons a name that was used long enough. Its object stays, or disappears if it is being deleted.
     fn done(&self, slot: u32) {
         let mut shared = self.shared();
         if let Some(slot) = shared.slots.get_mut(&slot)
@@ -236,27 +236,26 @@ impl Clients {
         shared.value
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A generator for one client of a run.
+/// The generator of one client of a run.
 pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(CLIENT_STREAMS + u64::from(client));
     chance
 }
 
-/// The first of the generators that clients draw from.
+/// Number of the first stream of the clients' generators.
 const CLIENT_STREAMS: u64 = 1_000;
 
 fn named(slot: u32, generation: u32) -> String {
     format!("app-{slot}-{generation}")
 }
 
-/// The path of all applications.
 pub(crate) fn all() -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/applications")
 }
@@ -265,7 +264,7 @@ fn value(body: &Value) -> Option<u64> {
     body["metadata"]["labels"][VALUE].as_str()?.parse().ok()
 }
 
-/// What an answer says about the object, and the answer if all was well.
+/// The meaning of an answer for the object, and the answer on success.
 fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let answer = match answer {
         Ok(answer) => answer,
@@ -276,13 +275,13 @@ fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let body = answer.json();
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
     let said = match (status, op) {
-        // One whose value cannot be read is no answer that any state allows.
+        // A value that cannot be read is an answer that no state allows.
         (status, Op::Read) if status.is_success() => Ret::Done { value: value(&body), deleting },
         (status, _) if status.is_success() => Ret::Done { value: None, deleting },
         (StatusCode::NOT_FOUND, _) => Ret::Absent,
         (StatusCode::CONFLICT, Op::Create { .. }) => Ret::Exists,
         (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => Ret::Changed,
-        // Whether it was done before it failed is not known.
+        // It is unknown whether the call took effect before the error.
         (status, _) if status.is_server_error() => {
             return (End::Unknown { why: format!("status {status}") }, None);
         }

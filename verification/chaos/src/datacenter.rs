@@ -1,10 +1,11 @@
-//! The simulated data center as a process of its own: a registry of machines, beside it the API server of a simulated
-//! Kubernetes whose nodes they are, a provider of metrics, and a door for whoever makes them fail.
+//! The simulated data center as a process: a registry of machines, the API server of a simulated Kubernetes with these
+//! machines as nodes, a provider of metrics, and a control door for faults.
 //!
-//! Guarantees: every answer that the service may act on, every change from outside, and every request to the registry that is no search
-//! is a line of the journal before it is given or told; started again on the same journal, machines, nodes and pods are as they were.
+//! Guarantees: every answer that the service may act on, every change from outside, and every request to the registry
+//! other than a search is in the journal before the answer is sent. A restart with the same journal restores machines,
+//! nodes and pods.
 //!
-//! Does not: keep anybody from the control door. It is meant for loopback and the namespaces of runs, and
+//! Does not: authenticate requests at the control door. It is meant for loopback and the namespaces of runs, and
 //! refuses other addresses.
 
 mod caller;
@@ -36,46 +37,38 @@ pub use self::tap::Spoilt;
 use self::tap::Tap;
 use crate::network::{RANGE_SHOWN, is_apart};
 
-/// A machine that has power again starts.
+/// Start-up time of a machine after its power returns.
 const INITIALIZE_TAKES: Duration = Duration::from_secs(5);
-/// Time between two turns of a metric, and its bounds.
+/// Time between two turning points of a metric, and its bounds.
 const PACE: Duration = Duration::from_secs(40);
 const BOUNDS: (f64, f64) = (5.0, 95.0);
 
-/// What a data center is made of.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the registry listens.
+    /// Address of the registry.
     pub registry: Option<SocketAddr>,
-    /// Where the provider of metrics listens.
+    /// Address of the provider of metrics.
     pub prometheus: Option<SocketAddr>,
-    /// Where it is controlled: on loopback, or at an address that only a run's namespaces have.
+    /// Address of the control door: on loopback, or reachable only from a run's namespaces.
     pub control: SocketAddr,
-    /// Machines.
     pub machines: u32,
-    /// Racks.
     pub racks: u32,
-    /// Names of the metrics.
     pub metrics: Vec<String>,
-    /// Chooses its history.
+    /// Seed of its random events.
     pub seed: u64,
-    /// Where its journal is.
     pub journal: PathBuf,
 }
 
-/// Why there is no data center.
 #[derive(Debug, thiserror::Error)]
 pub enum DatacenterError {
-    /// The control door must be out of strangers' reach.
+    /// The control door must be on loopback or in a run's namespaces.
     #[error("the control door cannot be on {0}: only addresses of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
-    /// An address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
-    /// The numbers do not make a data center.
+    /// Settings that make no data center.
     #[error(transparent)]
     Settings(#[from] InputError),
-    /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A server ended.
@@ -83,16 +76,13 @@ pub enum DatacenterError {
     Served(#[source] io::Error),
 }
 
-/// The metric that tells how much of a cluster is free.
+/// Name of the metric of a cluster's free share.
 #[must_use]
 pub fn metric_of(cluster: &str) -> String {
     format!("free_{}", cluster.replace('-', "_"))
 }
 
 /// Serves until the future is dropped.
-///
-/// # Errors
-/// See [`DatacenterError`].
 pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), DatacenterError> {
     let door = settings.control.ip();
     if !door.is_loopback() && !is_apart(door) {
@@ -135,7 +125,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, DatacenterError> {
     TcpListener::bind(address).await.map_err(|error| DatacenterError::Listen(address, error))
 }
 
-/// The machines as the journal leaves them: what was done to them is done again, at the same times.
+/// Rebuilds the machines from the journal: every change is repeated at its time.
 fn machines(
     settings: &Settings,
     start: OffsetDateTime,
@@ -143,7 +133,7 @@ fn machines(
 ) -> Result<Datacenter, DatacenterError> {
     let storage = settings.machines / 3;
     let roles = [("compute", settings.machines - storage), ("storage", storage)];
-    // Broken machines stay so until somebody does something about it.
+    // A broken machine stays broken until a repair or an operator changes it.
     let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::still() };
     let config = DatacenterConfig {
         boot: false,
@@ -153,7 +143,7 @@ fn machines(
     let mut datacenter = Datacenter::new(config)?;
     for line in journal {
         datacenter.advance(line.time());
-        // What was refused then is refused again.
+        // A change that was refused then is refused again.
         match &line.what {
             What::Power { rack, on: true } => drop(datacenter.power_on(*rack)),
             What::Power { rack, on: false } => drop(datacenter.kill_rack(*rack)),

@@ -1,11 +1,12 @@
-//! Clients of the API of placement that watch: each opens a watch of all applications at one instance, lists them through the
-//! same instance, and writes down what both tell; when the watch breaks off it does the same at the next instance.
+//! Watch clients of the placement API: each watches all applications at one instance, lists them through the same
+//! instance, and records both. When the watch breaks, it continues at the next instance.
 //!
-//! The API knows no watch from a revision on. So a watch is opened before the list is asked for, as Krake's clients do: what is
-//! written between the two is told by both, and nothing by neither.
+//! The API has no watch from a revision. So the watch opens before the list is requested, as Krake's clients do: a
+//! write between the two is in both, and no write is in neither.
 //!
-//! At the end of a run each lists once more and reads on until the signs of life that were sent after that list have come: a
-//! watch sends what is to be told before them. Then it has told everything that the list knew.
+//! At the end of a run each follower lists once more and reads until it has received the heartbeats that the instance
+//! sent after that list. A watch sends pending events before a heartbeat, so that it has then delivered everything in
+//! the list.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,22 +20,22 @@ use crate::clients::{Doors, all};
 use crate::history::{Event, History};
 use crate::web::{self, Ask, Lines, Unanswered};
 
-/// Clients that watch: more than a world has instances as a rule, so that two watch the same one now and then.
+/// More followers than the usual number of instances, so that two watch the same one at times.
 pub(crate) const FOLLOWERS: u32 = 4;
-/// Time for the head of a watch, and for a list.
+/// Time limit for the head of a watch, and for a list.
 const WITHIN: Duration = Duration::from_secs(5);
-/// How often a watch that has nothing to tell shows a sign of life: the shortest time that the API knows.
+/// Requested heartbeat interval: the shortest that the API allows.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A watch without a sign of life for so long is given up.
+/// A watch without a heartbeat for this long is abandoned.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Pause before the next instance is asked.
+/// Pause before the next instance is tried.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Signs of life that are waited for after the last list: the first may have been under way when the list was answered.
+/// Heartbeats awaited after the last list: the first may have been sent before the list was answered.
 const SIGNS: u32 = 2;
-/// Time for a last watch at the end of a run, when everything is well again.
+/// Time limit of the last watch at the end of a run, without faults.
 const LAST_WITHIN: Duration = Duration::from_secs(30);
 
-/// A client that watches until it is told to stop.
+/// Runs one follower until `stop`.
 pub(crate) async fn follow(number: u32, doors: Doors, history: History, stop: watch::Receiver<bool>) {
     let mut follower = Follower { number, history, stop };
     let mut ends: Option<Instant> = None;
@@ -62,7 +63,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Watches through one instance until the run is over, and everything was told.
+    /// Watches through one instance until the run is over and everything was delivered.
     async fn listen(&mut self, instance: u32, door: SocketAddr) -> Result<(), Unanswered> {
         let follower = self.number;
         let asked = self.history.now();
@@ -73,7 +74,7 @@ impl Follower {
         loop {
             let line = tokio::select! {
                 biased;
-                // Whoever could say so is gone, too.
+                // A dropped sender means that the run is over too.
                 _ = self.stop.wait_for(|stop| *stop) => break,
                 line = lines.next(SILENCE) => line?,
             };
@@ -101,12 +102,12 @@ impl Follower {
         Ok(())
     }
 
-    /// Writes down what a line says. Whether it says something: a sign of life does not.
+    /// Records a line. Returns whether it is an event and no heartbeat.
     fn tell(&self, line: &[u8]) -> bool {
         if line.is_empty() {
             return false;
         }
-        // What is no JSON is kept as it is, for the judge.
+        // A line that is no JSON is kept as text, for the judge.
         let line = serde_json::from_slice(line)
             .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(line).into_owned()));
         self.history.note(Event::Told { follower: self.number, line });

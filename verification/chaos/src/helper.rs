@@ -1,7 +1,7 @@
-//! The commands of repairs: this same program, which asks the data center's door.
+//! The commands of repairs: this same program as a client of the data center's control door.
 //!
-//! A reset lasts as long as its request: who is killed in the middle of it closes the connection, and the door writes
-//! that down.
+//! A reset lasts as long as its request: if its process is killed meanwhile, the connection closes, and the door
+//! records that.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ use serde_json::json;
 use crate::datacenter::{Repaired, monotonic};
 use crate::web::{self, Ask};
 
-/// The hidden word, before what is asked for, the door and the address.
+/// The hidden word, followed by the action, the door and the address.
 pub(crate) const WORD: &str = "__repair";
-/// Resets a machine.
+/// Path that resets a machine.
 pub(crate) const RESET: &str = "/repair";
-/// Tells whether it is healthy.
+/// Path of the health check.
 pub(crate) const HEALTHY: &str = "/healthy";
-/// The number of the instance that runs a command, in its environment.
+/// Environment variable with the number of the instance that runs the command.
 pub(crate) const INSTANCE: &str = "CHAOS_INSTANCE";
-/// Time for the door's answer: a reset takes two seconds.
+/// Time limit for the door's answer: a reset takes two seconds.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Does what the words after the hidden one say.
+/// Runs the action named by the words after the hidden one.
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let began = monotonic();
     let mut word = || words.next().and_then(|word| word.into_string().ok());
@@ -39,7 +39,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let body = json!(Repaired { address, instance, began });
     match runtime.block_on(web::ask(door, Ask::send(&Method::POST, &path, &body, WITHIN))) {
         Ok(answer) if answer.status.is_success() => {
-            // What a health check found; a reset says nothing.
+            // Prints the result of a health check; a reset prints nothing.
             let told = std::io::Write::write_all(&mut std::io::stdout(), &answer.body);
             if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

@@ -1,7 +1,7 @@
-//! Faults made real: signals, the network board, and the data center's control door.
+//! Injects faults: signals to processes, rules of the network, and requests to the data center's control door.
 //!
-//! Guarantees: a fault that would do nothing does not begin, as one of the registry's answers while it is down; and a process that ended
-//! by itself is known before something is done to it that hides this.
+//! Guarantees: a fault that would have no effect does not begin, such as corrupt answers of a registry that is down.
+//! Before a fault hides that a process ended by itself, that end is recorded.
 
 mod datacenter;
 mod store;
@@ -22,21 +22,20 @@ fn impossible(why: impl std::fmt::Display) -> Impossible {
     Impossible(why.to_string())
 }
 
-/// What holds of a process, each as often as it was begun and not ended yet.
+/// Active faults of a process, counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     killed: u32,
     paused: u32,
 }
 
-/// What holds at a data center's server, which forgets it when it is killed.
+/// Active faults of a data center's server, counted: a killed server forgets them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spoiled {
     corrupt: u32,
     clock: u32,
 }
 
-/// Injects the faults of a run.
 pub(crate) struct Injector {
     observer: Observer,
     leaders: Leaders,
@@ -44,22 +43,22 @@ pub(crate) struct Injector {
     held: BTreeMap<Node, Held>,
     spoiled: BTreeMap<Node, Spoiled>,
     dark: BTreeMap<Target, u32>,
-    /// What the registry was told of these: whether they are gone.
+    /// Machines reported to the registry, with whether they are gone.
     told: BTreeMap<Target, bool>,
     full: BTreeMap<Node, u32>,
-    /// Who was the leader when a fault began.
+    /// The instance that led when the fault began, by injection.
     leader_of: BTreeMap<usize, u32>,
-    /// Packets that were lost around its node before a fault began.
+    /// Packets dropped around the node before the fault began, by injection.
     lost_before: BTreeMap<usize, u64>,
     looked: Looked,
 }
 
-/// What was seen of processes.
+/// Observations of processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
-    /// How often one was looked at that was to run.
+    /// Number of checks of processes that should run.
     pub(crate) times: u64,
-    /// Those that had ended by themselves.
+    /// Processes that had ended by themselves.
     pub(crate) ended: BTreeSet<String>,
 }
 
@@ -80,17 +79,16 @@ impl Injector {
         }
     }
 
-    /// Who sees what is written.
     pub(crate) fn observer(&self) -> &Observer {
         &self.observer
     }
 
-    /// What was seen of processes so far.
     pub(crate) fn looked(&self) -> Looked {
         self.looked.clone()
     }
 
-    /// Whether the process of a node runs as it should; one that ended by itself is noted. A member whose disk is full may.
+    /// Whether the process of a node runs as it should. Records a process that ended by itself; a member with a full
+    /// disk may.
     pub(crate) fn look(&mut self, world: &mut World, node: &Node) -> bool {
         let may_end = self.full.get(node).is_some_and(|full| *full > 0);
         let Some(process) = world.process(node).filter(|process| !may_end && !process.is_down()) else {
@@ -102,7 +100,7 @@ impl Injector {
         false
     }
 
-    /// Begins a fault, lets it strike, or ends what was begun.
+    /// Begins a fault, strikes, or ends a fault.
     pub(crate) async fn inject(
         &mut self,
         world: &mut World,
@@ -110,13 +108,13 @@ impl Injector {
         begins: bool,
     ) -> Result<Done, Undone> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
-        // What happens to machines the registry has to tell.
+        // The registry reports what happens to machines.
         let node = if machines { Node::Registry } else { self.node(number, injection)? };
-        // One that is killed and started again tells nobody later that it had ended.
+        // The end of a process must be recorded before a kill and restart hide it.
         self.look(world, &node);
         let act = if machines { None } else { Some(injection.act) };
         if begins && !would_strike(world, &node, act) {
-            // Somebody else may lead by then.
+            // Another instance may lead at a later attempt.
             self.leader_of.remove(&number);
             return Err(Undone::NotYet);
         }
@@ -189,7 +187,7 @@ impl Injector {
         }
     }
 
-    /// Sets an instance's clock ahead, or right again.
+    /// Sets an instance's clock ahead, or back.
     fn jump(&mut self, world: &World, node: &Node, begins: bool) -> Result<(), Impossible> {
         let spoiled = self.spoiled.entry(node.clone()).or_default();
         count(&mut spoiled.clock, begins);
@@ -201,7 +199,7 @@ impl Injector {
         clock.ahead(by).map_err(|error| told(&error))
     }
 
-    /// Kills or stops a process, or undoes it when nothing else holds it so.
+    /// Kills or stops a process, or undoes that unless another fault still holds.
     async fn hold(
         &mut self,
         world: &mut World,
@@ -228,7 +226,7 @@ impl Injector {
             world.network.runs(node, id);
         }
         if goes_on || restarted.is_some() {
-            // What happened to it meanwhile.
+            // Catches up on faults that changed while the server was down.
             if matches!(node, Node::Registry | Node::Provider(_)) {
                 self.spoil(world, node).await?;
             }
@@ -240,24 +238,24 @@ impl Injector {
     }
 }
 
-/// Whether a fault would do anything at a node now; `None` is what happens to machines.
+/// Whether a fault would have an effect on a node now; `act` is `None` for faults of machines.
 fn would_strike(world: &mut World, node: &Node, act: Option<Act>) -> bool {
     let connected = world.network.is_connected(node);
-    // A member whose disk is full has ended. Whether another one has by itself was looked at before.
+    // A member with a full disk has ended. Ends of other processes were recorded before.
     let is = |process: &mut Process| (process.is_down() || process.check().is_err(), process.is_stopped());
-    // That there is none is told later, with the reason.
+    // A missing process is reported later, with the reason.
     let (down, stopped) = world.process(node).map_or((false, false), is);
     strikes(act, down, stopped, connected)
 }
 
-/// The same by how its process is.
+/// [`would_strike`] by the state of the process.
 fn strikes(act: Option<Act>, down: bool, stopped: bool, connected: bool) -> bool {
     match act {
-        // Who is killed twice is down until both are over.
+        // A process that is killed twice is down until both faults are over.
         Some(Act::Kill) => true,
         Some(Act::Reset) => !down && connected,
         Some(Act::Pause | Act::Cut | Act::Delay | Act::Loss) => !down,
-        // They are in what it does, and it does nothing.
+        // These acts change the work of the process, and it does none.
         _ => !down && !stopped,
     }
 }
@@ -266,7 +264,7 @@ fn count(holds: &mut u32, begins: bool) {
     *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
 }
 
-/// Packets that were lost around a node so far, for a fault that loses them.
+/// Packets dropped around a node so far, for a fault that drops packets.
 async fn lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
     world.network.dropped(node, act).await.map_err(|error| told(&error))
 }

@@ -1,7 +1,7 @@
-//! A process that does not outlive the one that started it.
+//! Processes that do not outlive their parent.
 //!
 //! Every process of a run is started as this same program with a hidden word before its own command line. It asks the
-//! kernel for a SIGKILL when its parent ends, in whatever way that ends, and then becomes the command.
+//! kernel for a SIGKILL at the end of its parent, however the parent ends, and then becomes the command.
 //!
 //! Assumes: the parent starts it on a thread that lives as long as itself (the kernel counts the thread).
 
@@ -15,7 +15,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 /// The hidden word.
 const WORD: &str = "__keep";
 
-/// Becomes the command, if this program was started for that. Otherwise there is nothing to do, and `None`.
+/// Becomes the command if this program was started with the hidden word; otherwise returns `None`.
 pub fn entry(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let _program = words.next();
     if words.next().as_deref() != Some(OsStr::new(WORD)) {
@@ -24,19 +24,19 @@ pub fn entry(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     Some(become_command(words))
 }
 
-/// Returns only when that fails.
+/// Returns only on failure.
 fn become_command(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = words.next().and_then(|word| word.to_str()?.parse::<i32>().ok());
     let Some((parent, program)) = parent.zip(words.next()) else { return ExitCode::FAILURE };
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return ExitCode::FAILURE;
     }
-    // It may have ended before the kernel was asked.
+    // The parent may have ended before the request to the kernel.
     if getppid().map(rustix::process::Pid::as_raw_nonzero).map(i32::from) != Some(parent) {
         return ExitCode::FAILURE;
     }
     let error = Command::new(&program).args(words).exec();
-    // The one place to tell it is the file that the process's standard error goes to.
+    // Only the file behind the process's standard error can report this.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!("{} cannot be started: {error}\n", Path::new(&program).display()),
@@ -44,7 +44,7 @@ fn become_command(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The words after `own` that start a command so.
+/// The arguments after `own` that start a command under the keeper.
 pub(crate) fn words(program: &Path) -> [OsString; 3] {
     let parent = rustix::process::getpid().as_raw_nonzero().to_string();
     [WORD.into(), parent.into(), program.into()]

@@ -1,16 +1,16 @@
-//! Chaos: real processes of the service on a real store, with everything that a scenario makes fail, watched and judged
-//! from outside.
+//! Chaos: real processes of the service on a real store, with the faults of a scenario, observed and judged from
+//! outside.
 //!
-//! For: `madako-chaos run` and `madako-chaos datacenter`, and the test that runs two minutes of it.
+//! Used by `madako-chaos run` and `madako-chaos datacenter`, and by the test that runs two minutes of it.
 //!
-//! Guarantees: every process ends with the run, however the run ends; each fault is injected or told as skipped; each
-//! invariant says how often it had something to judge; what clients were told is judged by an existing checker of
-//! linearizability. Everything is on loopback, or in namespaces that nothing leads out of.
+//! Guarantees: every process ends with the run, however the run ends. Each fault is injected or reported as skipped.
+//! Each invariant has its number of judgements. An existing checker of linearizability judges the answers to clients.
+//! Everything is on loopback, or in namespaces without a route to the outside.
 //!
-//! Assumes: Linux with `/proc`; a program that gives its command line to [`entry`] first.
+//! Assumes: Linux with `/proc`; a program that first passes its command line to [`entry`].
 //!
-//! Does not: repeat a run. The same seed gives the same schedule, clients and draws; what the machine makes of them is
-//! another thing each time.
+//! Does not: repeat a run. The same seed gives the same schedule, clients and draws; their timing on the machine
+//! differs.
 
 pub mod check;
 mod clients;
@@ -45,7 +45,7 @@ pub use world::{Programs, WorldError};
 /// The hidden word before the directory and the address of an embedded store.
 const STORE_WORD: &str = "__store";
 
-/// What this program was started for as a part of a run; `None`: it was started by somebody else.
+/// Runs the part of a run that this program was started as; `None`: it was started by a user.
 pub fn entry(words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let words: Vec<OsString> = words.collect();
     if let Some(code) = keeper::entry(words.iter().cloned()) {
@@ -59,13 +59,13 @@ pub fn entry(words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     }
 }
 
-/// Serves the embedded store on a directory, at an address.
+/// Serves the embedded store on a directory at an address, both from `words`.
 fn store(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let place = words.next().zip(words.next().and_then(|word| word.to_str()?.parse().ok()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Some((directory, address)), Ok(runtime)) = (place, runtime) else { return ExitCode::FAILURE };
     let served = runtime.block_on(embedded::serve(directory.into(), address));
-    // The one place to tell it is the file that the process's standard error goes to.
+    // Only the file behind the process's standard error can report this.
     let _ = served.map_err(|error| {
         std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("the embedded store: {error}\n"))
     });

@@ -1,24 +1,25 @@
-//! What fails between processes.
+//! Faults between processes.
 //!
-//! Where the machine allows it, each node is in a network namespace of its own, and what is cut off or lost the kernel's packet filter drops
-//! on the wire between them, so that all ends meet what the kernel makes of it. Elsewhere nodes are on loopback, and
-//! links do that too. Which of both it is, a run says, and why.
+//! Where the machine allows it, each node has a network namespace, and the kernel's packet filter drops packets of a
+//! cut or loss on the wire between the namespaces, so that both ends experience the kernel's own behaviour. Elsewhere
+//! nodes are on loopback, and links simulate cuts and losses too. The run reports which of both it uses, and why.
 //!
-//! A link is a TCP proxy of ours before a node: in the node's namespace, or on loopback. Who is at its other end it learns
-//! from the address, or from the kernel, which knows the process that holds a socket. What it does to bytes is what TCP
-//! makes of a bad network, seen from both ends:
-//! - *cut* (without namespaces): nothing arrives, in either direction, and nobody is told. TCP sends again for as long as
-//!   the ends wait, so that what was said meanwhile arrives when the cut is over. A new connection is taken and never answered.
-//! - *loss* (without namespaces): of the pieces that are sent, [`LOSS_PERCENT`] percent are lost. TCP sends each again
-//!   after [`RETRANSMIT`], twice that when it is lost once more, and so on; what comes behind it waits.
+//! A link is a TCP proxy in front of a node: in the node's namespace, or on loopback. It identifies its client by
+//! address, or through the kernel, which knows the process of a socket. Its effects on bytes are those of TCP on a bad
+//! network, seen from both ends:
+//! - *cut* (without namespaces): nothing arrives in either direction, without any notice. TCP retransmits for as long
+//!   as the ends wait, so that data sent meanwhile arrives after the cut. A new connection is accepted and never
+//!   answered.
+//! - *loss* (without namespaces): [`LOSS_PERCENT`] percent of the pieces are lost. TCP retransmits each after
+//!   [`RETRANSMIT`], after twice that when it is lost once more, and so on; later pieces wait.
 //! - *delay*: everything arrives [`DELAY`] later, each way.
 //! - *reset*: both ends of every connection get a reset, whatever is under way.
 //!
-//! Guarantees: bytes arrive whole and in order, or the connection ends; a link forgets its connections when dropped;
-//! it holds at most [`MAX_CONNECTIONS`], and per direction at most [`QUEUE`] pieces of [`PIECE`] bytes. Nothing of it is left
-//! on the machine when a run ends, however it does.
+//! Guarantees: bytes arrive whole and in order, or the connection ends. A link drops its connections when it is
+//! dropped; it holds at most [`MAX_CONNECTIONS`], and per direction at most [`QUEUE`] pieces of [`PIECE`] bytes.
+//! Nothing of it remains on the machine after the run, however the run ends.
 //!
-//! Does not: lose bytes in the middle of a stream (TCP does not either), or reach what does not go through a link.
+//! Does not: lose bytes in the middle of a stream (nor does TCP), or affect traffic that does not pass a link.
 
 mod addresses;
 mod carry;
@@ -50,33 +51,32 @@ pub use self::namespaces::{Unavailable, Unlost};
 use self::open::Open;
 pub use self::tool::{ToolError, on_path};
 
-/// What a delayed piece takes longer, each way: what the language says.
+/// Additional delay of a piece in each direction, from the fault language.
 pub const DELAY: Duration = madako_faults::DELAY;
-/// Of a hundred pieces, those that are lost: what the language says.
+/// Percentage of lost pieces, from the fault language.
 pub const LOSS_PERCENT: u32 = madako_faults::LOSS_PERCENT;
-/// The shortest time after which Linux sends again what was not acknowledged (`TCP_RTO_MIN`).
+/// Minimum retransmission time of Linux (`TCP_RTO_MIN`).
 pub const RETRANSMIT: Duration = Duration::from_millis(200);
-/// Most times that one piece is lost in a row: a seventh has a chance of one in ten million.
+/// Maximum consecutive losses of one piece: a seventh has a chance of one in ten million.
 const MAX_LOSSES: u32 = 6;
 /// Connections of a link at once: an instance has a handful to each member of the store.
 const MAX_CONNECTIONS: usize = 256;
-/// Pieces of a direction that are on their way.
+/// Pieces under way in one direction.
 const QUEUE: usize = 64;
-/// Bytes of a piece: what Linux puts into one segment on a slow link is less, on loopback as much.
+/// Bytes of a piece: one segment of Linux has less on a slow link, and as much on loopback.
 const PIECE: usize = 16 * 1024;
 
 /// An end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
-    /// An instance of the service, counted from 1.
+    /// Counted from 1.
     Instance(u32),
-    /// A member of the store, counted from 1.
+    /// Counted from 1.
     Store(u32),
-    /// The registry of machines.
     Registry,
-    /// The metrics provider of that name.
+    /// Name of the provider.
     Provider(String),
-    /// Whoever works with the service, and every process that is no node: nothing ever fails there.
+    /// Clients and every process that is no node: without faults.
     Client,
 }
 
@@ -92,16 +92,13 @@ impl fmt::Display for Node {
     }
 }
 
-/// What fails around a node, each as often as it was begun and not ended yet.
+/// Active faults around a node, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// Nothing arrives.
     pub cut: u32,
-    /// Everything arrives late.
     pub delay: u32,
-    /// A part is lost.
     pub loss: u32,
-    /// Resets so far: each one that is added ends the connections that are there.
+    /// Resets so far: each additional one ends the present connections.
     pub resets: u32,
 }
 
@@ -116,17 +113,16 @@ impl Trouble {
     }
 }
 
-/// Packets that are lost around a node.
+/// The share of packets dropped around a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loses {
-    /// Each of them.
     All,
-    /// [`LOSS_PERCENT`] of a hundred, each way.
+    /// [`LOSS_PERCENT`] percent, each way.
     Some,
 }
 
 impl Loses {
-    /// Those that a fault loses.
+    /// The share that an act drops.
     fn by(act: Act) -> Option<Self> {
         match act {
             Act::Cut => Some(Self::All),
@@ -145,27 +141,27 @@ impl fmt::Display for Loses {
     }
 }
 
-/// What a run's network shall be made of.
+/// The requested kind of network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Namespaces where that is possible, and proxies elsewhere.
+    /// Namespaces where possible, proxies elsewhere.
     #[default]
     Auto,
-    /// Namespaces, or there is no run.
+    /// Namespaces; without them the run fails.
     Namespaces,
     /// Proxies on loopback.
     Proxies,
 }
 
-/// What a run's network is made of.
+/// The kind of network in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
 pub enum Carrier {
-    /// Namespaces, where packets are lost, and proxies in them.
+    /// Namespaces, in which packets are dropped, with proxies inside.
     Namespaces,
-    /// Proxies on loopback, for all of it.
+    /// Proxies on loopback for all faults.
     Proxies {
-        /// Why there are no namespaces.
+        /// The reason why there are no namespaces.
         why: String,
     },
 }
@@ -179,23 +175,23 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// How the network is at a time.
+/// The current state of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Board {
     nodes: BTreeMap<Node, Trouble>,
-    /// Processes of nodes.
+    /// The node of each process.
     processes: BTreeMap<u32, Node>,
 }
 
-/// Where nodes are.
+/// The location of the nodes.
 #[derive(Debug, Clone)]
 enum Ground {
-    /// On loopback, for a reason.
+    /// On loopback, with the reason.
     Loopback(String),
     Namespaces(Arc<Namespaces>),
 }
 
-/// The network of a run. Clones are the same one.
+/// The network of a run. A clone is the same network.
 #[derive(Debug, Clone)]
 pub struct Network {
     board: Arc<watch::Sender<Board>>,
@@ -204,7 +200,7 @@ pub struct Network {
 }
 
 impl Default for Network {
-    /// One on loopback.
+    /// A network on loopback.
     fn default() -> Self {
         let ground = Ground::Loopback("as asked for".to_owned());
         Self { board: Arc::default(), ground, open: Open::default() }
@@ -212,10 +208,10 @@ impl Default for Network {
 }
 
 impl Network {
-    /// One for all these nodes.
+    /// A network for these nodes.
     ///
     /// # Errors
-    /// Namespaces are asked for, and cannot be had.
+    /// Namespaces were requested and are not available.
     pub async fn open(choice: Choice, nodes: &[Node]) -> Result<Self, Unavailable> {
         if choice == Choice::Proxies {
             return Ok(Self::default());
@@ -228,7 +224,6 @@ impl Network {
         Ok(Self { ground, ..Self::default() })
     }
 
-    /// What it is made of.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         match &self.ground {
@@ -244,13 +239,13 @@ impl Network {
         }
     }
 
-    /// The address that processes of a node listen on, where it has one of its own: no fault reaches them there.
+    /// The address on which a node's processes listen, if it has its own: beyond the reach of faults.
     #[must_use]
     pub fn home(&self, node: &Node) -> Option<Ipv4Addr> {
         self.namespaces()?.home(node)
     }
 
-    /// The program and its arguments, so that it runs where the node is.
+    /// The program and arguments that run a command in the node's namespace.
     #[must_use]
     pub fn enter(&self, node: &Node, program: &Path, args: Vec<String>) -> (PathBuf, Vec<String>) {
         let Some([enter, place]) = self.namespaces().and_then(|it| it.enter(node)) else {
@@ -260,7 +255,7 @@ impl Network {
         (enter.into(), words.into_iter().chain(args).collect())
     }
 
-    /// Listens where everybody reaches a node by a link.
+    /// Listens at the address where clients reach a node by a link.
     async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
         let Some(namespaces) = self.namespaces() else {
             return TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
@@ -270,7 +265,7 @@ impl Network {
         TcpListener::from_std(listener)
     }
 
-    /// Who is at the other end of a connection.
+    /// The node at the other end of a connection.
     async fn whose(&self, stream: &TcpStream) -> Node {
         let node = match self.namespaces() {
             Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.whose(from.ip())),
@@ -282,10 +277,10 @@ impl Network {
         node.unwrap_or(Node::Client)
     }
 
-    /// Begins a fault of the network around a node, or ends it.
+    /// Begins or ends a network fault around a node.
     ///
     /// # Errors
-    /// Packets cannot be lost; then all is as it was.
+    /// The packet filter failed; the network is unchanged.
     pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), Unlost> {
         if let Some((namespaces, loses)) = self.namespaces().zip(Loses::by(act)) {
             return namespaces.lose(node, loses, begins).await;
@@ -301,7 +296,7 @@ impl Network {
         Ok(())
     }
 
-    /// Packets that such a fault has cost a node so far; `None`: nobody counts them.
+    /// Packets that such faults dropped around a node so far; `None`: not counted.
     ///
     /// # Errors
     /// The counters cannot be read.
@@ -312,18 +307,18 @@ impl Network {
         }
     }
 
-    /// Whether a link holds a connection with a node at one of its ends.
+    /// Whether a link holds a connection with the node at one of its ends.
     #[must_use]
     pub fn is_connected(&self, node: &Node) -> bool {
         self.open.any(node)
     }
 
-    /// Changes what links do around a node.
+    /// Changes the faults of links around a node.
     fn change(&self, node: &Node, change: impl FnOnce(&mut Trouble)) {
         self.board.send_modify(|board| change(board.nodes.entry(node.clone()).or_default()));
     }
 
-    /// Says which process a node is from now on.
+    /// Registers the current process of a node.
     pub fn runs(&self, node: &Node, process: u32) {
         self.board.send_modify(|board| {
             board.processes.retain(|_, other| other != node);
@@ -336,7 +331,7 @@ impl Network {
     }
 }
 
-/// The network as one connection meets it.
+/// The network from the view of one connection.
 #[derive(Debug, Clone)]
 struct View {
     board: watch::Receiver<Board>,
@@ -354,10 +349,10 @@ impl View {
         self.of(&self.board.borrow())
     }
 
-    /// Returns when the trouble is as asked for.
+    /// Returns when `is_so` holds for the faults of the connection.
     async fn until(&self, mut is_so: impl FnMut(Trouble) -> bool) {
         let mut board = self.board.clone();
-        // The sender lives as long as the network that the link holds; a link that is dropped waits for nothing.
+        // The sender lives as long as the network that the link holds; a dropped link does not wait.
         let _ = board.wait_for(|board| is_so(self.of(board))).await;
     }
 
@@ -366,7 +361,7 @@ impl View {
     }
 }
 
-/// An error with what is behind it.
+/// The text of an error with its causes.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

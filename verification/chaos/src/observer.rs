@@ -1,11 +1,11 @@
-//! The store's whole history, revision by revision, as clients of their own see it: one at each member.
+//! The store's whole history, revision by revision, observed by one client at each member.
 //!
-//! Guarantees: a revision is kept once, whole, with the time at which the first observer saw it; where two members tell
-//! different things of a revision, or one of them leaves one out, that is kept as a disagreement; so is what nobody saw because it was
-//! compacted away. Who has not told everything in the end is known by name.
+//! Guarantees: each revision is kept once, whole, with the time of its first observation. A revision that differs
+//! between members, or that a member omits, is kept as a disagreement; so is a revision that was compacted away
+//! unobserved. Members that have not delivered everything at the end are known by name.
 //!
-//! Assumes: the members are reached past everything that fails between processes; a member that is down or stands
-//! still is asked again for as long as the run lasts.
+//! Assumes: the members are reached beyond all faults between processes. A member that is down or stopped is retried as
+//! long as the run lasts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,55 +17,51 @@ use tokio::time::{sleep, timeout};
 
 use crate::history::{Event, History, Micros};
 
-/// The prefix of cluster keeping's keys.
+/// Prefix of CKE's keys.
 pub const PREFIX: &str = "/cke/";
-/// Time for a connection to a member that may be down.
+/// Time limit of a connection to a member that may be down.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A member that says nothing for so long is asked anew: it may have stood still, and its connection with it.
+/// A silent member is asked anew after this time: it may have been stopped, and its connection with it.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The revision of a store in which nothing was written yet.
+/// The revision of an empty store.
 const EMPTY: i64 = 1;
 /// Pause before a member is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What a revision did to a key.
+/// A change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key.
     pub key: String,
-    /// The value; `None`: it was deleted.
+    /// `None`: deleted.
     pub value: Option<Vec<u8>>,
-    /// Revision at which the key was created.
+    /// Revision of the key's creation.
     pub created: i64,
     /// Revision of this change.
     pub modified: i64,
-    /// Its lease, 0 for none.
+    /// 0: none.
     pub lease: i64,
 }
 
-/// A revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number.
     pub revision: i64,
-    /// When it was seen first.
+    /// Time of the first observation.
     pub at: Micros,
-    /// What it did.
     pub changes: Vec<Change>,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
     revisions: BTreeMap<i64, Revision>,
-    /// What each member has told, up to this revision.
+    /// Last revision delivered by each member.
     heard: BTreeMap<u32, i64>,
-    /// Create revisions of the leader keys that are there.
+    /// Create revisions of the present leader keys.
     candidates: BTreeMap<String, i64>,
     leading: Vec<(Micros, Option<i64>)>,
     wrong: BTreeSet<String>,
 }
 
-/// See the module. Clones are the same one.
+/// See the module. A clone is the same observer.
 #[derive(Debug, Clone)]
 pub struct Observer {
     history: History,
@@ -73,7 +69,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// One that has seen nothing yet.
     #[must_use]
     pub fn new(history: History) -> Self {
         Self { history, inside: Arc::default() }
@@ -93,14 +88,15 @@ impl Observer {
         let options = ConnectOptions::new().with_connect_timeout(CONNECT);
         let mut client = Client::connect([endpoint], Some(options)).await?;
         let last = self.inside().heard.get(&member).copied().unwrap_or(0);
-        // Not from the next revision on: what it deletes could be compacted away without a word (etcd before 3.6, its issue 18089).
+        // A watch from the next revision on could miss its deletions: they can be compacted away without notice (etcd
+        // before 3.6, its issue 18089).
         let from = last.max(1);
         let options = WatchOptions::new().with_start_revision(from).with_all_keys().with_progress_notify();
         let mut stream = client.watch("", Some(options)).await?;
         loop {
             let answer = match timeout(SILENCE, stream.message()).await {
                 Ok(answer) => answer?,
-                // Nothing may have happened; asking anew costs nothing.
+                // Silence may be normal; asking anew costs nothing.
                 Err(_) => return Ok(()),
             };
             let Some(answer) = answer else { return Ok(()) };
@@ -136,7 +132,7 @@ impl Observer {
         }
     }
 
-    /// A member told a revision.
+    /// Takes in a revision from a member.
     pub(crate) fn saw(&self, member: u32, revision: i64, changes: Vec<Change>) {
         let at = self.history.now();
         let mut inside = self.inside();
@@ -160,13 +156,12 @@ impl Observer {
         inside.revisions.insert(revision, Revision { revision, at, changes });
     }
 
-    /// The last revision that was seen.
     #[must_use]
     pub fn last(&self) -> i64 {
         self.inside().revisions.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// The last revision that changed something below a prefix.
+    /// The last revision that changed a key below the prefix.
     #[must_use]
     pub fn last_below(&self, prefix: &str) -> i64 {
         let inside = self.inside();
@@ -175,7 +170,7 @@ impl Observer {
         inside.revisions.values().rfind(below).map_or(0, |revision| revision.revision)
     }
 
-    /// The members that have not told everything up to the revision that each of them has in the end.
+    /// The members that have not delivered everything up to their own final revision.
     #[must_use]
     pub fn behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
         let inside = self.inside();
@@ -189,31 +184,30 @@ impl Observer {
             .collect()
     }
 
-    /// When something was written last.
+    /// Time of the last observed revision.
     #[must_use]
     pub fn last_written(&self) -> Micros {
         self.inside().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
     }
 
-    /// The epoch of who leads, by the keys that are there.
+    /// The leader's epoch, by the present leader keys.
     #[must_use]
     pub fn leader(&self) -> Option<i64> {
         self.inside().leading.last().and_then(|(_, epoch)| *epoch)
     }
 
-    /// Who led from when on.
+    /// The leader's epoch from each time on.
     #[must_use]
     pub fn leading(&self) -> Vec<(Micros, Option<i64>)> {
         self.inside().leading.clone()
     }
 
-    /// Everything that was seen, in order.
     #[must_use]
     pub fn revisions(&self) -> Vec<Revision> {
         self.inside().revisions.values().cloned().collect()
     }
 
-    /// What is stored at a key below the prefix.
+    /// The value of a key below [`PREFIX`].
     #[must_use]
     pub fn value(&self, key: &str) -> Option<Vec<u8>> {
         let key = format!("{PREFIX}{key}");
@@ -222,7 +216,7 @@ impl Observer {
         changes.find(|change| change.key == key).and_then(|change| change.value.clone())
     }
 
-    /// What is wrong with the history itself: members that disagree, and revisions that nobody saw.
+    /// Faults of the history itself: disagreements of members, and unobserved revisions.
     #[must_use]
     pub fn wrong(&self) -> Vec<String> {
         let inside = self.inside();
@@ -237,7 +231,7 @@ impl Observer {
         wrong
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,8 @@
 //! Clients of the kind `etcd-watch`: they watch the store below CKE's prefix, and write to it as `ckecli` does.
 //!
-//! Each watches one member through the network, from the beginning of the run until it has heard the last revision, and goes on after
-//! a break where it was.
-//! Together they ask for more and fewer workers, add entries to the repair queue, let those that wait after a drain go on, and remove
-//! those that are finished.
+//! Each watches one member through the network from the beginning of the run until it has received the last revision,
+//! and resumes after a break at its last revision. The writers change the number of workers, add entries to the repair
+//! queue, reset the back-off of drains, and remove finished entries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,22 +23,23 @@ use crate::observer::PREFIX;
 use crate::pace::Pace;
 use crate::registrar;
 
-/// Time for one request, a new connection included.
+/// Time limit of one request, with a new connection.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Pause before a broken watch goes on.
+/// Pause before a broken watch resumes.
 const AGAIN: Duration = Duration::from_millis(500);
-/// A watch that hears nothing for so long begins anew: a connection may be dead without a word.
+/// A silent watch is renewed after this time: a dead connection may give no notice.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Time for a last watch at the end of a run, when everything is well again.
+/// Time limit of the last watch at the end of a run, without faults.
 const LAST_WITHIN: Duration = Duration::from_secs(30);
-/// Entries of the repair queue above which none is added, but one removed.
+/// With more entries in the repair queue none is added, and one is removed.
 const MOST_ENTRIES: usize = 12;
-/// Types of machines that have repairs.
+/// Machine type with repair procedures.
 const MACHINE_TYPE: &str = "IPMI-2.0";
-/// What they are repaired by: the first of them drains the node at once, the second one if a command did not help.
+/// Repair operations: the first drains the node at once, the second one if a command did not help.
 const OPERATIONS: [&str; 2] = ["unhealthy", "unreachable"];
 
-/// Watches a member until it has heard the revision that it is told to be the last one, or was given enough time for that.
+/// Watches a member until it has received the last revision, whose number arrives by `told`, or had enough time for
+/// that.
 pub(crate) async fn watches(
     member: u32,
     at: SocketAddr,
@@ -58,7 +58,7 @@ pub(crate) async fn watches(
         }
     };
     let enough = async {
-        // Who tells it lives as long as the run does.
+        // The sender lives as long as the run.
         let _ = told.wait_for(Option::is_some).await;
         sleep(LAST_WITHIN).await;
     };
@@ -73,15 +73,15 @@ pub(crate) async fn watches(
     }
 }
 
-/// How a watch ended without an error.
+/// Ends of a watch without an error.
 enum Followed {
-    /// It heard what it was told to be the last revision.
+    /// The last revision arrived.
     Whole,
-    /// It is to be begun anew.
+    /// The watch must be renewed.
     Broken,
 }
 
-/// Follows the store from the revision after `last` on, until something breaks or it has heard everything.
+/// Follows the store from the revision after `last` on until an error or the last revision.
 async fn follow(
     member: u32,
     at: SocketAddr,
@@ -91,13 +91,13 @@ async fn follow(
 ) -> Result<Followed, etcd_client::Error> {
     let mut client = connect(at).await?;
     if *last == 0 {
-        // From the present on.
+        // The first watch begins at the present revision.
         let present = client.get("none", None).await?;
         *last = present.header().map_or(0, etcd_client::ResponseHeader::revision);
         history.note(Event::Watch { member, from: *last });
     }
-    // From what was heard last: were it from the next revision on, a deletion just there could be compacted away without a word
-    // (etcd before 3.6, its issue 18089).
+    // A watch from the next revision on could miss a deletion there: it can be compacted away without notice (etcd
+    // before 3.6, its issue 18089).
     let options = WatchOptions::new().with_start_revision((*last).max(1)).with_prefix();
     let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
     loop {
@@ -111,7 +111,7 @@ async fn follow(
         };
         let Some(answer) = answer else { return Ok(Followed::Broken) };
         if answer.canceled() {
-            // It was too far behind: what it missed nobody can tell it any more.
+            // The watch was too far behind: the missed revisions are compacted away.
             *last = answer.compact_revision().max(*last);
             history.note(Event::Missed { member, until: *last });
             return Ok(Followed::Broken);
@@ -136,7 +136,7 @@ async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(late)?
 }
 
-/// Writes about `rate` times a second until it is told to stop. `registry` is its control door, where operators see what is broken.
+/// Writes about `rate` times a second until `stop`. `registry` is the control door that shows broken machines.
 pub(crate) async fn writes(
     members: Vec<SocketAddr>,
     registry: SocketAddr,
@@ -167,11 +167,11 @@ pub(crate) async fn writes(
     }
 }
 
-/// What was acknowledged: keys below the root, and the revision; `None`: somebody else was faster, or there was nothing
-/// to do.
+/// Keys below the root and revision of an acknowledged write; `None`: a concurrent change came first, or there was
+/// nothing to do.
 type Written = Option<(i64, Vec<String>)>;
 
-/// Commits puts if a key is as it was.
+/// Commits puts if a key is unchanged.
 async fn commit(
     client: &mut Client,
     (key, revision): (String, i64),
@@ -185,7 +185,7 @@ async fn commit(
     Ok(done.succeeded().then_some((revision, keys)))
 }
 
-/// A stored value, and its revision.
+/// A stored value and its revision.
 async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
     let key = format!("{PREFIX}{key}");
     let answer = client.get(key.clone(), None).await?;
@@ -197,7 +197,7 @@ async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>)
     ))
 }
 
-/// One worker more or less, within what the machines allow.
+/// Demands one worker more or less, within what the machines allow.
 async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
     let (key, revision, value) = stored(client, keys::CONSTRAINTS).await?;
     let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
@@ -217,7 +217,7 @@ async fn entries(client: &mut Client) -> Result<Vec<(String, i64, RepairQueueEnt
     Ok(answer.kvs().iter().filter_map(read).collect())
 }
 
-/// A machine's repair is asked for, unless there are too many entries.
+/// Adds a repair of a machine, unless there are too many entries.
 async fn add_entry(
     client: &mut Client,
     registry: SocketAddr,
@@ -231,7 +231,7 @@ async fn add_entry(
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
     let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
     let broken: Vec<String> = registrar::broken(registry).await.into_iter().filter(unasked).collect();
-    // Mostly of one that is broken, where there is one.
+    // Mostly a broken machine, if there is one.
     let addresses = match broken.is_empty() || drawn.is_multiple_of(4) {
         true => cluster.nodes.into_iter().map(|node| node.address).collect(),
         false => broken,
@@ -252,7 +252,7 @@ async fn add_entry(
     commit(client, (counter, revision), puts).await
 }
 
-/// Lets a drain that was given up be tried again at once.
+/// Resets the back-off of a drain.
 async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Error> {
     let waits = entries(client).await?.into_iter().find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
     let Some((key, revision, mut entry)) = waits else { return Ok(None) };
@@ -262,7 +262,7 @@ async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Err
     commit(client, (key.clone(), revision), vec![(key, value)]).await
 }
 
-/// Asks for the removal of an entry that is finished.
+/// Requests the removal of a finished entry.
 async fn remove_finished(client: &mut Client) -> Result<Written, etcd_client::Error> {
     let finished =
         entries(client).await?.into_iter().find(|(_, _, entry)| entry.is_finished() && !entry.deleted);

@@ -1,4 +1,4 @@
-//! When a client calls next: at random, so many times a second on average, until it is told to stop.
+//! Times of a client's calls: random, with a mean rate, until the client stops.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 /// The longest pause between calls, however low the rate.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The pace of one client. Who was held up does not make up for it.
+/// The pace of one client. A delayed client does not catch up.
 pub(crate) struct Pace {
     pause: Duration,
     next: Instant,
@@ -18,14 +18,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// About `rate` calls a second until `stop` says so, or nobody could say so any more. The first call comes after `first` of
-    /// the pause between two.
+    /// About `rate` calls a second until `stop` is set or its sender is gone. The first call comes after the share
+    /// `first` of a pause.
     pub(crate) fn new(rate: f64, first: f64, stop: watch::Receiver<bool>) -> Self {
         let pause = Duration::from_secs_f64(1.0 / rate.max(f64::MIN_POSITIVE)).min(LONGEST);
         Self { pause, next: Instant::now() + pause.mul_f64(first), stop }
     }
 
-    /// Waits until the next call is due. Whether there is one.
+    /// Waits until the next call is due; returns `false` when the client must stop.
     pub(crate) async fn goes_on(&mut self, chance: &mut ChaCha8Rng) -> bool {
         tokio::select! {
             biased;

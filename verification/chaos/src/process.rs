@@ -1,6 +1,6 @@
-//! A process of the run: started, stopped, killed, and started again with what is on its disk.
+//! A process of the run: started, stopped, killed, and restarted with its data on disk.
 //!
-//! Guarantees: it does not outlive the run, however that ends ([`crate::keeper`]); its output goes to a file of its own.
+//! Guarantees: it does not outlive the run, however the run ends ([`crate::keeper`]); its output goes to its own file.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -16,48 +16,30 @@ use tokio::time::timeout;
 
 use crate::keeper;
 
-/// How a process is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
-    /// Its name, for messages and for its log's.
+    /// For messages and the name of the log.
     pub(crate) name: String,
-    /// The program.
     pub(crate) program: PathBuf,
-    /// Its arguments.
     pub(crate) args: Vec<String>,
-    /// Its environment, beside ours.
+    /// Variables in addition to the environment of this process.
     pub(crate) environment: Vec<(String, String)>,
-    /// Where its output goes.
+    /// File for its output.
     pub(crate) log: PathBuf,
 }
 
-/// Why a process is not as it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It does not start.
     #[error("{name} cannot be started")]
-    Start {
-        /// Which.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// It did not take a signal.
+    Start { name: String, source: io::Error },
+    /// A signal could not be sent.
     #[error("{name} did not take the signal {signal}")]
-    Signal {
-        /// Which.
-        name: String,
-        /// The signal.
-        signal: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// It ended by itself.
+    Signal { name: String, signal: &'static str, source: io::Error },
+    /// The process ended by itself.
     #[error("{name} ended by itself: {status}; its last words: {words}")]
     Ended {
-        /// Which.
         name: String,
-        /// How.
+        /// Exit status.
         status: String,
         /// The end of its log.
         words: String,
@@ -68,7 +50,7 @@ pub enum ProcessError {
 #[derive(Debug)]
 pub(crate) struct Process {
     spec: Spec,
-    /// The program that starts others so that they end with it.
+    /// The program with [`keeper::entry`], which ties the process to this one.
     own: PathBuf,
     child: Option<Child>,
     stopped: bool,
@@ -76,7 +58,7 @@ pub(crate) struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Whatever it started in its own group goes with it; it may be gone already.
+        // Kills the whole process group; it may be gone already.
         if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -84,20 +66,14 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts it. `own` is the program that calls [`keeper::entry`].
-    ///
-    /// # Errors
-    /// [`ProcessError::Start`].
+    /// `own` is the program that calls [`keeper::entry`].
     pub(crate) fn start(own: &Path, spec: Spec) -> Result<Self, ProcessError> {
         let mut process = Self { spec, own: own.to_owned(), child: None, stopped: false };
         process.start_again()?;
         Ok(process)
     }
 
-    /// Starts it once more after it was killed.
-    ///
-    /// # Errors
-    /// [`ProcessError::Start`].
+    /// Restarts a killed process.
     pub(crate) fn start_again(&mut self) -> Result<(), ProcessError> {
         let start = || -> io::Result<Child> {
             let log = OpenOptions::new().create(true).append(true).open(&self.spec.log)?;
@@ -118,36 +94,32 @@ impl Process {
         Ok(())
     }
 
-    /// Its name.
     #[must_use]
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Its number in the system; 0 while it is down.
+    /// Process id; 0 while it is down.
     #[must_use]
     pub(crate) fn id(&self) -> u32 {
         self.child.as_ref().and_then(Child::id).unwrap_or(0)
     }
 
-    /// Whether it was killed and not started again.
+    /// Whether it was killed and not restarted.
     #[must_use]
     pub(crate) fn is_down(&self) -> bool {
         self.child.is_none()
     }
 
-    /// Whether it stands still.
+    /// Whether it is stopped by SIGSTOP.
     #[must_use]
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Ends it at once, with SIGKILL to its whole group, and waits until it is gone.
-    ///
-    /// # Errors
-    /// [`ProcessError::Signal`].
+    /// Sends SIGKILL to the whole process group, and waits for the end.
     pub(crate) async fn kill(&mut self) -> Result<(), ProcessError> {
-        // One that ended by itself and was waited for has no number any more.
+        // A process that ended by itself and was waited for has no id.
         if let Some(pid) = self.pid() {
             let gone = kill_process_group(pid, Signal::KILL);
             self.signalled("SIGKILL", gone)?;
@@ -158,10 +130,7 @@ impl Process {
         Ok(())
     }
 
-    /// Lets it stand still, or go on.
-    ///
-    /// # Errors
-    /// [`ProcessError::Signal`].
+    /// Stops the process, or lets it continue.
     pub(crate) fn stop(&mut self, stopped: bool) -> Result<(), ProcessError> {
         self.stopped = stopped;
         let Some(pid) = self.pid() else { return Ok(()) };
@@ -170,16 +139,14 @@ impl Process {
         self.signalled(name, taken)
     }
 
-    /// Gives it a moment to end by itself.
+    /// Waits up to `moment` for the process to end by itself.
     pub(crate) async fn ends_within(&mut self, moment: Duration) -> bool {
         let Some(child) = &mut self.child else { return false };
         timeout(moment, child.wait()).await.is_ok()
     }
 
-    /// Whether it runs as it should.
-    ///
     /// # Errors
-    /// [`ProcessError::Ended`].
+    /// [`ProcessError::Ended`] if it ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), ProcessError> {
         let Some(child) = &mut self.child else { return Ok(()) };
         match child.try_wait() {
@@ -194,7 +161,7 @@ impl Process {
         ProcessError::Ended { name: self.spec.name.clone(), status, words }
     }
 
-    /// A child that was waited for has none.
+    /// `None` for a child that was waited for.
     fn pid(&self) -> Option<Pid> {
         let id = self.child.as_ref()?.id()?;
         i32::try_from(id).ok().and_then(Pid::from_raw)
@@ -202,7 +169,7 @@ impl Process {
 
     fn signalled(&self, name: &'static str, taken: rustix::io::Result<()>) -> Result<(), ProcessError> {
         match taken {
-            // It is gone, and nobody has waited for it yet.
+            // ESRCH: it ended and was not waited for yet.
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(error) => Err(self.not_taken(name, error.into())),
         }
@@ -213,7 +180,7 @@ impl Process {
     }
 }
 
-/// Bytes of a log's end that are told.
+/// Bytes of the end of a log in messages.
 const LAST_WORDS: u64 = 2_000;
 
 fn last_words(log: &Path) -> io::Result<String> {
@@ -226,31 +193,32 @@ fn last_words(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Where processes that are started again listen, on loopback: an address of loopback that is this run's alone, since it is made of
-/// its process's number. Nobody else listens there, and connections come from the first address of loopback: while one
-/// of the processes is down, its port stays free for it.
+/// The loopback address for processes that are restarted: made from this process's id, so that it belongs to this run
+/// alone. No other process listens there, and outgoing connections use the first address of loopback: the port of a
+/// process stays free while the process is down.
 fn host() -> Ipv4Addr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 64 | (high & 0x3f), middle, low)
 }
 
-/// Addresses on which nobody listens, each port given once.
+/// Free addresses, each port given out once.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     given: BTreeSet<u16>,
 }
 
-/// The first port where nobody else is: all are free there, and those that Linux gives to connections begin at 32,768.
+/// The first port: all ports are free on the run's own address, and the ports that Linux gives to connections begin at
+/// 32,768.
 const FIRST_PORT: u16 = 10_000;
 
-/// Tries to find a port that was not given yet.
+/// Attempts to find a port that was not given out yet.
 const TRIES: usize = 100;
 
 impl Ports {
-    /// The next one: of a node that has an address of its own, or of loopback.
+    /// The next address: at a node's own address, or on loopback.
     ///
     /// # Errors
-    /// There is none.
+    /// No port is free.
     pub(crate) fn next(&mut self, home: Option<Ipv4Addr>) -> io::Result<SocketAddr> {
         if let Some(home) = home {
             let port = self.given.last().map_or(Some(FIRST_PORT), |last| last.checked_add(1));

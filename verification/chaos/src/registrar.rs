@@ -1,4 +1,4 @@
-//! Clients of the kind `registry`: people who look for machines in the registry, and change their states.
+//! Clients of the kind `registry`: they search for machines in the registry, and change machine states.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,23 +16,22 @@ use crate::history::{Event, History};
 use crate::pace::Pace;
 use crate::web::{self, Ask};
 
-/// Time for one request.
+/// Time limit of one request.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Of so many machines at most one is broken by these clients at a time, so that the cluster can go on.
+/// One in this many machines may be broken by these clients at a time, so that the cluster can go on.
 const BROKEN_OF: usize = 10;
-/// Of so many changes one heals: most machines are left to repairs, which take some ten seconds with a drain.
+/// One in this many changes heals: most machines are left to repairs, which take some ten seconds with a drain.
 const HEALS_ONE_OF: u32 = 5;
-/// What is searched for.
 const SEARCH: &str = "query { searchMachines(having: null, notHaving: null) { spec { serial } } }";
 
-/// A client's two ways: through the network for searches, and past it for what happens to machines.
+/// The two addresses of the registry: through the network for searches, and past it for changes of machines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ways {
     pub(crate) registry: SocketAddr,
     pub(crate) control: SocketAddr,
 }
 
-/// Works about `rate` times a second until it is told to stop; then all machines are well again.
+/// Works about `rate` times a second until `stop`; then heals all machines that it broke.
 pub(crate) async fn work(
     ways: Ways,
     rate: f64,
@@ -64,8 +63,8 @@ async fn search(at: SocketAddr, history: &History) {
     history.note(Event::Searched { why });
 }
 
-/// One machine breaks, or one that is broken is well again. Without the registry nothing happens to anybody.
-/// `ours` are the serials of those that were broken so.
+/// Breaks one machine, or heals a broken one; does nothing while the registry does not answer. `ours` has the serials
+/// of the machines broken by these clients.
 async fn change(at: SocketAddr, ours: &mut BTreeSet<String>, chance: &mut ChaCha8Rng) {
     let Some(machines) = machines(at).await else { return };
     let is_ours = |machine: &&Listed| is_broken(machine) && ours.contains(&machine.serial);
@@ -92,7 +91,7 @@ fn is_broken(machine: &Listed) -> bool {
     matches!(machine.state, MachineState::Unhealthy | MachineState::Unreachable)
 }
 
-/// Addresses of the machines that are broken; none is known while nobody answers.
+/// Addresses of the broken machines; empty while the registry does not answer.
 pub(crate) async fn broken(at: SocketAddr) -> BTreeSet<String> {
     let machines = machines(at).await.unwrap_or_default();
     machines.into_iter().filter(is_broken).filter_map(|machine| machine.address).collect()
@@ -110,7 +109,7 @@ async fn machines(at: SocketAddr) -> Option<Vec<Listed>> {
     serde_json::from_slice(&answer.body).ok()
 }
 
-/// Refused where the registry's rules say so, and where nobody answers: then nothing happens.
+/// Has no effect if the registry's rules refuse it or the registry does not answer.
 async fn set(at: SocketAddr, machine: &Listed, state: MachineState) {
     let body = json!(Stated { machine: machine.serial.clone(), state, held: false });
     let _ = web::ask(at, Ask::send(&Method::POST, "/state", &body, WITHIN)).await;

@@ -1,4 +1,4 @@
-//! The report of a run: verdicts, what each fault did, how long it took to recover.
+//! The report of a run: verdicts, effects of each fault, and recovery times.
 
 mod exercised;
 mod recovery;
@@ -31,16 +31,16 @@ use crate::world::terms;
 
 pub use self::recovery::Struck;
 
-/// The name under which linearizability is told.
+/// Name of the verdict on linearizability.
 const LINEARIZABLE: &str = "linearizable";
-/// The name under which the store's own history is told.
+/// Name of the verdict on the store's own history.
 const HISTORY: &str = "history";
-/// The name of the verdict on who runs.
+/// Name of the verdict on running processes.
 const PROCESSES: &str = "processes";
-/// The name of the verdict on what instances refused.
+/// Name of the verdict on mutations that instances refused.
 const GATE: &str = "gate";
 
-/// Everything that was seen of a run.
+/// All observations of a run.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) scenario: Scenario,
@@ -69,57 +69,48 @@ pub(crate) struct Seen {
     pub(crate) unwritten: Option<String>,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// As the scenario expects it.
+    /// As the scenario expects.
     Passed,
-    /// An invariant was violated or had nothing to judge, it did not calm down, or too little happened.
+    /// An invariant was violated or not exercised, the run did not become calm, or too little happened.
     Failed,
     /// A fault could not be injected, and nothing else is wrong.
     Skipped,
 }
 
-/// The report of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The scenario's name.
     pub scenario: String,
-    /// The seed.
     pub seed: u64,
-    /// How long faults began.
+    /// Time in which faults begin.
     pub length: Span,
-    /// What the network between processes was made of.
     pub network: Carrier,
-    /// How it ended.
     pub outcome: Outcome,
-    /// What was judged, and what was found.
     pub verdicts: Verdicts,
-    /// What judges of promises excused.
+    /// Uses of exemptions.
     pub exemptions: BTreeMap<&'static str, Use>,
-    /// What clients' calls came to.
+    /// Linearizability of clients' calls.
     pub linearizability: Judged,
-    /// What was counted.
     pub counts: Counts,
-    /// What Kubernetes was asked to change.
+    /// Changes of Kubernetes.
     pub kubernetes: Counted,
-    /// How long after the last fault all was calm.
+    /// Time from the last fault until the run was calm.
     pub calm_after: Option<Span>,
-    /// What keeps it from being a pass though nothing was violated.
+    /// Reasons why the run fails without a violation.
     pub shortfalls: Vec<Shortfall>,
-    /// What had nothing to judge though the scenario was bound to give it something: no pass either.
+    /// Checks that the scenario was bound to exercise and that were not: the run fails.
     pub not_exercised: Vec<String>,
-    /// What was drawn for faults by chance.
+    /// Random beginnings of faults.
     pub draws: Vec<Draw>,
-    /// What each fault did.
+    /// Effects of each fault.
     pub faults: Vec<Struck>,
-    /// Who led when, for the picture.
+    /// The timeline as SVG.
     #[serde(skip)]
     picture: String,
 }
 
-/// Judges what was seen.
 pub(crate) fn judge(seen: Seen) -> Report {
     let calls: Vec<&Call> = seen
         .events
@@ -222,7 +213,7 @@ fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[Strin
 }
 
 fn counts(seen: &Seen) -> Counts {
-    // A cut or a loss that cost no packet did nothing.
+    // A cut or a loss that dropped no packet had no effect.
     let idle: BTreeSet<usize> = seen
         .events
         .iter()
@@ -246,7 +237,7 @@ fn counts(seen: &Seen) -> Counts {
     }
 }
 
-/// Whether a client's call failed.
+/// Whether the event is a failed call of a client.
 fn failed(event: &Event) -> bool {
     match event {
         Event::Call(call) => call.failed(),
@@ -256,7 +247,7 @@ fn failed(event: &Event) -> bool {
     }
 }
 
-/// Whether the leader wrote a revision: a cluster, or something that only it keeps.
+/// Whether the leader wrote the revision: a cluster, or a key that only the leader writes.
 fn is_commit(revision: &Revision) -> bool {
     revision.changes.iter().any(|change| {
         change.key.strip_prefix(PREFIX).is_some_and(|key| key == keys::CLUSTER || key.starts_with("madako/"))
@@ -264,9 +255,6 @@ fn is_commit(revision: &Revision) -> bool {
 }
 
 /// Writes the report's files into a directory.
-///
-/// # Errors
-/// A file cannot be written.
 pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
     fs::write(directory.join("report.md"), report.to_string())?;
     fs::write(directory.join("report.json"), serde_json::to_vec_pretty(report)?)?;
@@ -274,7 +262,7 @@ pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
 }
 
 impl Report {
-    /// What keeps it from being a pass, a line each.
+    /// The reasons why the run fails, a line each.
     #[must_use]
     pub fn why_not(&self) -> Vec<String> {
         let broken = self.verdicts.0.iter().filter(|(_, verdict)| verdict.broken > 0);
@@ -283,14 +271,14 @@ impl Report {
         broken.chain(short).chain(self.idle()).collect()
     }
 
-    /// What had nothing to judge and must have, a line each.
+    /// Checks that were not exercised, a line each.
     fn idle(&self) -> impl Iterator<Item = String> {
         self.not_exercised
             .iter()
             .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))
     }
 
-    /// What is told of a verdict in one word.
+    /// A verdict in one word.
     fn word(verdict: &Verdict) -> &'static str {
         match (verdict.broken, verdict.judged) {
             (0, 0) => "not exercised",

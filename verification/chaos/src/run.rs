@@ -38,58 +38,51 @@ use crate::report::{self, Report, Seen};
 use crate::watcher::Leaders;
 use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
 
-/// Time until somebody leads and a cluster is committed, before anything fails.
+/// Time until an instance leads and a cluster is committed, before any fault.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is looked at.
+/// Interval of checks for that.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// The file that says where the instances serve.
+/// File with the addresses of the instances.
 const TARGETS: &str = "targets.json";
 
-/// Which generators draw for clients that are no clients of placement.
+/// First number of the generators for clients other than those of placement.
 const OPERATORS: u32 = CLIENTS + 2;
 const REGISTRARS: u32 = CLIENTS + 3;
 
-/// What is to be run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The scenario, with all its faults.
+    /// The scenario with all its faults.
     pub scenario: Scenario,
-    /// Chooses when faults by chance begin, what clients do, and how answers are spoilt.
+    /// Seed of the beginnings of random faults, of the clients, and of corruptions.
     pub seed: u64,
-    /// How long faults begin.
+    /// Time in which faults begin.
     pub length: Span,
-    /// What the network between processes shall be made of.
     pub network: Choice,
-    /// The programs.
     pub programs: Programs,
-    /// Where report, history and logs go; they are gone afterwards without it.
+    /// Directory for report, history and logs; without it they are deleted after the run.
     pub report: Option<PathBuf>,
-    /// Where everything that is seen is written, a line each; without it, to `history.jsonl` beside the report.
+    /// File for all observations, a line each; without it, `history.jsonl` beside the report.
     pub trace: Option<PathBuf>,
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The schedule is too long.
     #[error(transparent)]
     Schedule(#[from] TooMany),
-    /// A file or a directory.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// Why it failed.
         source: io::Error,
     },
-    /// The world could not be built, or broke by itself.
+    /// The world could not be built, or a process ended by itself.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// What the data center told cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// It did not begin.
+    /// The service did not become ready for the faults.
     #[error("{0} within {BEGINS_WITHIN:?}, before anything failed")]
     NotBegun(&'static str),
 }
@@ -98,10 +91,10 @@ fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |source| RunError::Io { what, source }
 }
 
-/// Runs a scenario. `clock` is the one that the processes of the data center have; `tell` gets a line for everything that a person may want to follow.
+/// Runs a scenario. `clock` is the clock of the data center's processes; `tell` gets lines for the user to follow.
 ///
 /// # Errors
-/// See [`RunError`]; what is wrong with the service is in the report.
+/// See [`RunError`]; faults of the service are in the report.
 pub async fn run(
     options: &Options,
     clock: &dyn Clock,
@@ -137,7 +130,7 @@ pub async fn run(
     Ok(report)
 }
 
-/// Logs and journals of an earlier run would be added to.
+/// Removes logs and journals of an earlier run, which this run would append to.
 fn empty(logs: &Path) -> io::Result<()> {
     for file in fs::read_dir(logs)? {
         let path = file?.path();
@@ -153,9 +146,8 @@ struct Course<'a> {
     plan: Plan<'a>,
     schedule: Schedule,
     history: History,
-    /// When the history began.
+    /// Beginning of the history.
     unix: OffsetDateTime,
-    /// Where the report goes.
     directory: &'a Path,
     tell: &'a (dyn Fn(&str) + Sync),
 }
@@ -167,7 +159,7 @@ impl Course<'_> {
         let mut world = World::build(plan).await?;
         tell(&format!("network: {}", world.network.carrier()));
         self.show(&world).map_err(io_error("the file for Prometheus"))?;
-        // Dropped with this function, whatever happens: everything that watches ends.
+        // Dropped with this function, so that all observers end in any case.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
         for (number, endpoint) in world.endpoints() {
@@ -195,7 +187,7 @@ impl Course<'_> {
         let mut injector = Injector::new(observer.clone(), leaders.clone(), options.seed);
         let skipped = self.inject(&mut world, &mut injector, schedule).await;
         let ended = history.now();
-        // Nobody waits for a reader that is gone.
+        // The receivers are gone if the readers have ended.
         let _ = stop.send(true);
         while working.join_next().await.is_some() {}
         tell("everything has ended; waits for calm");
@@ -218,17 +210,17 @@ impl Course<'_> {
         Ok(report::judge(seen))
     }
 
-    /// Says where the instances serve, past the network, as Prometheus' file discovery reads it.
+    /// Writes the instances' addresses, past the network, in the format of Prometheus' file discovery.
     fn show(&self, world: &World) -> io::Result<()> {
         let target = |(number, instance): (&u32, &Instance)| json!({"targets": [instance.http.to_string()], "labels": {"instance": format!("instance-{number}")}});
         let targets: Vec<Value> = world.instances.iter().map(target).collect();
-        // Whoever reads it never sees half of it.
+        // A rename keeps readers from seeing half of the file.
         let (whole, half) = (self.directory.join(TARGETS), self.directory.join(format!("{TARGETS}.new")));
         fs::write(&half, Value::from(targets).to_string())?;
         fs::rename(half, whole)
     }
 
-    /// Waits until somebody leads and a cluster is committed.
+    /// Waits until an instance leads and a cluster is committed.
     async fn begin(&self, observer: &Observer, leaders: &Leaders) -> Result<(), RunError> {
         let all = self.options.scenario.world.instances as usize;
         let begun = async {
@@ -270,14 +262,14 @@ impl Course<'_> {
                     let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
                     working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
                 }
-                // The command refuses them.
+                // The command refuses these kinds.
                 ClientKind::Rivals | ClientKind::Reboots => {}
             }
         }
         working
     }
 
-    /// Those who watch the store do so until they are told which revision is the last.
+    /// Starts the watchers of the store, which end when they learn the last revision.
     fn store_watchers(&self, world: &World, last: &watch::Receiver<Option<i64>>) -> JoinSet<()> {
         let mut watchers = JoinSet::new();
         if self.options.scenario.clients.iter().any(|client| client.kind == ClientKind::EtcdWatch) {
@@ -288,7 +280,7 @@ impl Course<'_> {
         watchers
     }
 
-    /// Those who watch do so until all is calm.
+    /// Starts the followers, which end when all is calm.
     fn followers(&self, doors: &Doors, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut following = JoinSet::new();
         let clients = &self.options.scenario.clients;
@@ -301,8 +293,8 @@ impl Course<'_> {
         following
     }
 
-    /// How old an answer of the registry may be when a plan made from it is committed: what the settings allow, and as long again as the
-    /// longest fault, which may keep both who plans and what it says standing still.
+    /// Maximum age of an answer of the registry when a plan made from it is committed: the time that the settings
+    /// allow, and the length of the longest fault, which may stop the planner and hold back its writes.
     fn oldest_answer(&self) -> Micros {
         let lengths = self.schedule.injections.iter().map(|it| {
             it.ends.map_or(Duration::ZERO, |ends| ends.duration().saturating_sub(it.begins.duration()))

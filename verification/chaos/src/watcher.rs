@@ -1,4 +1,4 @@
-//! What instances say of themselves, past the network: who leads, and what they counted.
+//! Metrics and health of the instances, read past the network: the leader, and counters.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::history::{Event, History};
 use crate::web::{self, Ask};
 
-/// How often each instance is asked.
+/// Interval of requests to each instance.
 const EVERY: Duration = Duration::from_millis(250);
-/// Who does not answer within this stands still.
+/// An instance that does not answer within this time is stopped.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What is known of an instance.
+/// Last knowledge of an instance.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// Counters as they were last, by their series.
+    /// Last values of counters by series.
     counted: BTreeMap<String, f64>,
     healthy: bool,
     leads: bool,
@@ -28,24 +28,24 @@ struct Known {
 struct Inside {
     epochs: BTreeMap<i64, u32>,
     known: BTreeMap<u32, Known>,
-    /// What all counted, over all their lives.
+    /// Sum over all instances and restarts.
     refused: f64,
     /// Mutations that broke an invariant, by its name.
     violations: BTreeMap<String, f64>,
 }
 
-/// See the module. Clones are the same one.
+/// See the module. A clone shares the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leaders(Arc<Mutex<Inside>>);
 
-/// Counters that are read: what tells of them, and what their label says.
+/// Metrics that are read, with the labels of the relevant series.
 const REFUSED: &str = "madako_commits_total";
 const REFUSALS: [&str; 2] = ["outcome=\"conflict\"", "outcome=\"not-leader\""];
 const VIOLATIONS: &str = "madako_invariant_violations_total";
 const EPOCH: &str = "madako_leader_epoch";
 
 impl Leaders {
-    /// Asks an instance again and again until the future is dropped.
+    /// Polls an instance until the future is dropped.
     pub(crate) async fn watch(self, instance: u32, at: SocketAddr, history: History) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -69,19 +69,19 @@ impl Leaders {
         }
     }
 
-    /// Which instance an epoch is of.
+    /// The instance of an epoch.
     #[must_use]
     pub(crate) fn of(&self, epoch: i64) -> Option<u32> {
         self.inside().epochs.get(&epoch).copied()
     }
 
-    /// Epochs and the instances that they are of.
+    /// The instance of each epoch.
     #[must_use]
     pub(crate) fn epochs(&self) -> BTreeMap<i64, u32> {
         self.inside().epochs.clone()
     }
 
-    /// Whether all of so many instances are healthy, and one leads.
+    /// Whether this many instances are healthy, and one leads.
     #[must_use]
     pub(crate) fn all_well(&self, instances: usize) -> bool {
         let inside = self.inside();
@@ -102,7 +102,7 @@ impl Leaders {
         self.inside().violations.iter().map(|(name, count)| (name.clone(), whole(*count))).collect()
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ fn whole(count: f64) -> u64 {
 }
 
 impl Inside {
-    /// Takes what an instance said. Gives its epoch if it is a new one, and the refused writes if they are more.
+    /// Takes in a page of metrics. Returns the epoch if it is new, and the sum of refused writes if it has grown.
     fn take(&mut self, instance: u32, healthy: bool, text: Option<&str>) -> (Option<i64>, Option<u64>) {
         let known = self.known.entry(instance).or_default();
         known.healthy = healthy;
@@ -138,7 +138,7 @@ impl Inside {
                 continue;
             }
             let last = known.counted.insert(series.to_owned(), value).unwrap_or(0.0);
-            // One that was started anew counts from nothing.
+            // A restarted instance counts from 0.
             let more = if value >= last { value - last } else { value };
             if refused {
                 self.refused += more;

@@ -1,4 +1,4 @@
-//! Requests over HTTP, each on a connection of its own, and answers that go on line by line.
+//! HTTP requests, each on its own connection, and streamed answers line by line.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,28 +17,24 @@ use tokio::time::timeout;
 /// Bytes of an answer: metrics of an instance have some 100 KiB.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Why there is no whole answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
-    /// No connection could be made: nothing was sent.
+    /// No connection: nothing was sent.
     #[error("no connection to {0}")]
     NotSent(SocketAddr, #[source] std::io::Error),
-    /// It was sent, and what became of it is not known.
+    /// Sent, with an unknown outcome.
     #[error("{0} gave no whole answer: {1}")]
     Unknown(SocketAddr, String),
-    /// The same, since the time is over.
+    /// Sent, with an unknown outcome, since the time limit passed.
     #[error("{0} did not answer within {1:?}")]
     Late(SocketAddr, Duration),
 }
 
-/// What was answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    /// The status.
     pub(crate) status: StatusCode,
-    /// The revision that its tag tells.
+    /// Revision in the ETag.
     pub(crate) revision: Option<i64>,
-    /// The body.
     pub(crate) body: Bytes,
 }
 
@@ -50,29 +46,25 @@ impl Answer {
     }
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    /// The method.
     pub(crate) method: &'a Method,
-    /// The path.
     pub(crate) path: &'a str,
-    /// The revision that is to be changed.
+    /// Revision for `If-Match`.
     pub(crate) expected: Option<i64>,
-    /// The body.
     pub(crate) body: Option<&'a Value>,
-    /// Time for all of it.
+    /// Time limit of the whole request.
     pub(crate) within: Duration,
 }
 
 impl<'a> Ask<'a> {
-    /// A request without body.
     #[must_use]
     pub(crate) fn get(path: &'a str, within: Duration) -> Self {
         Self { method: &Method::GET, path, expected: None, body: None, within }
     }
 
-    /// A request that brings something.
+    /// A request with a body.
     #[must_use]
     pub(crate) fn send(method: &'a Method, path: &'a str, body: &'a Value, within: Duration) -> Self {
         Self { method, path, expected: None, body: Some(body), within }
@@ -82,7 +74,7 @@ impl<'a> Ask<'a> {
 /// Sends a request.
 ///
 /// # Errors
-/// See [`Unanswered`]; an answer of any status is one.
+/// See [`Unanswered`]; an answer of any status is no error.
 pub(crate) async fn ask(address: SocketAddr, ask: Ask<'_>) -> Result<Answer, Unanswered> {
     let late = || Unanswered::Late(address, ask.within);
     let exchanged = async {
@@ -109,7 +101,7 @@ async fn exchange(address: SocketAddr, stream: TcpStream, ask: Ask<'_>) -> Resul
     tokio::pin!(connection);
     tokio::select! {
         answer = answered => answer,
-        // Without the connection there is no answer; it ends after one.
+        // Without the connection there is no answer; the connection ends after the answer.
         Err(error) = &mut connection => Err(unknown(&error)),
     }
 }
@@ -130,20 +122,20 @@ fn request(address: SocketAddr, ask: Ask<'_>) -> http::Result<Request<Full<Bytes
     request.body(Full::new(body))
 }
 
-/// An answer that goes on.
+/// A streamed answer.
 pub(crate) struct Lines {
     address: SocketAddr,
     body: Incoming,
-    /// What carries it; `None`: it is over, and what came is still to be read.
+    /// The connection; `None`: it is over, and the received data is still to be read.
     connection: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
-    /// What came of the next line.
+    /// The beginning of the next line.
     begun: BytesMut,
 }
 
-/// Sends a request whose answer goes on, and waits so long for its head.
+/// Sends a request with a streamed answer, and waits for its head up to `within`.
 ///
 /// # Errors
-/// See [`Unanswered`]; an answer without success is one, too.
+/// See [`Unanswered`]; an answer without success is an error, too.
 pub(crate) async fn follow(address: SocketAddr, path: &str, within: Duration) -> Result<Lines, Unanswered> {
     let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
     let begun = async {
@@ -171,10 +163,10 @@ pub(crate) async fn follow(address: SocketAddr, path: &str, within: Duration) ->
 }
 
 impl Lines {
-    /// The next line, without its end. May be cancelled at any time without losing one.
+    /// The next line, without its line end. Cancel safe: no line is lost.
     ///
     /// # Errors
-    /// See [`Unanswered`]; that it ended is one, too. What came of a line that did not end is no line.
+    /// See [`Unanswered`]; the end of the stream is an error, too. An unfinished last line is dropped.
     pub(crate) async fn next(&mut self, within: Duration) -> Result<Bytes, Unanswered> {
         let address = self.address;
         let next = async {
@@ -201,7 +193,7 @@ impl Lines {
     }
 }
 
-/// The next piece of a body; `None`: it has ended.
+/// The next piece of a body; `None`: the end.
 async fn piece(
     body: &mut Incoming,
     connection: &mut Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
@@ -212,7 +204,7 @@ async fn piece(
             Some(carries) => tokio::select! {
                 biased;
                 frame = body.frame() => frame,
-                // Why it ended, the body tells.
+                // The body reports why the connection ended.
                 _ = carries => {
                     *connection = None;
                     continue;
@@ -220,7 +212,7 @@ async fn piece(
             },
         };
         match frame? {
-            // What is no data tells nothing.
+            // A frame without data is skipped.
             Ok(frame) => {
                 if let Ok(data) = frame.into_data() {
                     return Some(Ok(data));

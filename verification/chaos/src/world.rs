@@ -1,4 +1,4 @@
-//! The world of a run: its processes, the links between them, and what an operator stores in it.
+//! The world of a run: its processes, the links between them, and the data that an operator stores.
 
 mod clock;
 mod config;
@@ -31,63 +31,57 @@ pub(crate) use self::config::{
 };
 pub(crate) use self::disk::Disk;
 
-/// The provider that every world has.
+/// The metrics provider of every world.
 pub(crate) const PROVIDER: &str = "prometheus";
-/// Time for a process to answer for the first time: seconds on a machine that does ten other things.
+/// Time for the first answer of a process: seconds on a busy machine.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// Time for one request to a process of the run.
+/// Time limit of one request to a process of the run.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// How often what is waited for is looked at.
+/// Interval of checks of an awaited state.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The programs of a run.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// `madako`.
     pub madako: PathBuf,
-    /// `etcd`, where the store is one.
+    /// Only for a store of real etcd members.
     pub etcd: PathBuf,
-    /// The one that calls [`crate::entry`].
+    /// The program that calls [`crate::entry`].
     pub own: PathBuf,
 }
 
-/// Why there is no world, or no longer.
+/// Reasons why the world cannot be built or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// A file, a port or a directory.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// Why it failed.
         source: io::Error,
     },
-    /// A process.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The network that is asked for.
+    /// The requested network is not available.
     #[error("nodes cannot be in namespaces of their own")]
     Network(#[from] Unavailable),
-    /// It does not become what it should.
+    /// An awaited state was not reached.
     #[error("{what} within {within:?}")]
     Late {
-        /// What was waited for.
+        /// The awaited state.
         what: String,
-        /// How long.
         within: Duration,
     },
     /// An operator's command failed.
     #[error("madako {args} failed: {said}")]
     Command {
-        /// Its arguments.
         args: String,
-        /// What it said.
+        /// Its error output.
         said: String,
     },
-    /// A request that must succeed did not.
+    /// A request was refused; with the status.
     #[error("{0} is answered by {1}: {2}")]
     Refused(String, u16, String),
-    /// A request that must be answered was not.
+    /// A request got no answer.
     #[error("{0}")]
     Unanswered(String, #[source] Unanswered),
 }
@@ -97,23 +91,21 @@ pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Wor
     move |source| WorldError::Io { what, source }
 }
 
-/// An instance.
 pub(crate) struct Instance {
     pub(crate) process: Process,
-    /// Where it serves, past the network: for those who look on.
+    /// Address for observers, past the network.
     pub(crate) http: SocketAddr,
-    /// The way of clients to it.
+    /// The clients' link to it.
     pub(crate) door: Link,
-    /// A clock of its own, or why it has none; only where a fault needs it.
+    /// Its own clock, or the reason why there is none; `None`: no fault needs it.
     pub(crate) clock: Option<Result<OwnClock, String>>,
 }
 
-/// A member of the store.
 pub(crate) struct Member {
     pub(crate) process: Process,
-    /// Where clients reach it, past the network.
+    /// Address past the network.
     pub(crate) client: SocketAddr,
-    /// A disk of its own, or why it has none; only where a fault needs it.
+    /// Its own disk, or the reason why there is none; `None`: no fault needs it.
     pub(crate) disk: Option<Result<Disk, String>>,
 }
 
@@ -125,29 +117,28 @@ pub(crate) struct Server {
     pub(crate) journal: PathBuf,
 }
 
-/// See the module. Everything ends when it is dropped.
+/// See the module. Its drop ends everything.
 pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) members: BTreeMap<u32, Member>,
     pub(crate) instances: BTreeMap<u32, Instance>,
     pub(crate) registry: Server,
     pub(crate) provider: Option<Server>,
-    /// Where clients reach the members of the store, and the registry: through the network.
+    /// The clients' addresses of the store's members and of the registry, through the network.
     pub(crate) ways: Vec<SocketAddr>,
     pub(crate) registry_way: SocketAddr,
     links: Vec<Link>,
 }
 
-/// What a world is built from.
+/// The inputs of a world.
 pub(crate) struct Plan<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) scenario: &'a Scenario,
     pub(crate) seed: u64,
-    /// What its network shall be made of.
     pub(crate) network: Choice,
-    /// Where data is.
+    /// Directory of data.
     pub(crate) data: &'a Path,
-    /// Where logs and journals are.
+    /// Directory of logs and journals.
     pub(crate) logs: &'a Path,
 }
 
@@ -156,12 +147,12 @@ impl Plan<'_> {
         &self.scenario.world
     }
 
-    /// Whether some fault does this to some target of a kind.
+    /// Whether a fault does this to a target of this kind.
     fn has(&self, act: Act, kind: TargetKind) -> bool {
         self.scenario.faults.iter().any(|fault| fault.act == act && fault.target.kind() == kind)
     }
 
-    /// A small disk on a directory, where a fault needs it.
+    /// A small disk mounted on the directory, if a fault needs it.
     async fn disk(&self, at: &Path) -> Option<Result<Disk, String>> {
         match self.has(Act::DiskFull, TargetKind::Store) {
             true => Some(Disk::mount(at).await),
@@ -181,7 +172,7 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Starts the process of a node where the node is.
+    /// Starts the process of a node in its namespace.
     fn start(
         &self,
         network: &Network,
@@ -203,7 +194,7 @@ pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
 
-/// What the process of a node is called, and its files.
+/// Name of a node's process and of its files.
 fn name_of(node: &Node) -> String {
     match node {
         Node::Instance(number) => format!("instance-{number}"),
@@ -213,7 +204,7 @@ fn name_of(node: &Node) -> String {
     }
 }
 
-/// An address of a node's that nobody listens on, past all that fails.
+/// A free address of a node, past the network.
 fn served(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
     ports.next(network.home(node)).map_err(io_error("no port is free"))
 }
@@ -243,7 +234,7 @@ async fn embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Resu
     let disk = plan.disk(&data).await;
     let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
     let mut process = plan.start(network, &node, (&plan.programs.own, args), Vec::new())?;
-    // It speaks gRPC only: who takes a connection serves.
+    // It speaks gRPC only: an accepted connection means that it serves.
     let began = Instant::now();
     while TcpStream::connect(client).await.is_err() {
         process.check()?;
@@ -283,7 +274,7 @@ async fn server(
 }
 
 impl World {
-    /// Starts all processes, and stores what an operator would; then somebody leads, and a cluster is committed.
+    /// Starts all processes and stores the operator's data; the service then elects a leader and commits a cluster.
     pub(crate) async fn build(plan: &Plan<'_>) -> Result<Self, WorldError> {
         let network = Network::open(plan.network, &plan.nodes()).await?;
         let mut ports = Ports::default();
@@ -341,8 +332,8 @@ impl World {
         Ok(world)
     }
 
-    /// Writes the files of an instance, and gives its configuration: where the registry is, there is an API server, at an address for
-    /// each instance.
+    /// Writes the files of an instance. Returns its configuration, with the registry's address and the instance's own
+    /// path of the API server.
     fn configure(&self, plan: &Plan<'_>, number: u32, endpoints: &[String]) -> Result<PathBuf, WorldError> {
         let kubeconfig = plan.data.join(format!("kubeconfig-{number}"));
         let server = format!("http://{}{}", self.registry_way, datacenter::path_of(number));
@@ -354,7 +345,7 @@ impl World {
         Ok(config)
     }
 
-    /// A way to a node for all who reach it at one address.
+    /// A link to a node for all clients that use one address.
     async fn link(
         &mut self,
         to: Node,
@@ -379,12 +370,11 @@ impl World {
         opened.map_err(io_error(format!("a link to {to}")))
     }
 
-    /// Where the members are, past the network.
+    /// Addresses of the members, past the network.
     pub(crate) fn endpoints(&self) -> BTreeMap<u32, String> {
         self.members.iter().map(|(number, member)| (*number, format!("http://{}", member.client))).collect()
     }
 
-    /// The process of a node.
     pub(crate) fn process(&mut self, node: &Node) -> Option<&mut Process> {
         match node {
             Node::Instance(number) => self.instances.get_mut(number).map(|instance| &mut instance.process),
@@ -396,5 +386,5 @@ impl World {
     }
 }
 
-/// The generator that links draw from.
+/// Number of the generator for links.
 const LINKS: u64 = 1;

@@ -1,14 +1,15 @@
-//! What the API of placement told those who list and watch, judged by the store's revisions.
+//! Judges the answers of the placement API to lists and watches by the store's revisions.
 //!
-//! `lists`: a list is all applications of its namespace as they were at one revision, which is no older than what was seen of the
-//! store before the list was asked for.
+//! `lists`: a list contains all applications of its namespace as of one revision. That revision is no older than the
+//! last one observed before the request.
 //!
-//! `api-watches`: from a revision on, a watch tells every change once, in the order of revisions, until it is over: what was made,
-//! changed or deleted, as the store had it. That revision is no older than what was seen before the watch was asked for, and no
-//! newer than the list that was asked for when the watch was open. Who watched until the run was over was told everything that
-//! the last list had; and when all is calm, everybody can watch so.
+//! `api-watches`: from a start revision to its end, a watch delivers every change once, in the order of revisions:
+//! additions, modifications and deletions, as stored. The start revision is no older than the last one observed before
+//! the request of the watch, and no newer than the list that was requested when the watch was open. A watch that lasts
+//! until the end of the run delivers everything that the last list contains. When all is calm, every client can watch
+//! to the end.
 //!
-//! Does not: judge how late something is told, or in which order the changes of one revision are.
+//! Does not: judge the delay of a delivery, or the order of changes within one revision.
 
 mod store;
 
@@ -21,12 +22,10 @@ use super::Verdicts;
 use crate::history::{Event, Micros};
 use crate::observer::Revision;
 
-/// The name of the verdict on lists.
 pub(crate) const LISTS: &str = "lists";
-/// The name of the verdict on watches.
 pub(crate) const API_WATCHES: &str = "api-watches";
 
-/// Judges everything that was told; `calm` says whether all was calm when the last of it was.
+/// `calm`: whether the run was calm at the last event.
 pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
     verdicts.of(LISTS);
     verdicts.of(API_WATCHES);
@@ -43,23 +42,21 @@ pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], calm: bool, ver
 
 struct Judge<'a> {
     stored: &'a Stored,
-    /// Watches that are open, by who watches.
+    /// Open watches by follower.
     open: BTreeMap<u32, Watch>,
-    /// Who watched, and whether until the end.
+    /// Followers, with whether their last watch lasted until the end.
     complete: BTreeMap<u32, bool>,
 }
 
-/// A watch that is open.
 struct Watch {
-    /// Through which instance.
     instance: u32,
-    /// How many of the store's steps were seen before it was asked for.
+    /// Steps of the store that were observed before the request of the watch.
     least: usize,
-    /// How many steps the first list has at most, and the last at least.
+    /// Most steps that the first list can contain, and fewest steps that the last list contains.
     listed: Option<[usize; 2]>,
-    /// The step that it is at, and what it told of that.
+    /// The step being delivered, with the keys of it that were delivered.
     at: Option<(usize, BTreeSet<String>)>,
-    /// It told something wrong; what follows from that is not told.
+    /// The watch delivered something wrong; consequences are not reported.
     broken: bool,
 }
 
@@ -122,10 +119,10 @@ impl Judge<'_> {
 }
 
 impl Watch {
-    /// It tells something.
+    /// Checks a delivered line.
     ///
     /// # Errors
-    /// Why it should not have.
+    /// The reason why this line is wrong here.
     fn tells(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
         let shown = Shown {
             event: line["type"].as_str().unwrap_or_default().to_owned(),
@@ -135,7 +132,8 @@ impl Watch {
         let of = |step: usize| stored.steps.get(step).and_then(|step| step.changes.get(&key));
         let (step, mut told) = match self.at.take() {
             None => {
-                // Whatever the list has not, it must tell; without a list that is right anything may be the first.
+                // The watch must deliver every step that the list lacks; without a valid list it may begin with any
+                // step.
                 let most = self.listed.map_or(stored.steps.len(), |[first, _]| first);
                 let first = (self.least..=most).find(|step| of(*step) == Some(&shown));
                 let steps = || stored.told(self.least, most);
@@ -154,11 +152,11 @@ impl Watch {
         Ok(())
     }
 
-    /// What it should have told before it was over.
+    /// Steps that the watch should have delivered before its end.
     fn withheld(&self, stored: &Stored) -> Option<String> {
         let [first, last] = self.listed.filter(|_| !self.broken)?;
         let told = match &self.at {
-            // It may have begun as late as the first list.
+            // The watch may have begun as late as the first list.
             None => first,
             Some((step, told)) => step + usize::from(told.len() == stored.steps[*step].changes.len()),
         };

@@ -1,16 +1,17 @@
-//! Effects on Kubernetes, as its API server wrote them down: cordons, evictions, deletions and their ends.
+//! Effects on Kubernetes from the journal of its API server: cordons, uncordons, evictions and deletions.
 //!
-//! I1: who asks for one leads. I8: no two control plane nodes are drained at a time. I12: once all is calm, no node is left cordoned
-//! that nothing is done with. `drains`: an effect begins only after the change that announces it is durable, so each node that is
-//! cordoned, and each whose pods are ended, has a repair that the store says is draining; none is uncordoned while its repair goes on; and
-//! no more nodes are drained at a time than `max_concurrent_repairs`.
+//! I1: an instance that requests an effect leads. I8: no two control plane nodes are drained at a time. I12: once all
+//! is calm, no node without a repair is cordoned. `drains`: an effect begins only after the change that announces it is
+//! durable. So each node that is cordoned, or whose pods are evicted or deleted, has a repair that is draining
+//! according to the store; no node is uncordoned during its repair; and at most `max_concurrent_repairs` nodes are
+//! drained at a time.
 //!
-//! Guarantees: what a fault of the network, or a server that stood still, may have held back is judged by the whole time since that
-//! began, as is everything behind which another such fault may be; two drains are side by side only where one had certainly begun and
-//! the other was certainly still asked for.
+//! Guarantees: an effect that a network fault or a stopped server may have held back is judged by the whole time since
+//! the beginning of that fault, and of earlier faults that overlap with it. Two drains count as concurrent only if the
+//! first had certainly begun and certainly still received requests.
 //!
-//! Does not: know when something was asked for, only when it arrived. Who asks late for what was held back all the same is not found,
-//! nor is an uncordon within some seconds of the beginning or end of a repair.
+//! Does not: know the time of a request, only of its arrival. It misses a late request by an instance whose requests
+//! were held back at that time, and an uncordon within some seconds of the beginning or end of a repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,27 +32,26 @@ use crate::history::{Event, Micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 
-/// The name of the verdict on what no invariant has a name for.
+/// Name of the verdict on the rules that are no invariant.
 pub const DRAINS: &str = "drains";
-/// An instance hears so much later at most that a drain is over: its request to the store takes 2 s.
+/// Maximum delay until an instance learns that a drain is over: its request to the store takes 2 s.
 const TOLD_LATER: Micros = 3_000_000;
 
-/// Something that Kubernetes was asked to change.
+/// A request to change Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
-    /// When it was done, or refused.
+    /// Time of the change or refusal.
     pub at: Micros,
-    /// Who asked.
+    /// The requesting instance.
     pub instance: u32,
-    /// What for.
     pub asked: Asked,
-    /// The node, or that of the pod.
+    /// The node, or the node of the pod.
     pub node: String,
     /// Whether a disruption budget forbade it.
     pub refused: bool,
 }
 
-/// What a journal tells of them, with the times of a history that began at `unix`.
+/// The effects in a journal, with times relative to `unix`, the beginning of the history.
 #[must_use]
 pub fn effects(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
     let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
@@ -65,18 +65,17 @@ pub fn effects(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
     lines.iter().filter_map(effect).collect()
 }
 
-/// A fault that may have held back what was asked for while it lasted.
+/// A fault that may have held back requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// By whom; `None`: by anybody.
+    /// The affected instance; `None`: all instances.
     pub instance: Option<u32>,
-    /// From when on.
     pub from: Micros,
-    /// Until when it may arrive: what was said in a cut is sent again after pauses that become as long as it was.
+    /// Latest arrival of a request that was held back: TCP retransmits after pauses that become as long as the cut was.
     pub until: Micros,
 }
 
-/// The faults of a run that held back what instances and the API server said to each other.
+/// The faults of a run that held back requests between instances and the API server.
 #[must_use]
 pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
     let mut held: BTreeMap<usize, Held> = BTreeMap::new();
@@ -87,7 +86,7 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
         let instance = on.strip_prefix("instance=").and_then(|number| number.parse().ok());
         let holds = match instance {
             Some(_) => of_network,
-            // What was sent to a server that stands still waits for it.
+            // Requests to a stopped server wait for it.
             None => *on == Node::Registry.to_string() && (of_network || act == Some(Act::Pause)),
         };
         if *change == "begins" && holds {
@@ -99,22 +98,17 @@ pub fn held(events: &[(Micros, Event)], schedule: &Schedule) -> Vec<Held> {
     held.into_values().collect()
 }
 
-/// How often what happened.
+/// Numbers of effects by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// Nodes were cordoned.
     pub cordoned: u64,
-    /// Nodes were uncordoned.
     pub uncordoned: u64,
-    /// Pods were evicted.
     pub evicted: u64,
-    /// A disruption budget forbade that.
+    /// Evictions that a disruption budget forbade.
     pub refused: u64,
-    /// Pods were deleted.
     pub deleted: u64,
 }
 
-/// Counts effects.
 #[must_use]
 pub fn counted(effects: &[Effect]) -> Counted {
     let mut counted = Counted::default();
@@ -131,7 +125,7 @@ pub fn counted(effects: &[Effect]) -> Counted {
     counted
 }
 
-/// Each node that was cordoned, from when, and until when it was.
+/// For each cordon: the node, its beginning, and its end if there was one.
 #[must_use]
 pub fn cordoned(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
     let mut spans: Vec<(&str, Micros, Option<Micros>)> = Vec::new();
@@ -146,27 +140,26 @@ pub fn cordoned(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
     spans
 }
 
-/// What they are judged by.
+/// The observations that effects are judged by.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The store's history.
     pub revisions: &'a [Revision],
-    /// Who led from when on.
+    /// The leader's epoch from each time on.
     pub leading: &'a [(Micros, Option<i64>)],
-    /// Epochs and the instances that they are of.
+    /// The instance of each epoch.
     pub epochs: &'a BTreeMap<i64, u32>,
-    /// What held back requests.
+    /// Faults that held back requests.
     pub held: &'a [Held],
-    /// Whether all became calm.
+    /// Whether the run became calm.
     pub calm: bool,
 }
 
 impl Evidence<'_> {
-    /// When what arrived may have been sent, at the earliest.
+    /// Earliest time at which the request may have been sent.
     fn sent(&self, effect: &Effect) -> Micros {
         let may_be_of = |held: &&Held| held.instance.is_none_or(|instance| instance == effect.instance);
         let mut since = effect.at;
-        // Behind one fault there may be another.
+        // An earlier fault may have held back the request until this one began.
         while let Some(earlier) = self
             .held
             .iter()
@@ -181,7 +174,6 @@ impl Evidence<'_> {
     }
 }
 
-/// Judges all effects.
 pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
     let told = Told::of(seen.revisions);
     for effect in effects {
@@ -216,15 +208,15 @@ pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
     }
 }
 
-/// A drain, for as long as it was certainly under way.
+/// A drain during the time in which it was certainly under way.
 struct Drain<'a> {
     node: &'a str,
     from: Micros,
     until: Micros,
 }
 
-/// Each of them begins with a cordon, and lasts until a pod was asked to end the last time before the next one, or the node was
-/// uncordoned.
+/// A drain begins with a cordon. It lasts until the last eviction or deletion on the node before the next cordon, or
+/// until the uncordon.
 fn drains<'a>(effects: &'a [Effect], seen: &Evidence<'_>) -> Vec<Drain<'a>> {
     let mut drains: Vec<Drain<'_>> = Vec::new();
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();
@@ -242,7 +234,7 @@ fn drains<'a>(effects: &'a [Effect], seen: &Evidence<'_>) -> Vec<Drain<'a>> {
             }
         }
     }
-    // Of the others nobody knows whether they were over when their cordon arrived.
+    // Other drains may have been over when their cordon arrived.
     drains.retain(|drain| drain.until > drain.from);
     drains
 }
@@ -273,12 +265,12 @@ fn side_by_side(drains: &[Drain<'_>], told: &Told, verdicts: &mut Verdicts) {
     }
 }
 
-/// When something held of nodes, by their names; `Micros::MAX`: it still does.
+/// For each node, the spans in which a statement held; `Micros::MAX`: it still does.
 #[derive(Default)]
 struct Spans(BTreeMap<String, Vec<(Micros, Micros)>>);
 
 impl Spans {
-    /// From a time on it holds of these nodes, and no others.
+    /// From `at` on, the statement holds for exactly these nodes.
     fn at(&mut self, at: Micros, nodes: BTreeSet<String>) {
         for (node, spans) in &mut self.0 {
             if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == Micros::MAX)
@@ -299,29 +291,29 @@ impl Spans {
         self.0.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether it held of a node at some time of a span.
+    /// Whether the statement held for the node at some time of the span.
     fn ever(&self, node: &str, [first, last]: [Micros; 2]) -> bool {
         self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
     }
 
-    /// Whether it held of a node for all of a span.
+    /// Whether the statement held for the node during the whole span.
     fn always(&self, node: &str, [first, last]: [Micros; 2]) -> bool {
         self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
     }
 }
 
-/// What the store said when.
+/// The state of repairs according to the store over time.
 #[derive(Default)]
 struct Told {
-    /// When the repairs of a node were draining.
+    /// Nodes with a draining repair.
     draining: Spans,
-    /// When repairs were at a node: it was drained, or watched after a command.
+    /// Nodes with a repair in its drain or in the watch after a command.
     active: Spans,
-    /// Nodes that repairs are at in the end.
+    /// Nodes with such a repair at the end.
     busy: BTreeSet<String>,
-    /// Who is in the control plane from when on.
+    /// The control plane nodes from each time on.
     control_plane: Vec<(Micros, BTreeSet<String>)>,
-    /// How many nodes may be drained at once: the most that was ever allowed.
+    /// Most concurrent repairs that any cluster configuration of the run allowed.
     limit: u32,
 }
 
@@ -371,7 +363,7 @@ impl Told {
     }
 }
 
-/// The nodes of some entries: by their names, and by the addresses that they have these from.
+/// Names and addresses of the chosen entries' nodes: effects have the one or the other.
 fn nodes_of(
     entries: &BTreeMap<String, RepairQueueEntry>,
     chosen: impl Fn(&RepairQueueEntry) -> bool,

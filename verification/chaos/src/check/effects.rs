@@ -1,16 +1,16 @@
-//! Effects outside the store: commands of repairs, as the data center's door saw them act. Those on Kubernetes are judged by
-//! [`drains`](super::drains).
+//! Effects outside the store: commands of repairs, as the data center's control door observed them.
+//! [`drains`](super::drains) judges effects on Kubernetes.
 //!
-//! I1: who runs a command led when it began. I7: no machine has two commands at a time. I10: no two commands run at all
-//! at a time, since at most one record is unfinished.
+//! I1: the instance that runs a command leads when the command begins. I7: no machine has two commands at a time. I10:
+//! no two commands run at a time at all, since at most one record is unfinished.
 //!
-//! Guarantees: what the door wrote down late, because it stood still or was slow, counts for when it was. A process tells itself when it
-//! began, and whether it still runs is looked up in the system whenever another one begins; that it ended can be heard late, so nobody
-//! is taken to run after the last moment at which that was seen. Two that are seen at one moment ran side by side, in whatever order
-//! the door heard of them.
+//! Guarantees: an observation that the door wrote late, because it was stopped or slow, counts for its own time. A
+//! process reports its own start; the door asks the system whether it still runs whenever another command begins. The
+//! end can be noticed late, so a process counts as running only until the last moment at which it was observed. Two
+//! processes observed at one moment ran concurrently, in whatever order the door learned of them.
 //!
-//! Does not: know of a process that ended before the door took up the next one whether it ended before that one began, unless it was
-//! told so meanwhile.
+//! Does not: know whether a process that ended before the door accepted the next command ended before that command
+//! began, unless the door noticed the end in between.
 
 use std::collections::BTreeMap;
 
@@ -21,25 +21,26 @@ use super::Verdicts;
 use crate::datacenter::{Line, What};
 use crate::history::Micros;
 
-/// The observer hears of an election a little later than who was elected.
+/// Maximum delay between an election and its observation.
 pub(super) const HEARD_LATER: Micros = 1_000_000;
 
-/// A command that acted, or was to.
+/// A command that acted or was about to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Act {
-    /// When its process began.
+    /// Start of the process.
     pub began: Micros,
-    /// When the data center took it up; `None`: its process had ended by then.
+    /// Acceptance by the data center; `None`: the process had ended by then.
     pub taken: Option<Micros>,
-    /// The last moment at which its process is known to have run.
+    /// Last moment at which the process is known to have run.
     pub seen: Micros,
-    /// Who ran it.
+    /// The instance that ran it.
     pub instance: u32,
-    /// The machine.
+    /// Address of the machine.
     pub address: String,
 }
 
-/// The commands that a journal tells of, in the order in which they were taken up, with the times of a history that began at `unix`.
+/// The commands in a journal in the order of their acceptance, with times relative to `unix`, the beginning of the
+/// history.
 #[must_use]
 pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
     let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
@@ -67,7 +68,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
     acts.into_values().collect()
 }
 
-/// Judges all commands by who led when.
+/// Judges all commands by the leader at their times.
 pub fn judge(
     acts: &[Act],
     leading: &[(Micros, Option<i64>)],
@@ -94,17 +95,17 @@ pub fn judge(
     }
 }
 
-/// Whether there was a moment at which both ran.
+/// Whether both commands ran at some moment.
 fn side_by_side(one: &Act, other: &Act) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-/// Whether somebody led with an epoch of an instance at a time.
+/// Whether the instance led at a time.
 fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
     led_within(instance, [at, at], leading, epochs)
 }
 
-/// The same at some time of a span. Who led too shortly to be asked for its epoch may be anybody.
+/// Whether the instance led at some time of the span. An epoch too short to be asked for its instance may be of any.
 pub(super) fn led_within(
     instance: u32,
     [first, last]: [Micros; 2],
@@ -124,14 +125,14 @@ mod tests {
 
     use super::*;
 
-    /// A line of a journal: when, in milliseconds, and what.
+    /// A line of a journal: milliseconds and content.
     type Told = (i64, What);
 
     fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> Told {
         late(at, (number, instance, address), 1, false, &[])
     }
 
-    /// A command that is taken up so many milliseconds after it began.
+    /// A command that is accepted this many milliseconds after its start.
     fn late(
         at: i64,
         (number, instance, address): (u64, u32, &str),
@@ -148,7 +149,7 @@ mod tests {
         (at, What::Acted { number, whole: true, ran: true })
     }
 
-    /// Its connection is found closed.
+    /// The door finds the connection closed.
     fn found_killed(at: i64, number: u64) -> Told {
         (at, What::Acted { number, whole: false, ran: false })
     }
@@ -178,7 +179,7 @@ mod tests {
             ended_by_itself(13_000, 0),
             acts_at(13_010, 1, 1, "a"),
             found_killed(14_000, 1),
-            // Nothing tells of its end: the door itself was killed.
+            // No line for its end: the door itself was killed.
             acts_at(26_000, 2, 2, "b"),
             acts_at(30_000, 3, 2, "b"),
             ended_by_itself(32_000, 3),
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// The door stood still from 12 s to 18 s. What ended and began meanwhile is written down after it, in any order.
+    /// The door is stopped from 12 s to 18 s. Ends and beginnings of that time are written after it, in any order.
     #[test]
     fn what_a_door_that_stood_still_writes_down_late_counts_for_when_it_was() {
         let first = acts_at(11_500, 0, 1, "a");
@@ -217,10 +218,10 @@ mod tests {
             assert_eq!(judged(&journal.map(Clone::clone)), []);
         }
 
-        // The first was not killed: it is there when the second is taken up, though that one has ended already.
+        // The first was not killed: it still runs when the second is accepted, though the second has ended already.
         let second = late(18_000, (1, 1, "a"), 4_000, true, &[0]);
         assert_eq!(judged(&[first.clone(), second, found_killed(18_001, 0)]), one("I7"));
-        // It is heard of after the second, and began before it.
+        // The door learns of it after the second, though it began before the second.
         let second = late(18_000, (1, 1, "b"), 1_000, false, &[]);
         let before = late(18_001, (2, 1, "a"), 5_000, false, &[1]);
         assert_eq!(judged(&[second, before]), one("I10"));
@@ -231,11 +232,11 @@ mod tests {
 
     #[test]
     fn a_command_that_is_taken_up_late_is_judged_by_who_led_when_it_began_too() {
-        // It began while nobody led, and was taken up when its instance did.
+        // It began while no instance led, and was accepted when its own instance led.
         assert_eq!(judged(&[late(26_500, (0, 2, "a"), 4_000, false, &[])]), one("I1"));
-        // It ended in time, and was heard of when another one led.
+        // It ended in time; the door learned of it under the next leader.
         assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, true, &[])]), []);
-        // It still ran then.
+        // It still ran under the next leader.
         assert_eq!(judged(&[late(26_500, (0, 1, "a"), 8_000, false, &[])]), one("I1"));
     }
 }

@@ -1,11 +1,12 @@
-//! Linearizability of what clients of the API of placement saw, object by object.
+//! Linearizability of the placement API, object by object.
 //!
-//! Each object is a register that may be absent: it is created, read, changed (over whatever is there, or over the
-//! version that was read), and deleted; deleted it is gone at some later time, which nobody is told. The search is
-//! stateright's [`LinearizabilityTester`]; ours is what each call may answer. A call whose end is not known may have
-//! happened at any time after it was sent, or never; a read of which nothing is known says nothing.
+//! Each object is a register that may be absent. Clients create, read, change (unconditionally, or if the version is
+//! the one that was read) and delete it; a deleted object disappears at a later time that no client observes. The
+//! search is stateright's [`LinearizabilityTester`]; this module defines the possible answers of each call. A call
+//! without a known end may take effect at any time after it was sent, or never; a read without a known answer says
+//! nothing.
 //!
-//! Does not: judge lists, watches, or what the system itself writes into an object; only the clients' value counts.
+//! Does not: judge lists, watches, or the system's own writes into an object; only the clients' value counts.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,62 +17,53 @@ use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, Seque
 
 use crate::history::{Call, End};
 
-/// Steps of the search for one object. Without trouble it takes a few a call; with some unknown ends some thousands.
+/// Search steps for one object. Without trouble a call takes a few; an object with some unknown ends takes some
+/// thousands.
 const MAX_STEPS: u64 = 200_000;
 
-/// What is asked of an object.
+/// An operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum Op {
-    /// Its value.
     Read,
-    /// It is to be there, with this value.
     Create {
-        /// The value.
         value: u64,
     },
-    /// It is to have this value.
     Write {
-        /// The value.
         value: u64,
-        /// Only over the version that was read, which had this value.
+        /// Only if the version is the one that was read, which had this value.
         over: Option<u64>,
     },
-    /// It is to go.
     Delete,
 }
 
-/// What was answered.
+/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Ret {
-    /// Done: with the value that it has now, where that was asked for.
     Done {
-        /// The value.
+        /// The value of a read.
         value: Option<u64>,
-        /// Whether it is being deleted.
+        /// Whether the object is being deleted.
         deleting: bool,
     },
-    /// It is not there.
     Absent,
-    /// It is there already.
     Exists,
-    /// Somebody else changed it; nothing was done.
+    /// Precondition failed: another writer changed the object; nothing was done.
     Changed,
-    /// The service refused, for a reason that says nothing about the value; nothing was done. No read is answered so.
+    /// The service refused for a reason that says nothing about the value; nothing was done. A read has no such answer.
     Refused,
 }
 
-/// What an object may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Absent,
     Present(u64),
-    /// Deleted, and gone at some time.
+    /// Deleted, and absent at some later time.
     Leaving(u64),
 }
 
-/// All that an object may be at a time, as the calls so far say. The budget of the search goes along.
+/// The possible states of an object after the calls so far, with the step counter of the search.
 #[derive(Debug, Clone)]
 struct Object {
     may_be: BTreeSet<State>,
@@ -83,7 +75,8 @@ impl Object {
         Self { may_be: BTreeSet::from([State::Absent]), steps }
     }
 
-    /// What each state becomes by an operation that is answered so; `None`: any answer.
+    /// Applies an operation with its answer to each possible state; `None`: any answer. Returns whether a state
+    /// remains.
     fn step(&mut self, op: Op, ret: Option<Ret>) -> bool {
         let mut after = BTreeSet::new();
         for state in &self.may_be {
@@ -101,12 +94,12 @@ impl Object {
     }
 }
 
-/// What an operation makes of a state, with the answers that go with it.
+/// The states that an operation can lead to, each with the possible answers.
 fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
     let done = |value: Option<u64>, deleting| vec![Ret::Done { value, deleting }];
     let mut all = Vec::new();
     if op != Op::Read {
-        // A change may be refused at any time, and then nothing happens. There is no reason to refuse a read.
+        // A change may be refused at any time, without effect. A read is never refused.
         all.push((state, vec![Ret::Refused]));
     }
     match (op, state) {
@@ -125,12 +118,12 @@ fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
             if over.is_none_or(|over| over == is) {
                 all.push((after, done(None, matches!(state, State::Leaving(_)))));
             }
-            // The system writes into it, too: another version may have the same value.
+            // The system writes into the object too: another version may have the same value.
             all.push((state, vec![Ret::Changed]));
         }
         (Op::Delete, State::Present(value) | State::Leaving(value)) => {
             all.push((State::Leaving(value), done(None, true)));
-            // Somebody else writes all the time.
+            // Other writers change the object all the time.
             all.push((state, vec![Ret::Changed]));
         }
     }
@@ -141,7 +134,7 @@ impl SequentialSpec for Object {
     type Op = Op;
     type Ret = Ret;
 
-    /// For calls of which nothing is known: whatever they may have done, or nothing.
+    /// For calls with an unknown end: any effect, or none.
     fn invoke(&mut self, op: &Op) -> Ret {
         let before = self.may_be.clone();
         self.step(*op, None);
@@ -156,22 +149,19 @@ impl SequentialSpec for Object {
     }
 }
 
-/// What was found of the calls.
+/// The result of the search.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Judged {
-    /// Objects whose calls were judged.
     pub objects: u64,
-    /// Calls that were judged.
     pub calls: u64,
-    /// Calls of which nobody knows what became.
+    /// Calls without a known end.
     pub unknown: u64,
-    /// Objects whose calls fit into no order, by their names.
+    /// Keys of objects whose calls are not linearizable.
     pub broken: Vec<String>,
-    /// Objects for which the search was given up.
+    /// Keys of objects whose search exceeded its limit.
     pub undecided: Vec<String>,
 }
 
-/// Judges all calls.
 #[must_use]
 pub fn judge<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Judged {
     let mut objects: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
@@ -199,10 +189,10 @@ pub fn judge<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Judged {
     judged
 }
 
-/// Whether the calls of an object fit into an order; `None`: the search was given up.
+/// Whether the calls of an object are linearizable; `None`: the search exceeded its limit.
 fn linearizable(calls: &[&Call]) -> Option<bool> {
     let calls = telling(calls);
-    // At one time calls begin before others end: what is not known to be in order is not held to be.
+    // At equal times calls begin before others end, so that such calls count as concurrent.
     let mut edges: Vec<(u64, bool, usize)> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         edges.push((call.called, false, index));
@@ -213,7 +203,8 @@ fn linearizable(calls: &[&Call]) -> Option<bool> {
     edges.sort_unstable();
     let steps = Rc::new(Cell::new(0));
     let mut tester = LinearizabilityTester::new(Object::absent(Rc::clone(&steps)));
-    // The tester knows threads with one call at a time. A call takes the first that is free, for ever if it has no end.
+    // The tester knows threads with one call at a time. A call takes the first free thread, and keeps it if it has no
+    // end.
     let mut threads: Vec<Option<usize>> = Vec::new();
     for (_, ends, index) in edges {
         let holder = if ends { Some(index) } else { None };
@@ -242,8 +233,8 @@ fn linearizable(calls: &[&Call]) -> Option<bool> {
     }
 }
 
-/// The calls without those that may as well never have happened: changes without an end whose value nobody ever met.
-/// Whatever order the others fit into with such a change, they fit into without it.
+/// The calls without those that can be ignored: changes with an unknown end whose value no call ever met. If the other
+/// calls fit into an order with such a change, they fit into one without it.
 fn telling<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
     let met: BTreeSet<u64> = calls
         .iter()

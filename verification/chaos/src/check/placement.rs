@@ -1,9 +1,10 @@
-//! Placement, judged by the store's revisions: I11, by the predicate of the gate.
+//! Judges placement by the store's revisions: I11, with the predicate of the gate.
 //!
-//! And when everything is calm, nothing is left to do: who fits somewhere is bound, and what was deleted is gone (I12).
+//! When all is calm, nothing is left to do: each application that fits a cluster is bound, and each deleted object is
+//! gone (I12).
 //!
-//! Each application that a revision binds is judged with the cluster as it was stored before that revision. Values of
-//! metrics that were given in the run may all have been decided on; the one that lets most through counts.
+//! Each application that a revision binds is judged with the cluster stored before that revision. The decision may have
+//! used any value that a metric had in the run; the most permissive value counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use time::OffsetDateTime;
 use super::Verdicts;
 use crate::observer::{Change, Revision};
 
-/// Judges all revisions; `calm` says whether all was calm after the last one.
+/// `calm`: whether the run was calm after the last revision.
 pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
     let mut objects: BTreeMap<ObjectKey, Arc<Stored>> = BTreeMap::new();
     for revision in revisions {
@@ -61,7 +62,7 @@ pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
     }
 }
 
-/// Judges what is there at the end. Values of metrics do not matter: nobody's constraints name one.
+/// Judges the final state. Values of metrics do not matter: no constraint in a run names a metric.
 fn settled(objects: &BTreeMap<ObjectKey, Arc<Stored>>, verdicts: &mut Verdicts) {
     for stored in objects.values() {
         let Some(application) = Application::of(&stored.object) else { continue };

@@ -1,8 +1,9 @@
-//! What operators are promised, judged by the oracle on what is seen from outside of the processes.
+//! Judges the promises to operators with the oracle, on observations from outside of the processes.
 //!
-//! Assumes: the instance that leads is the one that polls and fetches. A request does not name its sender, so it counts as the leader's.
+//! Assumes: only the leader polls and fetches. A request does not name its sender, so it counts as the leader's.
 //!
-//! Does not: see permits, which stay inside of an instance; nor whether an answer arrived. Faults of the way there are facts of their own.
+//! Does not: observe permits, which stay inside of an instance, or whether an answer arrived. Faults of the network are
+//! facts of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,25 +24,25 @@ use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 use crate::world::COMMAND_TIMEOUT;
 
-/// The name of the verdict on what is excused beyond its bounds.
+/// Name of the verdict on exemptions beyond their bounds.
 pub(crate) const EXCUSED: &str = "excused";
 
-/// What is seen of a run from outside.
+/// Observations of a run from outside.
 pub(crate) struct Outside<'a> {
-    /// Journals of the data center.
+    /// Lines of the data center's journals.
     pub(crate) lines: &'a [Line],
-    /// When the history began.
+    /// Beginning of the history.
     pub(crate) unix: OffsetDateTime,
     pub(crate) revisions: &'a [Revision],
     pub(crate) events: &'a [(Micros, Event)],
     pub(crate) schedule: &'a Schedule,
     pub(crate) leading: &'a [(Micros, Option<i64>)],
     pub(crate) epochs: &'a BTreeMap<i64, u32>,
-    /// Clusters that have a metric each.
+    /// Clusters with a metric each.
     pub(crate) clusters: Vec<String>,
 }
 
-/// Judges each promise by the facts of a run of that length, and tells what was excused.
+/// Judges each promise by the facts of a run of this length. Returns the uses of exemptions.
 pub(crate) fn judge(
     facts: &[(Micros, Fact)],
     (terms, length): (Terms, Duration),
@@ -66,7 +67,7 @@ pub(crate) fn judge(
 }
 
 impl Outside<'_> {
-    /// The facts of a run, in the order of time.
+    /// The facts of a run in the order of time.
     pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
         let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
         let mut facts: Vec<(Micros, Fact)> = stored.collect();
@@ -92,7 +93,7 @@ impl Outside<'_> {
                 what => facts.extend(of_commands(at, what, &mut commands)),
             }
         }
-        // The door that was to tell of their ends ended first.
+        // The control door ended before it could report the ends of these commands.
         let lost = commands.into_values().map(|(at, instance, address)| {
             (at + micros(COMMAND_TIMEOUT), ended((instance, address), Command::Repair, false))
         });
@@ -104,7 +105,7 @@ impl Outside<'_> {
     fn stored(&self, revision: &Revision) -> Fact {
         let changes = revision.changes.iter().map(|change| {
             let key = change.key.strip_prefix(PREFIX).unwrap_or(&change.key).to_owned();
-            // All instances have one host name here.
+            // All instances of a run have one host name.
             let value = match &change.value {
                 Some(_) if key.starts_with(keys::LEADER) => Some(self.of_epoch(change.created).into_bytes()),
                 value => value.clone(),
@@ -118,7 +119,7 @@ impl Outside<'_> {
         self.epochs.get(&epoch).map_or_else(|| format!("epoch={epoch}"), |number| instance(*number))
     }
 
-    /// The instance that leads. An election is heard of a little later.
+    /// The leader at a time. An election is observed a little later.
     fn leader(&self, at: Micros) -> String {
         let led = self.leading.iter().rev().find(|(from, _)| *from <= at + HEARD_LATER);
         let epoch = led.and_then(|(_, epoch)| *epoch);
@@ -173,7 +174,7 @@ fn instance(number: u32) -> String {
     Node::Instance(number).to_string()
 }
 
-/// What a fault means for the places that it is on.
+/// The facts that a fault is for the affected places.
 fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
     let is_registry = on == Node::Registry.to_string();
     let place = match on.split_once('=') {
@@ -183,7 +184,7 @@ fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
         None if is_registry => Place::Registry,
         _ => return Vec::new(),
     };
-    // Commands on hosts are done by the process that the registry is in.
+    // The registry's process also carries out the commands on hosts.
     let hosts = (is_registry && matches!(act, Act::Kill | Act::Pause)).then_some(Place::Hosts);
     let changes: &[bool] = match change {
         "begins" => &[true],
@@ -198,7 +199,7 @@ fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
     [place].into_iter().chain(hosts).flat_map(fact).collect()
 }
 
-/// A client's call: what it wrote, and whether it named a version.
+/// The facts of a client's call: its write, and its condition.
 fn called(call: &Call) -> Vec<Fact> {
     let End::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
     let named =
@@ -215,7 +216,7 @@ fn ended((instance, address): (String, String), command: Command, good: bool) ->
     Fact::Ended { instance, command, address, good }
 }
 
-/// Commands on hosts, and pods that end. Keeps the repair commands that run.
+/// Commands on hosts, and pods that end. `commands` keeps the running repair commands.
 fn of_commands(
     at: Micros,
     what: &What,

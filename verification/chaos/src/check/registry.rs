@@ -1,24 +1,22 @@
-//! What the registry was asked for at the address that the service has of it: searches, and nothing that changes it.
+//! Judges the requests to the registry at the address in the service's configuration: only searches are allowed.
 //!
-//! Does not: know who asked. People change machines through the control door, so whoever changes something here has that address from
-//! the service's configuration.
+//! Does not: know the sender. Operators and faults change machines through the control door, so that a change at this
+//! address comes from the service.
 
 use super::Verdicts;
 use crate::datacenter::{Line, What};
 
-/// The name of the verdict.
 pub const REGISTRY: &str = "registry";
 
-/// What it was asked for.
+/// Requests to the registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Polls of the service that it answered.
+    /// Answered polls of the service.
     pub answers: u64,
     /// Requests that would change something.
     pub changes: Vec<String>,
 }
 
-/// What a journal tells of it.
 #[must_use]
 pub fn asked(lines: &[Line]) -> Asked {
     let mut asked = Asked::default();

@@ -1,4 +1,5 @@
-//! Cluster keeping, judged by the store's revisions and by what the registry answered: I1, I3 to I8, I10, I12.
+//! Judges the clusters and the repair queue by the store's revisions and the registry's answers: I1, I3 to I8, I10,
+//! I12.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +19,17 @@ use super::Verdicts;
 use crate::history::Micros;
 use crate::observer::{Change, PREFIX, Revision};
 
-/// What the registry answered.
+/// Answers of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct Answered {
-    /// Addresses, and when they were answered, the earliest first. What is answered all the time is there every now and then.
+    /// Times and addresses of the answers, the earliest first. Repeated equal answers are included at intervals.
     pub lists: Vec<(Micros, BTreeSet<String>)>,
-    /// How old an answer may be when something that was planned from it is seen in the store: polls, deadlines, and whatever may have
-    /// stood still meanwhile.
+    /// Maximum age of an answer when the plan made from it appears in the store: polls, deadlines, and time in which
+    /// processes were stopped.
     pub oldest: Micros,
 }
 
-/// Judges all revisions, and where all is calm in the end what is stored then.
+/// Judges all revisions, and the final state if the run is calm.
 pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: &mut Verdicts) {
     let mut judge = Judge {
         answered,
@@ -49,7 +50,7 @@ pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: 
 struct Judge<'a> {
     answered: &'a Answered,
     stored: BTreeMap<String, Change>,
-    /// Revision of the template's last change, and of the template that the newest cluster was made from.
+    /// Revision of the template's last change, and revision of the template that the newest cluster was made from.
     template: i64,
     made_from: i64,
     terms: Vec<Term>,
@@ -100,7 +101,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Keeps the terms of leaders.
+    /// Follows the terms of leaders.
     fn follow(&mut self, number: i64, change: &Change, before: &BTreeMap<String, Change>) {
         let is_candidate = change.key.strip_prefix(PREFIX).is_some_and(|key| key.starts_with(keys::LEADER));
         if !is_candidate {
@@ -128,13 +129,13 @@ impl Judge<'_> {
         serde_json::from_slice(change.value.as_deref()?).ok()
     }
 
-    /// A cluster is committed: I1, and I3 to I6, I8 and I12 as the gate judges them.
+    /// Judges the commit of a cluster: I1, and I3 to I6, I8 and I12 as the gate does.
     fn cluster(&mut self, revision: &Revision, before: &BTreeMap<String, Change>, verdicts: &mut Verdicts) {
         let number = revision.revision;
         for invariant in [Id::I1, Id::I3, Id::I4, Id::I8, Id::I12] {
             verdicts.judged(invariant, 1);
         }
-        // Not by what the service notes of it: that may be what is wrong.
+        // The service's own note of the template's revision may be what is wrong, so it is not used.
         let made_from = std::mem::replace(&mut self.made_from, self.template);
         let Some(after) = self.json::<Cluster>(&self.stored, keys::CLUSTER) else {
             return verdicts.violated(&violation(Id::I6, number, "the cluster is gone, or is none"));
@@ -155,7 +156,7 @@ impl Judge<'_> {
         if old.is_some() {
             verdicts.judged(Id::I5, 1);
         }
-        // Any of the last answers may be the one that it was planned from; without one there is nothing to be honest about.
+        // The plan may be made from any of the last answers; without an answer I4 cannot be judged.
         let Answered { lists, oldest } = self.answered;
         let recent = lists.iter().filter(|(at, _)| *at <= revision.at && at + oldest >= revision.at);
         let best = recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len);
@@ -176,7 +177,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What is calm has done all that it had to: the cluster is as the constraints want it, and no repair is left in the middle.
+    /// In the calm state the cluster is as the constraints demand, and no repair is under way.
     fn end(&self, verdicts: &mut Verdicts) {
         verdicts.judged(Id::I12, 1);
         let mut unmet = |what: String| verdicts.violated(&Violation { invariant: Id::I12, what });
@@ -199,7 +200,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Placement was decided: by the oldest candidate, who owns it on its own lease.
+    /// Placement decisions come from the oldest candidate, whose leader key is on its own lease.
     fn decider(&self, number: i64, before: &BTreeMap<String, Change>, verdicts: &mut Verdicts) {
         verdicts.judged(Id::I1, 1);
         let leaders = format!("{PREFIX}{}", keys::LEADER);
@@ -223,7 +224,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I7, I8 and I10 of the queue as it is now: what was so before is told once.
+    /// I7, I8 and I10 of the current queue; a lasting violation is reported once.
     fn repairs(&mut self, number: i64, verdicts: &mut Verdicts) {
         for invariant in [Id::I7, Id::I8, Id::I10] {
             verdicts.judged(invariant, 1);

@@ -1,4 +1,4 @@
-//! What clients were told is there: I9. So are the entries of the repair queue that nobody asked to remove.
+//! I9: every acknowledged write is in the store, also entries of the repair queue unless their removal was requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::Verdicts;
 use crate::history::Call;
 use crate::observer::{PREFIX, Revision};
 
-/// Judges every acknowledged write by the revisions of the store. `written` are those past the API.
+/// Judges every acknowledged write by the store's revisions. `written` are the acknowledged writes past the API.
 pub fn judge<'a>(
     calls: impl IntoIterator<Item = &'a Call>,
     written: impl IntoIterator<Item = &'a (i64, Vec<String>)>,

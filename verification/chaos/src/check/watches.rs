@@ -1,4 +1,5 @@
-//! What watchers of the store heard: each revision of their prefix once, in order, without gaps, up to the last one.
+//! Judges the store's watchers: each receives each revision of its prefix once, in order and without gaps, up to the
+//! last one.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +7,8 @@ use super::Verdicts;
 use crate::history::{Event, Micros};
 use crate::observer::{PREFIX, Revision};
 
-/// The name of the verdict.
 pub(crate) const WATCHES: &str = "watches";
 
-/// Judges all watchers by the revisions that there were.
 pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut Verdicts) {
     let ours: BTreeMap<i64, u64> = revisions
         .iter()
@@ -64,7 +63,7 @@ mod tests {
         ends(revisions, None)
     }
 
-    /// The same where the watcher ends, having had time for everything up to a revision.
+    /// Violations of a watcher that ends after enough time for everything up to revision `until`.
     fn ends(revisions: &[(i64, u64)], until: Option<i64>) -> u64 {
         let change =
             |key: &str| Change { key: key.to_owned(), value: None, created: 0, modified: 0, lease: 0 };

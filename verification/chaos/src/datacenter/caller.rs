@@ -1,8 +1,8 @@
-//! Who asks for a repair: whether its process is still there, and when it began.
+//! The caller of a repair command: whether its process still runs, and when it began.
 //!
-//! Guarantees: both are true however long the data center stood still meanwhile. A process that ends, by whatever signal, closes its
-//! connections before anybody hears of its end, so who is seen at the other end of one does run; and all processes of a host share
-//! the clock that the beginning is told by, which nobody sets.
+//! Guarantees: both answers hold however long the data center was stopped. A process that ends by any signal closes its
+//! connections before its parent learns of its end, so that an open connection proves a running process. All processes
+//! of a host share the monotonic clock of the start time.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
@@ -13,19 +13,20 @@ use axum::serve::IncomingStream;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
 
-/// The other end of a connection. Clones are the same one.
+/// The peer of a connection. Clones refer to the same connection.
 #[derive(Debug, Clone)]
 pub(super) struct Caller(Option<Arc<TcpStream>>);
 
 impl Caller {
-    /// Whether it is there, by what the system knows now: not by what was read from it before. Who cannot be looked at is.
+    /// Whether the peer runs, from the system's state at this moment and not from buffered data. Yes if that cannot be
+    /// checked.
     pub(super) fn is_there(&self) -> bool {
         let Some(stream) = &self.0 else { return true };
         match stream.peek(&mut [0]) {
-            // The end of what it sends: it closed the connection.
+            // End of stream: the peer closed the connection.
             Ok(0) => false,
             Ok(_) => true,
-            // It sends nothing more, and waits.
+            // An idle open connection.
             Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
         }
     }
@@ -33,7 +34,7 @@ impl Caller {
 
 impl Connected<IncomingStream<'_, TcpListener>> for Caller {
     fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        // Does not block either: that is a property of what both handles are of.
+        // The duplicate is non-blocking too: that is a property of the shared socket.
         let handle = stream.io().as_fd().try_clone_to_owned();
         Self(handle.ok().map(|handle| Arc::new(handle.into())))
     }

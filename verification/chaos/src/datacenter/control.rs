@@ -1,4 +1,4 @@
-//! The door through which a data center is made to fail, and looked at.
+//! The control door of a data center: injects faults and shows the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,28 +18,24 @@ use super::caller::{Caller, monotonic};
 use super::journal::{JournalError, Line, What};
 use super::tap::Tap;
 
-/// What a reset takes: long enough for its leader to be lost meanwhile.
+/// Duration of a reset: long enough to lose its leader meanwhile.
 const RESET_TAKES: Duration = Duration::from_secs(2);
-/// Of so many resets one does not help.
+/// One in this many resets does not help.
 const HELPS_NOT_EVERY: u64 = 4;
 
-/// The power of a rack.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Powered {
-    /// The rack.
     pub rack: u32,
-    /// Whether it has power.
+    /// Whether the rack has power.
     pub on: bool,
 }
 
-/// The state of a machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stated {
-    /// Its serial, or one of its addresses.
+    /// Serial, or one of the addresses.
     pub machine: String,
-    /// The state.
     pub state: MachineState,
-    /// Whether it is taken away until it is given another state so: nothing that is done to it helps.
+    /// Whether repairs have no effect on the machine until another state is set through this door.
     #[serde(default)]
     pub held: bool,
 }
@@ -47,46 +43,42 @@ pub struct Stated {
 /// A command of a repair.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repaired {
-    /// The machine's address.
+    /// Address of the machine.
     pub address: String,
-    /// The instance that runs it; 0 if that is not known.
+    /// The instance that runs it; 0: unknown.
     pub instance: u32,
-    /// When its process began, in microseconds of the system's monotonic clock; 0: now.
+    /// Start of its process, in microseconds of the system's monotonic clock; 0: now.
     #[serde(default)]
     pub began: u64,
 }
 
 impl Repaired {
-    /// Microseconds that its process has run by now.
+    /// Microseconds since the start of the process.
     fn waited(&self) -> u64 {
         if self.began == 0 { 0 } else { monotonic().saturating_sub(self.began) }
     }
 }
 
-/// Whether answers are wrong.
+/// Whether answers are corrupted.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Corrupted {
-    /// What the ways are drawn from; `null`: they are right.
+    /// Seed of the corruptions; `null`: answers are correct.
     pub seed: Option<u64>,
 }
 
-/// The registry's clock.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Clocked {
-    /// Seconds that it is ahead.
+    /// Seconds that the registry's clock is ahead.
     pub seconds: i32,
 }
 
-/// A machine as it is.
+/// The state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Its serial.
     pub serial: String,
-    /// The address that the service knows it by.
+    /// The address under which the service knows the machine.
     pub address: Option<String>,
-    /// Its rack.
     pub rack: u32,
-    /// Its state.
     pub state: MachineState,
 }
 
@@ -97,13 +89,13 @@ struct Door {
     held: Arc<Mutex<Held>>,
 }
 
-/// What the registry does not know. Commands under way end with this process; the rest outlives it by the journal.
+/// State outside the registry. Running commands end with this process; the rest is restored from the journal.
 #[derive(Debug, Default)]
 struct Held {
     serials: BTreeSet<String>,
-    /// Repair commands so far.
+    /// Number of repair commands so far.
     acts: u64,
-    /// Those under way.
+    /// Running commands.
     acting: BTreeMap<u64, Caller>,
 }
 
@@ -127,7 +119,7 @@ impl Door {
         })
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,7 +143,7 @@ pub(super) fn router(
         .into_make_service_with_connect_info()
 }
 
-/// Why something was not done: 409 for what the data center refuses, 500 for the journal.
+/// Reasons for a refusal: status 409 if the data center refuses, 500 if the journal fails.
 enum Undone {
     Refused(String),
     Journal(JournalError),
@@ -203,7 +195,7 @@ async fn state(State(door): State<Door>, Json(stated): Json<Stated>) -> Result<S
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Writes down that a command ended, however it does: one whose process is killed closes its connection.
+/// A running command. Its drop records the end, also of a command whose process is killed and so closes its connection.
 struct Acting {
     door: Door,
     number: u64,
@@ -212,13 +204,14 @@ struct Acting {
 }
 
 impl Acting {
-    /// Writes down that a command begins, and what is known of it and of others at this moment.
+    /// Records the beginning of a command, and which commands run at this moment.
     fn begin(door: Door, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
         let number = {
             let mut held = door.held();
             let number = held.acts;
             held.acts += 1;
-            // First: who is there after this was there at this time, however long this process stands still in between.
+            // The clock is read before the peers are checked: a peer that runs at the check also ran at this time,
+            // however long this process is stopped in between.
             let now = door.tap.journal.now();
             let waited = repaired.waited();
             let gone = !caller.is_there();
@@ -247,7 +240,7 @@ impl Drop for Acting {
     }
 }
 
-/// Resets a machine, which heals it most times: not one that has no power.
+/// Resets a machine. Most resets heal it, unless it has no power.
 async fn repair(
     State(door): State<Door>,
     ConnectInfo(caller): ConnectInfo<Caller>,
@@ -257,7 +250,7 @@ async fn repair(
     let mut acting = Acting::begin(door.clone(), repaired, caller)?;
     let number = acting.number;
     tokio::time::sleep(RESET_TAKES).await;
-    // Nobody acts any more for a process that ended while this one stood still.
+    // The caller may have ended while this process was stopped: then nothing acts for it any more.
     if !acting.caller.is_there() {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -274,7 +267,7 @@ async fn repair(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What a health check prints.
+/// Answers with the output of the health check.
 async fn healthy(State(door): State<Door>, Json(repaired): Json<Repaired>) -> Result<String, Undone> {
     let waited = repaired.waited();
     let Repaired { address, instance, .. } = repaired;
@@ -318,7 +311,7 @@ mod tests {
     use crate::check::Verdicts;
     use crate::check::effects;
 
-    /// Time for what happens at once.
+    /// Time limit for an action that is immediate.
     const WITHIN: Duration = Duration::from_secs(30);
 
     struct SinceThen(Instant);
@@ -329,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A door on a thread that it shares with who asks: nobody is answered before who asks waits.
+    /// A door on the same thread as its test: the door runs only while the test waits.
     struct Opened {
         at: SocketAddr,
         journal: PathBuf,
@@ -352,7 +345,7 @@ mod tests {
             Self { at, journal, _files: files }
         }
 
-        /// A command of an instance that is sent, and ends when it is dropped.
+        /// Sends a command of an instance; dropping the stream ends it.
         fn command(&self, instance: u32) -> TcpStream {
             let body = json!({"address": "10.0.0.4", "instance": instance, "began": monotonic()}).to_string();
             let mut stream = TcpStream::connect(self.at).unwrap();
@@ -362,7 +355,7 @@ mod tests {
             stream
         }
 
-        /// The journal once the command of an instance is in it.
+        /// The journal once it contains the command of an instance.
         async fn journal_with(&self, instance: u32) -> Vec<Line> {
             let began = Instant::now();
             loop {
@@ -378,7 +371,7 @@ mod tests {
         }
     }
 
-    /// How often two commands ran at once for one machine, whoever led.
+    /// Number of concurrent commands for one machine, under whatever leader.
     fn beside(lines: &[Line]) -> u64 {
         let mut verdicts = Verdicts::default();
         let acts = effects::acts(lines, OffsetDateTime::UNIX_EPOCH);
@@ -392,7 +385,7 @@ mod tests {
         let door = Opened::new().await;
         let first = door.command(1);
         assert_eq!(beside(&door.journal_with(1).await), 0);
-        // Nobody waits here, so the door does nothing.
+        // The test does not wait here, so the door does not run.
         drop(first);
         drop(door.command(2));
         let third = door.command(3);

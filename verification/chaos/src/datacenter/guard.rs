@@ -1,4 +1,4 @@
-//! What stands before the registry: it writes down whoever asks for more than a search.
+//! A guard in front of the registry: records every request other than a search.
 
 use std::sync::Arc;
 
@@ -17,12 +17,11 @@ use serde_json::Value;
 use super::journal::What;
 use super::tap::Tap;
 
-/// The name of the query that the service asks.
+/// Name of the service's query.
 const SEARCH_OF_THE_SERVICE: &str = "ckeSearch";
 /// Bytes of a request: a search has less than two kilobytes.
 const MAX_REQUEST: usize = 1 << 20;
 
-/// The registry behind it.
 pub(super) fn guarded(registry: Router, tap: &Arc<Tap>) -> Router {
     registry.layer(from_fn_with_state(Arc::clone(tap), pass))
 }
@@ -31,16 +30,16 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
     let (head, body) = request.into_parts();
     let body = match to_bytes(body, MAX_REQUEST).await {
         Ok(body) => body,
-        // It was cut off, or is far too long: nobody does anything for it.
+        // The body was cut off or is far too long: nothing is done for it.
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
-    // What goes to an API server is written down there.
+    // The API servers keep their own record of changes.
     let ours = !head.uri.path().starts_with("/instances/");
     if ours && !only_reads(&head.method, head.uri.path(), &body) {
         let text = String::from_utf8_lossy(&body);
         let changes = What::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
         if let Err(error) = tap.journal.write(changes) {
-            // What is not written down must not happen.
+            // A change that cannot be recorded must not happen.
             tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
             return (StatusCode::INTERNAL_SERVER_ERROR, "the journal cannot be written").into_response();
         }
@@ -53,13 +52,13 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
     response
 }
 
-/// What the service asks; `None`: it is another client's search.
+/// The question of the service's query; `None`: a search of another client.
 fn question_of(body: &[u8]) -> Option<Question> {
     let call: Value = serde_json::from_slice(body).ok()?;
     call["query"].as_str()?.contains(SEARCH_OF_THE_SERVICE).then(|| registry::question(&call))
 }
 
-/// Whether a request changes nothing: sabakan takes no mutation by GET.
+/// Whether a request changes nothing: sabakan accepts no mutation by GET.
 fn only_reads(method: &Method, path: &str, body: &[u8]) -> bool {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => true,

@@ -1,4 +1,4 @@
-//! What a data center told and what was done to it, line by line.
+//! The journal of a data center: its answers and the changes made to it, one a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -17,144 +17,124 @@ use super::tap::Spoilt;
 /// Bytes of a journal that are read: a run of an hour writes some megabytes.
 const MAX_JOURNAL: u64 = 256 << 20;
 
-/// What an API server of Kubernetes was asked to change.
+/// A request to change Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// A node is cordoned.
     Cordon,
-    /// A node is uncordoned.
     Uncordon,
-    /// A pod is evicted.
     Evict,
-    /// A pod is deleted.
     Delete,
 }
 
-/// Something that a data center told, or that was done to it.
+/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum What {
-    /// It was started for the first time.
+    /// The data center started for the first time.
     Started,
-    /// The power of a rack.
     Power {
-        /// The rack.
         rack: u32,
-        /// Whether it has it.
+        /// Whether the rack has power.
         on: bool,
     },
-    /// The state of a machine.
+    /// A change of a machine's state.
     State {
-        /// Its serial.
         serial: String,
-        /// The state that it was given.
+        /// The new state.
         state: MachineState,
-        /// Whether it was taken away for the time of a fault: nothing that is done to it helps.
+        /// Whether repairs have no effect on the machine for the duration of a fault.
         #[serde(default)]
         held: bool,
     },
     /// A repair command began to act on a machine, or would have.
     Acts {
-        /// Its number.
         number: u64,
-        /// The instance that ran it, as far as it says so.
+        /// The instance that ran it, by the command's own account.
         instance: u32,
-        /// The machine's address.
+        /// Address of the machine.
         address: String,
-        /// Microseconds that its process had run by then: many, where this one stood still.
+        /// Microseconds since the start of its process: many if the data center was stopped.
         #[serde(default)]
         waited: u64,
         /// Whether its process had ended by then, so that it did not act.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         gone: bool,
-        /// Others whose processes ran at that moment.
+        /// Other commands whose processes ran at that moment.
         #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
         beside: BTreeSet<u64>,
     },
-    /// A repair command ended, now or at some time since it was last seen to run.
+    /// A repair command ended since it was last observed to run.
     Acted {
-        /// Its number.
         number: u64,
-        /// Whether it came to its end, instead of being killed.
+        /// Whether the command finished; otherwise it was killed.
         whole: bool,
         /// Whether its process ran until now.
         #[serde(default)]
         ran: bool,
     },
-    /// Kubernetes was asked for a change, and made it or refused it.
+    /// Kubernetes made or refused a requested change.
     Kubernetes {
-        /// The instance that asked, by the address of the API server that it was given.
+        /// The requesting instance, by its own path of the API server.
         instance: u32,
-        /// What for.
         asked: Asked,
-        /// The node, or that of the pod.
+        /// The node, or the node of the pod.
         node: String,
         /// The pod: `NAMESPACE/NAME`.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         pod: Option<String>,
-        /// Whether a disruption budget forbade it, so that nothing changed.
+        /// Whether a disruption budget forbade the change.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         refused: bool,
     },
-    /// The health of a machine was asked for.
+    /// A health check of a machine.
     Checked {
-        /// The instance that asked, as far as it says so.
+        /// The instance that asked, by the command's own account.
         instance: u32,
-        /// The machine's address.
+        /// Address of the machine.
         address: String,
-        /// Microseconds that the process that asked had run by then.
+        /// Microseconds since the start of the asking process.
         waited: u64,
-        /// What was answered.
+        /// The answer.
         healthy: bool,
     },
-    /// The service asked the registry, and was answered.
+    /// The registry answered the service.
     Polled {
-        /// What it asked.
         question: Question,
-        /// The machines of the answer, with times since 1970; without them, they are as they were told last.
+        /// The machines in the answer, with times since 1970; `None`: the same as in the last answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         machines: Option<Vec<MachineSeen>>,
-        /// What was wrong with the answer.
+        /// Corruption of the answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         spoilt: Option<Spoilt>,
     },
-    /// The registry was asked for something else than a search, at the address where others search.
+    /// A request other than a search arrived at the registry's address for searches.
     Changes {
-        /// The method and the path, and the text of a query.
+        /// Method and path, and the text of a query.
         request: String,
     },
-    /// The provider was asked, and answered with these values.
+    /// The provider answered with these values.
     Fetched {
-        /// The path and the query.
+        /// Path and query of the request.
         asked: String,
-        /// By the names of metrics; none, where the answer cannot be read.
+        /// Values by metric; empty if the answer is unreadable.
         values: BTreeMap<String, f64>,
     },
-    /// Answers are wrong, or right again.
-    Corrupt {
-        /// Whether they are wrong.
-        on: bool,
-    },
-    /// The registry's clock is ahead by so much.
-    Clock {
-        /// Seconds.
-        seconds: i32,
-    },
+    /// Corruption of answers was switched.
+    Corrupt { on: bool },
+    /// The advance of the registry's clock changed.
+    Clock { seconds: i32 },
 }
 
-/// A line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Microseconds since 1970.
     pub at: i64,
-    /// What happened.
     #[serde(flatten)]
     pub what: What,
 }
 
 impl Line {
-    /// When.
     #[must_use]
     pub fn time(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.at) * 1_000)
@@ -162,30 +142,22 @@ impl Line {
     }
 }
 
-/// A journal that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It cannot be read or written.
+    /// Reading or writing failed.
     #[error("journal {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A line is none.
+    File { path: PathBuf, source: io::Error },
+    /// A line cannot be parsed.
     #[error("journal {}, line {line}", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Why.
         source: serde_json::Error,
     },
 }
 
-/// A journal that is written.
+/// A journal open for writing.
 pub struct Journal {
     path: PathBuf,
     clock: Arc<dyn Clock>,
@@ -193,34 +165,25 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens one, or makes it.
-    ///
-    /// # Errors
-    /// [`JournalError::File`].
+    /// Opens a journal, or creates it.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(|source| JournalError::File { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), clock, file: Mutex::new(file) })
     }
 
-    /// Writes a line, and says when that was.
-    ///
-    /// # Errors
-    /// [`JournalError::File`].
+    /// Appends a line. Returns its time.
     pub fn write(&self, what: What) -> Result<OffsetDateTime, JournalError> {
         let mut file = self.file();
         self.append(&mut file, self.now(), what)
     }
 
-    /// The time that lines have now.
+    /// The current time on the journal's clock.
     pub(super) fn now(&self) -> OffsetDateTime {
         self.clock.now()
     }
 
-    /// Writes a line of a moment ago: what was looked up since then held at that time.
-    ///
-    /// # Errors
-    /// [`JournalError::File`].
+    /// Appends a line with an earlier time, at which its content was known to hold.
     pub(super) fn write_as_of(&self, at: OffsetDateTime, what: What) -> Result<(), JournalError> {
         self.append(&mut self.file(), at, what).map(drop)
     }
@@ -240,17 +203,14 @@ impl Journal {
         Ok(line.time())
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn file(&self) -> MutexGuard<'_, File> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads a journal; one that is not there is empty. A last line without an end was being written when its writer was
-/// killed, and nobody acted on it.
-///
-/// # Errors
-/// See [`JournalError`].
+/// Reads a journal; a missing one is empty. A last line without an end was being written when its writer was killed: it
+/// is ignored, since no answer followed it.
 pub fn read(path: &Path) -> Result<Vec<Line>, JournalError> {
     let failed = |source| JournalError::File { path: path.to_owned(), source };
     let mut text = String::new();

@@ -1,12 +1,13 @@
-//! The API server of a simulated Kubernetes: what changes there, and how the journal brings it back.
+//! The API server of a simulated Kubernetes: its changes, and their restoration from the journal.
 //!
-//! Each machine is a node. Some pods may not be evicted at once, as a disruption budget wants most of them to run; others may not be
-//! evicted at all, and are deleted in the end.
+//! Each machine is a node. A disruption budget delays the evictions of some pods; of others it forbids every eviction,
+//! so that they are deleted in the end.
 //!
-//! Guarantees: whatever was asked for that changes something is a line of the journal before it is answered, with who asked; done
-//! again at the times that the journal has, all of it comes to the same nodes and pods.
+//! Guarantees: every request for a change is in the journal before it is answered, with the requesting instance.
+//! Repeating the requests at the journal's times restores the same nodes and pods.
 //!
-//! Does not: let kubelets fail. A node is shown as ready while its machine is healthy, and pods begin and end there all the same.
+//! Does not: simulate failing kubelets. A node is ready while its machine is healthy; pods begin and end on it in any
+//! case.
 
 mod http;
 mod objects;
@@ -27,26 +28,26 @@ use time::OffsetDateTime;
 use super::journal::{Asked, JournalError, Line, What};
 use super::tap::Tap;
 
-/// The namespace whose pods are only ever evicted, never deleted; it is also the value of its label `team`.
+/// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.
 pub(crate) const PROTECTED: &str = "kept";
 /// The namespace whose pods may be deleted.
 const OPEN: &str = "web";
-/// Pods of [`PROTECTED`] for each machine, and how many of all of them may be away at a time: one drain waits for a pod that begins
-/// elsewhere.
+/// Pods of [`PROTECTED`] for each machine, and the number of all of them that may be away at a time: a drain waits for
+/// a pod that begins elsewhere.
 const KEPT: u32 = 3;
 const AWAY: u32 = 2;
-/// Pods of an owner at most, so that a large world has time for something else.
+/// Maximum pods of an owner, to limit the work in a large world.
 const MOST: u32 = 120;
-/// Time that a pod has to end, and the mean of what it takes.
+/// Grace period of a pod, and the mean duration of its end.
 const GRACE: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where an instance finds its API server: nobody else is told the same path.
+/// Base path of an instance's API server. Each instance learns only its own, so that the path identifies it.
 pub(crate) fn path_of(instance: impl Display) -> String {
     format!("/instances/{instance}")
 }
 
-/// The time of what was done last, in microseconds as the journal has it.
+/// Time of the last change, in microseconds as in the journal.
 struct Told(AtomicI64);
 
 impl Clock for Told {
@@ -55,7 +56,7 @@ impl Clock for Told {
     }
 }
 
-/// What is asked for, and of whom.
+/// A requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) asked: Asked,
@@ -64,29 +65,29 @@ pub(super) struct Change {
     pub(super) pod: Option<String>,
 }
 
-/// What came of it.
+/// Outcome of a requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Came {
     Done,
     /// A disruption budget forbids it.
     Refused(String),
-    /// There is no such thing, and nothing happened.
+    /// The object does not exist; nothing happened.
     NotThere,
 }
 
-/// See the module. Clones are the same one.
+/// See the module. A clone is the same server.
 #[derive(Clone)]
 pub(super) struct ApiServer {
     cluster: SimulatedKubernetes,
     time: Arc<Told>,
     registry: SimulatedRegistry,
     tap: Arc<Tap>,
-    /// One thing is done and written down after the other.
+    /// Serializes each change with its line in the journal.
     turn: Arc<Mutex<()>>,
 }
 
 impl ApiServer {
-    /// One that began at `start`, as the journal leaves it.
+    /// Restores the server that began at `start` from the journal.
     pub(super) fn new(
         seed: u64,
         registry: SimulatedRegistry,
@@ -105,19 +106,19 @@ impl ApiServer {
         for line in journal {
             if let What::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
-                // What was refused then is refused again.
+                // A change that was refused then is refused again.
                 server.at(line.at, |cluster| carry_out(cluster, &change));
             }
         }
         server
     }
 
-    /// Looks at the cluster as it is now.
+    /// Reads the cluster at the present time.
     fn look<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
         self.in_turn(|server| server.at(micros(server.tap.journal.now()), look))
     }
 
-    /// Does what an instance asks for, and writes it down unless there is nothing that it could be done to.
+    /// Makes a change that an instance requests, and records it unless its object does not exist.
     fn change(&self, instance: u32, change: &Change) -> Result<Came, JournalError> {
         self.in_turn(|server| {
             let now = micros(server.tap.journal.now());
@@ -133,25 +134,25 @@ impl ApiServer {
     }
 
     fn in_turn<R>(&self, act: impl FnOnce(&Self) -> R) -> R {
-        // Nothing panics while it holds the lock.
+        // No panic happens under the lock.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         act(self)
     }
 
     fn at<R>(&self, time: i64, act: impl FnOnce(&mut Cluster) -> R) -> R {
-        // A clock that was set back brings nothing back.
+        // A clock that was set back does not set the cluster back.
         self.time.0.fetch_max(time, Ordering::Relaxed);
         self.cluster.with(act)
     }
 }
 
-/// Namespaces, pods and their budgets for so many machines.
+/// Creates namespaces, pods and their budgets for this many machines.
 fn equip(cluster: &mut Cluster, machines: u32) {
     cluster.add_namespace(OPEN, &[]);
     cluster.add_namespace(PROTECTED, &[("team", PROTECTED)]);
     let kept = machines.saturating_mul(KEPT).min(MOST);
     let open = machines.min(MOST);
-    // Of the open ones none may be evicted.
+    // No pod of the open namespace may be evicted.
     for (namespace, name, replicas, away) in [(PROTECTED, "ledger", kept, AWAY), (OPEN, "front", open, 0)] {
         cluster.add_workload(Workload {
             namespace: namespace.to_owned(),
@@ -188,7 +189,7 @@ fn carry_out(cluster: &mut Cluster, change: &Change) -> Came {
     }
 }
 
-/// A pod by its name, and the node that it is bound to.
+/// Finds a pod by name, with its node.
 fn find(cluster: &Cluster, name: &str) -> Option<(Option<String>, Pod)> {
     cluster.pods().into_iter().find(|(_, pod)| pod.id.to_string() == name)
 }

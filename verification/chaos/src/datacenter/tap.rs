@@ -1,4 +1,4 @@
-//! What stands before the simulated servers: it writes down what they answer, and spoils it where that is asked for.
+//! A tap in front of the simulated servers: records their answers, and corrupts them on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,19 +22,19 @@ use super::journal::{Journal, JournalError, What};
 /// Bytes of an answer: 10,000 machines have some 5 MiB.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// What can be wrong with an answer.
+/// Kinds of corruption of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoilt {
-    /// It ends in the middle.
+    /// Ends in the middle.
     CutShort,
-    /// Texts are numbers, and numbers are texts.
+    /// Strings become numbers, and numbers strings.
     WrongTypes,
-    /// What was asked for is not in it.
+    /// The list is empty.
     Empty,
-    /// A third of what was asked for is not in it.
+    /// A third of the list is missing.
     PartsMissing,
-    /// The server says that it failed.
+    /// The server reports an error.
     Error,
 }
 
@@ -42,17 +42,17 @@ const ALL: [Spoilt; 5] =
     [Spoilt::CutShort, Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing, Spoilt::Error];
 
 impl Spoilt {
-    /// Whether such an answer reads as a list.
+    /// Whether a corrupted answer can be read as a list.
     #[must_use]
     pub fn is_list(self) -> bool {
         matches!(self, Self::Empty | Self::PartsMissing)
     }
 }
 
-/// Two answers that tell a state's beginning so differently tell the same.
+/// State times of two answers that differ by less than this are the same.
 const SAME_BEGINNING: Duration = Duration::from_secs(1);
 
-/// Where the lists of answers are: that of the registry, and that of the provider.
+/// JSON pointers of the lists in the answers of the registry and of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
 /// See the module.
@@ -64,7 +64,7 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Inside {
     chance: Option<ChaCha8Rng>,
-    /// The machines that were told last, so that the same ones are not told again and again.
+    /// The machines in the last recorded answer, so that an equal answer is not repeated in the journal.
     told: BTreeMap<Question, Vec<MachineSeen>>,
 }
 
@@ -73,7 +73,7 @@ impl Tap {
         Self { journal, inside: Mutex::default() }
     }
 
-    /// Spoils every answer from now on, each in a way that is drawn; or none.
+    /// Corrupts every answer from now on, each in a way drawn by the seed; `None` ends it.
     pub(super) fn corrupt(&self, seed: Option<u64>) -> Result<(), JournalError> {
         self.journal.write(What::Corrupt { on: seed.is_some() })?;
         self.inside().chance = seed.map(ChaCha8Rng::seed_from_u64);
@@ -86,7 +86,7 @@ impl Tap {
         Some(ALL[chance.random_range(0..ALL.len())])
     }
 
-    /// Writes down what the service is about to be answered by the registry.
+    /// Records the registry's answer before the service gets it.
     fn polled(&self, question: Question, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
         let now = (self.journal.now() - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default();
         let mut machines = match spoilt {
@@ -102,7 +102,7 @@ impl Tap {
         self.journal.write(What::Polled { question, machines, spoilt }).map(drop)
     }
 
-    /// Writes down what the provider is about to answer.
+    /// Records the provider's answer before the service gets it.
     fn fetched(&self, asked: String, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
         let readable = spoilt.is_none_or(Spoilt::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
@@ -110,7 +110,7 @@ impl Tap {
         self.journal.write(What::Fetched { asked, values }).map(drop)
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,7 +129,6 @@ fn value(series: &Value) -> Option<(String, f64)> {
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
-/// A server behind the tap.
 pub(super) fn tapped(server: Router, tap: &Arc<Tap>) -> Router {
     server.layer(from_fn_with_state(Arc::clone(tap), pass))
 }
@@ -159,7 +158,7 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
         None => Ok(()),
     };
     if let Err(error) = told {
-        // An answer that is not written down must not be acted on.
+        // An answer that is not recorded must not reach the service.
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         return failed("the journal cannot be written".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Faults of the data center: what its servers are told through their control doors.
+//! Faults of the data center's servers, through their control doors.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::network::Node;
 use crate::web::{self, Ask};
 use crate::world::World;
 
-/// Time for a request to a control door.
+/// Time limit of a request to a control door.
 const DONE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a server of the data center to open its door.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// How often a door that is not open yet is tried.
+/// Interval of attempts at a door that is not open yet.
 const GLANCE: Duration = Duration::from_millis(20);
 
 impl Injector {
-    /// Tells a server of the data center what is wrong with it, as far as it runs.
+    /// Sends the current faults to a server of the data center, if it runs.
     pub(super) async fn spoil(&mut self, world: &mut World, node: &Node) -> Result<(), Impossible> {
         let spoiled = self.spoiled.get(node).copied().unwrap_or_default();
         let server = match node {
@@ -33,7 +33,7 @@ impl Injector {
             _ => Some(&world.registry),
         };
         let server = server.ok_or_else(|| impossible(format_args!("there is no {node}")))?;
-        // Who is down or stands still learns it when it runs again.
+        // A server that is down or stopped gets them when it runs again.
         if server.process.is_down() || server.process.is_stopped() {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl Injector {
         control(server.control, "/clock", &clocked).await
     }
 
-    /// The machines of a rack, or one: killed or cut off.
+    /// Kills or cuts off the machines of a rack, or one machine.
     pub(super) async fn machines(
         &mut self,
         world: &World,
@@ -56,10 +56,10 @@ impl Injector {
         Ok(injection.target.to_string())
     }
 
-    /// Lets the registry show machines that are gone as unreachable, and no others, as far as it runs.
+    /// Makes the registry show exactly the machines that are gone as unreachable, if it runs.
     pub(super) async fn darken(&mut self, world: &World) -> Result<(), Impossible> {
         let registry = &world.registry;
-        // Who is down or stands still learns it when it runs again.
+        // A registry that is down or stopped gets this when it runs again.
         if registry.process.is_down() || registry.process.is_stopped() {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Injector {
     }
 }
 
-/// Says something to a control door: again until it is open, for a server that has just been started.
+/// Sends a request to a control door, repeatedly until the door of a server just started is open.
 async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> Result<(), Impossible> {
     let body = json!(body);
     let began = Instant::now();

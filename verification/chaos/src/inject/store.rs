@@ -10,15 +10,15 @@ use super::{Injector, count, impossible, told};
 use crate::network::Node;
 use crate::world::World;
 
-/// Time for a member to compact its history, once.
+/// Time limit of one compaction.
 const COMPACTED_WITHIN: Duration = Duration::from_secs(2);
-/// Time for a member to end whose last write found its disk full: it does so at once.
+/// Time for a member to end after a write found its disk full: it ends at once.
 const LAST_GASP: Duration = Duration::from_millis(500);
-/// How often the observer is looked at.
+/// Interval of checks of the observer.
 const GLANCE: Duration = Duration::from_millis(20);
 
 impl Injector {
-    /// Fills the disk of a member, or gives it room again; then one that ended for want of it is started again.
+    /// Fills the disk of a member, or frees it; then restarts the member if it ended for that reason.
     pub(super) async fn fill(
         &mut self,
         world: &mut World,
@@ -48,7 +48,8 @@ impl Injector {
         Ok(())
     }
 
-    /// Others wait meanwhile, so it is tried shortly, and again while a majority or the member itself is away.
+    /// Compacts the history of a member. Other faults wait meanwhile, so each attempt is short; it is repeated while a
+    /// majority or the member itself is away.
     pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), Undone> {
         let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
         let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
@@ -62,7 +63,7 @@ impl Injector {
             let mut client = Client::connect([format!("http://{}", member.client)], Some(options)).await?;
             let present = client.get("none", None).await?;
             let revision = present.header().map_or(0, etcd_client::ResponseHeader::revision);
-            // What the observer did not see yet would be lost to it.
+            // The observer must have seen all revisions before they are compacted away.
             while self.observer.last() < revision {
                 sleep(GLANCE).await;
             }
@@ -70,7 +71,7 @@ impl Injector {
         };
         match timeout(COMPACTED_WITHIN, compacting).await {
             Ok(Ok(_)) => Ok(()),
-            // Somebody else compacted just then: it is as asked for.
+            // Another client compacted at the same moment, with the same result.
             Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Undone::NotYet),
         }

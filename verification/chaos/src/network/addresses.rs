@@ -1,54 +1,51 @@
-//! Which addresses the nodes of a run have where they are in namespaces.
+//! Addresses of a run's nodes in namespaces.
 //!
-//! All are of 198.18.0.0/15, which is kept for measurements between devices (RFC 2544) and is routed nowhere. A run takes a
-//! block of it: one half is the network that faults hit, the other the way of those who look on and control.
+//! All are in 198.18.0.0/15, the range for benchmarks between devices (RFC 2544), which is not routed. A run takes a
+//! block of it: one half is the network with faults, the other one is for observers and control.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The range that blocks are of, and the bits that all of it have in common.
+/// The range of all blocks, and the bits of its prefix.
 const RANGE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const RANGE_BITS: u32 = 15;
 /// The range, as documents write it.
 pub(crate) const RANGE_SHOWN: &str = "198.18.0.0/15";
-/// What routes into the range are part of. A route for more than this leads everywhere, as the one to the internet does.
+/// Routes into the range are part of this one. A wider route leads everywhere, as the default route does.
 pub(super) const AROUND: &str = "198.0.0.0/8";
-/// Bits that all addresses of half a block have in common.
+/// Prefix bits of half a block.
 pub(super) const HALF_BITS: u32 = 26;
 /// Addresses of half a block.
 const HALF: u32 = 1 << (32 - HALF_BITS);
 /// Blocks of the range.
 const BLOCKS: u32 = 1 << (HALF_BITS - RANGE_BITS - 1);
-/// Whoever is not in a namespace of the run, in each half.
+/// Host number of the machine outside the namespaces, in each half.
 pub(super) const OUTSIDE: u8 = 1;
-/// The first node.
+/// Host number of the first node.
 const FIRST: u8 = 2;
-/// The last one: the next address is for all of them.
+/// Host number of the last node: the next address is the broadcast address.
 const LAST: u8 = 62;
 const _: () = assert!((LAST as u32) + 1 < HALF);
-/// What the device of a block begins with, in the machine's own namespace. With the number of a block it stays below the
-/// 15 bytes of a name.
+/// Prefix of a block's device name in the machine's own namespace. With the number of the block it stays below the 15
+/// bytes of a name.
 const DEVICE: &str = "madako-c";
 
-/// Half a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
-    /// What nodes say to each other, and clients to them: faults hit it.
+    /// Traffic between nodes, and from clients to nodes: affected by faults.
     Data,
-    /// Past all faults.
+    /// Beyond the reach of faults.
     Admin,
 }
 
-/// A block of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Block(u32);
 
 impl Block {
-    /// One for each number; those that are `BLOCKS` apart are the same one.
+    /// Numbers that differ by a multiple of `BLOCKS` give the same block.
     pub(super) fn nth(number: u32) -> Self {
         Self(number % BLOCKS)
     }
 
-    /// An address of it.
     pub(super) fn address(self, half: Half, host: u8) -> Ipv4Addr {
         let half = match half {
             Half::Data => 0,
@@ -57,18 +54,18 @@ impl Block {
         Ipv4Addr::from(u32::from(RANGE) + self.0 * 2 * HALF + half + u32::from(host))
     }
 
-    /// The device by which the machine reaches it. The kernel gives a name only once: who has it has the block.
+    /// The machine's device to the block. The kernel gives a name only once, so that the device reserves the block.
     pub(super) fn device(self) -> String {
         format!("{DEVICE}{}", self.0)
     }
 }
 
-/// The hosts of nodes, in order.
+/// Host numbers of nodes, in order.
 pub(super) fn hosts() -> impl Iterator<Item = u8> {
     FIRST..=LAST
 }
 
-/// Whether an address is one that only namespaces of a run have.
+/// Whether only namespaces of a run can have the address.
 pub(crate) fn is_apart(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => meets(address, RANGE_BITS),
@@ -82,7 +79,7 @@ fn meets(network: Ipv4Addr, bits: u32) -> bool {
     different.checked_shr(32 - bits.min(RANGE_BITS)).unwrap_or(0) == 0
 }
 
-/// A route into the range that is no run's, among those that `ip -oneline` shows. One that cannot be read counts.
+/// A route into the range that belongs to no run, among the output of `ip -oneline`. An unreadable route counts.
 pub(super) fn foreign(routes: &str) -> Option<&str> {
     routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
         let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
@@ -91,11 +88,10 @@ pub(super) fn foreign(routes: &str) -> Option<&str> {
     })
 }
 
-/// Where a route leads.
 fn destination(route: &str) -> Option<(Ipv4Addr, u32)> {
     let mut words = route.split_whitespace();
     let mut word = words.next()?;
-    // A route that is no usual one begins with its type.
+    // A route other than a unicast one begins with its type.
     if word.starts_with(|first: char| first.is_ascii_alphabetic()) {
         word = words.next()?;
     }

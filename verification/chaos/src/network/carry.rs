@@ -1,4 +1,4 @@
-//! Bytes on their way from one end of a connection to the other.
+//! Carries bytes from one end of a connection to the other.
 
 use std::io;
 use std::time::Duration;
@@ -13,12 +13,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{DELAY, LOSS_PERCENT, MAX_LOSSES, PIECE, QUEUE, RETRANSMIT, Trouble, View};
 
-/// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Both ends said that they are done, and all of it arrived.
+    /// Both ends closed their stream, and all bytes arrived.
     Done,
-    /// One end is gone, or the network reset it: the other end is told by a reset.
+    /// One end is gone, or a fault reset it: the other end gets a reset.
     Reset,
 }
 
@@ -46,7 +45,7 @@ pub(super) async fn carry(
     }
 }
 
-/// A piece, and when it arrives; an empty one is the end of the stream.
+/// A piece with its arrival time; an empty piece is the end of the stream.
 type Piece = (Instant, Vec<u8>);
 
 async fn one_way(from: ReadHalf<'_>, to: WriteHalf<'_>, view: &View, chance: ChaCha8Rng) -> io::Result<()> {
@@ -72,7 +71,7 @@ async fn take(
     }
 }
 
-/// How much later a piece arrives.
+/// Additional delay of a piece.
 pub(super) fn late(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
     let mut late = if trouble.delay > 0 { DELAY } else { Duration::ZERO };
     if trouble.loss > 0 {

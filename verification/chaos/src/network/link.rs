@@ -12,10 +12,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::carry::{End, carry};
 use super::{MAX_CONNECTIONS, Network, Node, View};
 
-/// Pause before another try where a connection cannot be taken.
+/// Pause after a failed accept.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A link; it ends with its connections when dropped.
+/// A link; its drop ends it with its connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -29,11 +29,12 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Takes a free port of loopback or of the namespace of `to`, and carries what comes there to `upstream`, which must be
-    /// reached past all that fails. Where it comes from is found out, unless `from` says it of all of it.
+    /// Listens on a free port of loopback or of the namespace of `to`, and carries connections to `upstream`, whose
+    /// address is beyond the reach of faults. The client's node is identified for each connection, unless `from` names
+    /// it for all.
     ///
     /// # Errors
-    /// No port can be taken.
+    /// No port is available.
     pub async fn open(
         network: &Network,
         from: Option<Node>,
@@ -45,7 +46,7 @@ impl Link {
         let address = listener.local_addr()?;
         let network = network.clone();
         let task = tokio::spawn(async move {
-            // Dropped with the task, and its connections with it.
+            // Dropped with the task, and the connections with the set.
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
@@ -69,7 +70,7 @@ impl Link {
         Ok(Self { address, task })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -92,7 +93,7 @@ async fn connect(
     let view = network.view(from, to);
     let end = serve(&mut client, upstream, &view, chances).await;
     if end == End::Reset {
-        // What is dropped with this set is reset. A socket that is gone already has been.
+        // Dropping this socket sends a reset. An error means that the socket is gone already.
         let _ = client.set_zero_linger();
     }
 }
@@ -109,7 +110,7 @@ async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chance
         server = dialled => server,
     };
     let Ok(mut server) = server else { return End::Reset };
-    // Small requests must not wait for each other; a socket that is gone is found out by the next read.
+    // Small requests must not wait for each other (Nagle); the next read notices a socket that is gone.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let end = carry(client, &mut server, view, chances).await;
     if end == End::Reset {
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
     use crate::network::{DELAY, Trouble, carry};
 
-    /// Far more than anything here takes.
+    /// Far more than any step takes.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn chance() -> ChaCha8Rng {
@@ -150,7 +151,7 @@ mod tests {
 
     async fn linked() -> (Network, Link, TcpStream) {
         let network = Network::default();
-        // This process is an instance.
+        // This process plays an instance.
         network.runs(&Node::Instance(1), std::process::id());
         let link = Link::open(&network, None, Node::Registry, echo().await, chance()).await.unwrap();
         let client = TcpStream::connect(link.address()).await.unwrap();

@@ -1,16 +1,16 @@
-//! Each node in a network namespace of its own, and a bridge between them in one more, on which packets are lost.
+//! A network namespace for each node, and a bridge between them in another one, on which packets are dropped.
 //!
-//! A node has two addresses ([`addresses`]): what faults hit comes to one, what looks on and controls to the other. From the
-//! machine's own namespace one device leads to the bridge; nothing leads out of the namespaces otherwise, not even to the
-//! machine: nodes have no other route than the one to each other.
+//! A node has two addresses ([`addresses`]): one is affected by faults, the other is for observers and control. One
+//! device leads from the machine's own namespace to the bridge. Nothing else leads out of the namespaces, not even to
+//! the machine: the only route of a node is the one to the other nodes.
 //!
-//! Guarantees: whoever gets one has seen that it works: that a connection between two nodes and one from outside come about,
-//! that one that is cut off does not, and that what it lost is counted. When it is dropped, the kernel takes everything away, as it
-//! does when the run's process is killed.
+//! Guarantees: [`Namespaces::make`] has checked that connections between two nodes and from outside work, that a node
+//! that is cut off gets none, and that dropped packets are counted. On drop the kernel removes everything, as it does
+//! when the run's process is killed.
 //!
-//! Assumes: root, or what it takes of it; `ip`, `nft`, `nsenter` and `unshare`.
+//! Assumes: root, or the capabilities needed; `ip`, `nft`, `nsenter` and `unshare`.
 //!
-//! Does not: delay or reset. Links do that, here as where there are no namespaces.
+//! Does not: delay or reset. Links do that, with namespaces as without.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,57 +27,54 @@ use super::space::Space;
 use super::tool::{self, ToolError, on_path};
 use super::{Loses, Node};
 
-/// The programs that it takes, and where Debian has them.
+/// The required programs with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
     [("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux"), ("unshare", "util-linux")];
-/// Blocks that are tried: as many runs at once are more than a machine bears.
+/// Blocks that are tried: a machine cannot bear as many runs at once.
 const TRIES: u32 = 64;
-/// Time for a connection when it is tried out: it takes less than a millisecond.
+/// Time limit of a trial connection, which takes less than a millisecond.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
-/// How often the counter is looked at when a cut is tried out.
+/// Interval of checks of the counter during a trial cut.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// Why nodes cannot be in namespaces.
+/// Reasons why nodes cannot be in namespaces.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// A program is not there.
+    /// A program is missing; with its package.
     #[error("{0} is not installed (Debian: {1})")]
     NotInstalled(&'static str, &'static str),
-    /// The addresses are in use.
+    /// The address range is in use.
     #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
     Routed(String),
-    /// All of them are.
+    /// All blocks are in use.
     #[error("{TRIES} blocks of addresses in {RANGE_SHOWN} are taken")]
     Taken,
     /// More nodes than addresses.
     #[error("{0} nodes are more than there are addresses")]
     TooMany(usize),
-    /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// Packets cannot be lost.
+    /// The packet filter failed.
     #[error(transparent)]
     Unlost(#[from] Unlost),
-    /// What was made does not work.
+    /// The trial failed.
     #[error("{0}, when it was tried out")]
     Useless(String),
 }
 
-/// Why no packets are lost, or nobody knows how many.
+/// Reasons why packets are not dropped or not counted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlost {
-    /// There is no such node.
     #[error("{0} has no namespace")]
     NoNode(Node),
-    /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// Its answer does not tell.
+    /// The counter is missing in the output.
     #[error("nft does not tell how many packets were lost around {0}")]
     NotCounted(Node),
 }
 
-/// Where a node is.
+/// The location of a node.
 #[derive(Debug)]
 struct Site {
     host: u8,
@@ -90,7 +87,7 @@ pub(super) struct Namespaces {
     block: Block,
     hub: Space,
     sites: BTreeMap<Node, Site>,
-    /// What is lost around each node, each as often as it was begun and not ended yet.
+    /// Active drops around each node, counted.
     lost: Mutex<BTreeMap<Node, Lost>>,
 }
 
@@ -101,7 +98,7 @@ struct Lost {
 }
 
 impl Namespaces {
-    /// Makes one for each node, and tries out whether they do what they are for.
+    /// Makes a namespace for each node, and tries them out.
     pub(super) async fn make(nodes: &[Node]) -> Result<Self, Unavailable> {
         let missing = TOOLS.into_iter().find(|(program, _)| on_path(program).is_none());
         if let Some((program, package)) = missing {
@@ -126,7 +123,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Lays the wires.
+    /// Connects the namespaces.
     async fn connect(&self) -> Result<(), ToolError> {
         let mut bridge =
             "link add name hub type bridge\nlink set dev hub up\nlink set dev root master hub up\n"
@@ -143,14 +140,14 @@ impl Namespaces {
             space.run("addresses", &words, &inside).await?;
         }
         let device = self.block.device();
-        // For people who wonder whose it is.
+        // Tells users of the machine to which process the device belongs.
         let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
         tool::run("addresses", &words, &format!("{whose}{}", self.device(&device, OUTSIDE))).await?;
         let table = rules::table(self.sites.values().map(|site| site.host));
         self.hub.run("a table for nft", &["nft", "-f", "-"], &table).await.map(drop)
     }
 
-    /// What `ip` is told about a device.
+    /// Input for `ip` about a device.
     fn device(&self, name: &str, host: u8) -> String {
         let address = |half| {
             let (address, bits) = (self.block.address(half, host), addresses::HALF_BITS);
@@ -159,7 +156,7 @@ impl Namespaces {
         format!("{}{}link set dev {name} up\n", address(Half::Data), address(Half::Admin))
     }
 
-    /// Sees whether packets arrive, and whether those that must not do not.
+    /// Checks that packets arrive, and that packets of a cut do not.
     async fn try_out(&self) -> Result<(), Unavailable> {
         let useless = |why: &str| Unavailable::Useless(why.to_owned());
         let mut nodes = self.sites.keys();
@@ -201,24 +198,24 @@ impl Namespaces {
         self.sites.get(node)
     }
 
-    /// Where the processes of a node listen: no fault reaches them there.
+    /// The address on which a node's processes listen, beyond the reach of faults.
     pub(super) fn home(&self, node: &Node) -> Option<Ipv4Addr> {
         self.site(node).map(|site| self.block.address(Half::Admin, site.host))
     }
 
-    /// Listens at a node's address in the network that faults hit.
+    /// Listens at a node's address in the network with faults.
     pub(super) async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
         let site = self.site(node).ok_or(io::ErrorKind::NotFound)?;
         let at = SocketAddr::from((self.block.address(Half::Data, site.host), 0));
         site.space.within(move || TcpListener::bind(at)).await
     }
 
-    /// The words before a command of a node.
+    /// The words before a command that runs in the node's namespace.
     pub(super) fn enter(&self, node: &Node) -> Option<[String; 2]> {
         self.site(node).map(|site| site.space.enter())
     }
 
-    /// Whose address this is; `None`: no node's.
+    /// The node of an address; `None`: none.
     pub(super) fn whose(&self, address: IpAddr) -> Option<Node> {
         let is_at = |site: &Site| {
             [Half::Data, Half::Admin].iter().any(|half| self.block.address(*half, site.host) == address)
@@ -226,7 +223,7 @@ impl Namespaces {
         self.sites.iter().find(|(_, site)| is_at(site)).map(|(node, _)| node.clone())
     }
 
-    /// Begins to lose packets around a node, or ends it. Where that fails, all is as it was.
+    /// Begins or ends dropping packets around a node. On an error nothing changes.
     pub(super) async fn lose(&self, node: &Node, loses: Loses, begins: bool) -> Result<(), Unlost> {
         self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
         let mut lost = self.lost.lock().await;
@@ -246,7 +243,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Packets that were dropped so far around a node.
+    /// Packets dropped around a node so far.
     pub(super) async fn dropped(&self, node: &Node, loses: Loses) -> Result<u64, Unlost> {
         let site = self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
         let what = format!("counting {loses} around {node}");
@@ -255,7 +252,7 @@ impl Namespaces {
     }
 }
 
-/// Takes a block of addresses that nobody has, by the device that leads to it from outside.
+/// Reserves a free block of addresses by creating its device.
 async fn claim(hub: &Space) -> Result<Block, Unavailable> {
     let path = hub.path();
     for step in 0..TRIES {

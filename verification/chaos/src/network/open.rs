@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Node;
 
-/// How many each node has. Clones are the same one.
+/// Number of connections by node. A clone shares the counts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Open(Arc<Mutex<BTreeMap<Node, u32>>>);
 
-/// A connection, which counts until it is dropped.
+/// A connection that counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     open: Open,
@@ -28,7 +28,7 @@ impl Open {
         self.inside().get(node).is_some_and(|count| *count > 0)
     }
 
-    // Nothing panics while it holds the lock.
+    // No panic happens under the lock.
     fn inside(&self) -> MutexGuard<'_, BTreeMap<Node, u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Which process holds the other end of a connection, as Linux tells it in `/proc`.
+//! Finds the process at the other end of a connection in Linux' `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,15 +10,15 @@ use tokio::net::TcpStream;
 
 use super::Node;
 
-/// Where the kernel lists the sockets of IPv4.
+/// The kernel's list of IPv4 sockets.
 const SOCKETS: &str = "/proc/net/tcp";
 /// Bytes of the list that are read at a time.
 const PIECE: usize = 64 * 1024;
 
-/// The node whose process holds the other end; `None`: no node's, or it is gone already.
+/// The node whose process holds the other end; `None`: no node's process, or the socket is gone.
 ///
-/// Where a machine has tens of thousands of sockets, the list takes the kernel a tenth of a second and more: on the thread
-/// that carries everybody's bytes that would be a fault of its own.
+/// With tens of thousands of sockets the kernel takes a tenth of a second and more for the list. On the thread that
+/// carries all connections that would be an unplanned fault, so a separate thread reads it.
 #[allow(
     clippy::disallowed_methods,
     reason = "real files beside real processes; nothing is repeated by a seed here"
@@ -39,16 +39,16 @@ fn find(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -
     processes.keys().find(holds).and_then(|process| processes.get(process)).cloned()
 }
 
-/// The inode of a socket, if a line of the list is about the one between these addresses.
+/// The inode of the socket if the line is about the connection between these addresses.
 fn inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let mut words = line.split_whitespace().skip(1);
     let (is_local, is_remote) = (words.next()? == shown(local)?, words.next()? == shown(remote)?);
-    // State, queues, timer, retransmits, user, time-out.
+    // Skips state, queues, timer, retransmits, user and time-out.
     let inode = words.nth(6)?.parse().ok()?;
     (is_local && is_remote).then_some(inode)
 }
 
-/// An address as the kernel writes it: the bytes in the machine's own order, the port as a number.
+/// An address in the kernel's notation: the bytes in the machine's own order, the port as a number.
 fn shown(address: SocketAddr) -> Option<String> {
     let SocketAddr::V4(address) = address else { return None };
     let host = u32::from_ne_bytes(address.ip().octets());

@@ -1,9 +1,9 @@
-//! What nft is told, and what it tells.
+//! Input and output of `nft`.
 //!
-//! The rules are on the wire between the namespaces, a bridge, and not in the namespaces of nodes: a packet that the
-//! sender's own machine drops never left, and the sender is told so; one that is lost on the way is missed by nobody.
-//! Rules match the addresses of the network that faults hit, and no others; nothing but IPv4 is matched, so that nodes go
-//! on to know each other's hardware addresses, as machines behind a router do.
+//! The rules are on the bridge between the namespaces, not in the namespaces of nodes: the sender is notified of a
+//! packet that its own machine drops, and of no packet that is lost on the way. Rules match only the addresses of the
+//! network with faults, and only IPv4, so that nodes keep resolving each other's hardware addresses, as machines behind
+//! a router do.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -17,20 +17,20 @@ const TABLE: &str = "bridge madako";
 /// The chain that every packet between two namespaces passes.
 const CHAIN: &str = "pass";
 
-/// How the counters are asked for.
+/// The command that prints the counters.
 pub(super) const COUNTERS: [&str; 6] = ["nft", "--json", "list", "counters", "table", TABLE];
 
-/// A node that rules are for.
+/// A node with active faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) host: u8,
-    /// Its address in the network that faults hit.
+    /// The address in the network with faults.
     pub(super) address: Ipv4Addr,
     pub(super) cut: bool,
     pub(super) loss: bool,
 }
 
-/// The device of the wire that leads to a node.
+/// The device of the wire to a node.
 pub(super) fn port(host: u8) -> String {
     format!("n{host}")
 }
@@ -42,7 +42,7 @@ fn counter(host: u8, loses: Loses) -> String {
     }
 }
 
-/// What there is before anything fails: counters for each node, and a chain without rules.
+/// The rules without faults: counters for each node, and an empty chain.
 pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
     let mut text = format!("table {TABLE} {{\n");
     for host in hosts {
@@ -54,7 +54,7 @@ pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
     text + &format!(" chain {CHAIN} {{ type filter hook forward priority 0; policy accept; }}\n}}\n")
 }
 
-/// All rules, in the place of all that there were. nft takes them at once, or none.
+/// All rules, replacing all former ones. nft applies them atomically.
 pub(super) fn rules(hits: &[Hit]) -> String {
     let mut text = format!("flush chain {TABLE} {CHAIN}\n");
     for Hit { host, address, cut, loss } in hits {
@@ -76,7 +76,7 @@ pub(super) fn rules(hits: &[Hit]) -> String {
     text
 }
 
-/// Packets that were dropped so far around a node; `None`: the answer does not say it.
+/// Packets dropped around a node so far; `None`: the output lacks the counter.
 pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
     let name = counter(host, loses);
     let answer: Value = serde_json::from_str(counters).ok()?;

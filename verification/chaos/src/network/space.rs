@@ -1,7 +1,7 @@
 //! A network namespace.
 //!
-//! Guarantees: it has no name anywhere. It is there for as long as this value, or a process in it: when the run is gone,
-//! however it went, the kernel takes it away with all its devices.
+//! Guarantees: it has no name. It exists as long as this value or a process in it: when the run is gone, however it
+//! ended, the kernel removes it with all its devices.
 
 use std::fs::File;
 use std::io;
@@ -22,10 +22,10 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// A new one, in which nothing is but a loopback device that is down. The name is for messages.
+    /// A new namespace with only a loopback device, which is down. The name is for messages.
     pub(super) async fn make(name: String) -> Result<Self, ToolError> {
         let what = format!("the namespace of {name}");
-        // It says what it hears once it is in its namespace, and ends when it hears nothing any more.
+        // `cat` echoes the first line once it is in its namespace, and ends with its input.
         let words = ["unshare", "--net", "cat"];
         let start = |source| ToolError::Start { what: what.clone(), program: words.join(" "), source };
         let mut child = tool::command(&words).spawn().map_err(start)?;
@@ -33,7 +33,7 @@ impl Space {
             let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
             let mut heard = [0];
             if let Some((mut stdin, mut stdout)) = stdin.zip(stdout) {
-                // Who has ended does not hear it, and says nothing.
+                // A process that has ended does not answer.
                 let _ = stdin.write_all(&heard).await;
                 if stdout.read_exact(&mut heard).await.is_ok() {
                     let file = File::open(format!("/proc/{}/ns/net", child.id().unwrap_or(0)));
@@ -50,12 +50,12 @@ impl Space {
         Ok(Self { name, file })
     }
 
-    /// What it can be opened by, for as long as this value is there.
+    /// The path that opens the namespace while this value exists.
     pub(super) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// The words before a command that make it run inside: they become the command, and change nothing else of it.
+    /// The words before a command that runs inside: they become the command and change nothing else of it.
     pub(super) fn enter(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--net={}", self.path())]
     }
@@ -68,10 +68,11 @@ impl Space {
         tool::run(&what, &all, input).await
     }
 
-    /// Does something inside: a socket that is made there stays there. It must not take long, as nothing ends it.
+    /// Runs a function on a thread inside the namespace; a socket that it makes stays there. It must be short, as
+    /// nothing cancels it.
     ///
     /// # Errors
-    /// The namespace cannot be entered, or the work's own.
+    /// The namespace cannot be entered, or the function failed.
     #[allow(
         clippy::disallowed_methods,
         reason = "a thread enters a namespace for good, so it must be one that ends; nothing is repeated by a seed here"
@@ -84,7 +85,7 @@ impl Space {
         let (tell, told) = oneshot::channel();
         std::thread::spawn(move || {
             let entered = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
-            // Nobody waits for a run that is gone.
+            // The receiver is gone if the run has ended.
             let _ = tell.send(entered.map_err(io::Error::from).and_then(|()| work()));
         });
         told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))

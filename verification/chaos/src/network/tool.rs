@@ -1,7 +1,7 @@
-//! Programs of the machine that make the network: `ip`, `nft`, `nsenter` and `unshare`.
+//! The machine's programs for networks: `ip`, `nft`, `nsenter` and `unshare`.
 //!
-//! Guarantees: each ends within [`WITHIN`] or is killed; of what it says, at most [`MAX_SAID`] bytes are kept; whoever fails
-//! is told with what was tried, in which namespace, and with the program's own words.
+//! Guarantees: each ends within [`WITHIN`] or is killed. At most [`MAX_SAID`] bytes of its output are kept. An error
+//! has the attempted action, the namespace, and the program's own words.
 
 use std::env;
 use std::io;
@@ -13,57 +13,47 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Time for one program: they take milliseconds, on a machine that does twenty other things some seconds.
+/// Time limit of one program: they take milliseconds, on a busy machine some seconds.
 pub(super) const WITHIN: Duration = Duration::from_secs(30);
-/// Bytes of what a program says: the counters of all nodes are some kilobytes.
+/// Bytes of output: the counters of all nodes are some kilobytes.
 const MAX_SAID: u64 = 64 * 1024;
-/// Bytes of its complaints that are told.
+/// Bytes of error output in a message.
 const MAX_TOLD: usize = 500;
 
-/// Why a program of the machine did not do what it was to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It does not start.
     #[error("{what}: {program} cannot be run")]
     Start {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// The program.
         program: String,
-        /// Why.
         source: io::Error,
     },
-    /// It does not end.
+    /// Time limit exceeded.
     #[error("{what}: {program} did not end within {WITHIN:?}")]
     Late {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// The program.
         program: String,
     },
-    /// It failed.
     #[error("{what}: {program} said: {said}")]
     Failed {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// The program.
         program: String,
-        /// Its words, or how it ended.
+        /// Its error output, or its exit status.
         said: String,
     },
 }
 
-/// Where a program is, if it is on PATH.
+/// The path of a program on `PATH`.
 #[must_use]
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let places = env::var_os("PATH")?;
     env::split_paths(&places).map(|place| place.join(program)).find(|file| Path::is_file(file))
 }
 
-/// Runs a program to its end with something to read, and gives what it says.
-///
-/// # Errors
-/// See [`ToolError`].
+/// Runs a program to its end with this input. Returns its output.
 pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<String, ToolError> {
     let program = words.join(" ");
     let (what, program) = (|| what.to_owned(), || program.clone());
@@ -72,7 +62,7 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // Who has refused its arguments does not read; its status tells.
+            // A program that refuses its arguments does not read its input; its status tells.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
@@ -87,7 +77,7 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
     Err(ToolError::Failed { what: what(), program: program(), said })
 }
 
-/// A program that ends with this one, and speaks English.
+/// A command that ends with this process and prints English.
 pub(super) fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words.first().copied().unwrap_or_default());
     command.args(words.get(1..).unwrap_or_default()).env("LC_ALL", "C").kill_on_drop(true);
@@ -95,17 +85,17 @@ pub(super) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// What is said, at most [`MAX_SAID`] bytes: who says more is not listened to any longer, and ends.
+/// The output, at most [`MAX_SAID`] bytes: then the pipe is closed, which ends the program.
 pub(super) async fn said(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut said = Vec::new();
     if let Some(from) = from {
-        // What was said before it broke is as good as it gets.
+        // Output before an error is kept.
         let _ = from.take(MAX_SAID).read_to_end(&mut said).await;
     }
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Complaints on one line, and not too many.
+/// Error output on one line, at most [`MAX_TOLD`] bytes.
 pub(super) fn told(complaints: &str) -> String {
     let lines = complaints.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ").chars().take(MAX_TOLD).collect()

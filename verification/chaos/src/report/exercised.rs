@@ -1,7 +1,7 @@
-//! What a run must have had to judge: what its world and its clients were bound to bring about.
+//! The checks that a run must exercise, given its world and clients.
 //!
-//! A run that says nothing about one of these shows less than it seems to, and is no pass. What is left to chance, or what no
-//! scenario brings about, is only told as not exercised.
+//! A run that does not exercise one of them shows less than it claims, and fails. Checks that depend on chance, or that
+//! no scenario exercises, are only reported as not exercised.
 
 use madako_domain::invariants::Id;
 use madako_faults::{ClientKind, Scenario, Span};
@@ -14,25 +14,25 @@ use crate::check::registry::REGISTRY;
 use crate::check::watches::WATCHES;
 use crate::world::ZONES;
 
-/// From so many requests on, clients of a kind are bound to have had to do with what they are there for: where one request in six is
-/// of the wanted sort, which is the rarest, that none of them was has a probability of `(5/6)^120`, less than one in a billion.
+/// Number of requests from which clients of a kind are bound to have made the rarest sort. If one request in six is of
+/// that sort, a run without any has a probability of `(5/6)^120`, less than one in a billion.
 const ENOUGH: f64 = 120.0;
 
-/// A cluster is committed before the faults begin, so these are judged in every run. (I5 is about changes of one: whether there are any,
-/// depends on which machines fail.)
+/// A cluster is committed before the faults begin, so that every run judges these. (I5 is about changes of a cluster:
+/// they depend on the machines that fail.)
 const ALWAYS: [Id; 6] = [Id::I1, Id::I3, Id::I4, Id::I6, Id::I8, Id::I12];
 
-/// From this length of a run on, requests that come every few seconds have come while no fault hindered them.
+/// A run of this length has time without faults for requests that come every few seconds.
 const STEADY: Span = Span::seconds(60);
 
-/// Promises on such requests, in each world and in one that places applications.
+/// Promises about such requests, in each world and in one that places applications.
 const AT_AN_INTERVAL: [Promise; 2] = [Promise::MachinePolls, Promise::ReportPolls];
 const AT_AN_INTERVAL_WHERE_PLACED: [Promise; 1] = [Promise::MetricRounds];
 
-/// Promises that each repair puts to the test: its machine's health is asked for, and a command begins or it succeeds.
+/// Promises that each repair exercises: its machine's health is checked, and a command begins or the repair succeeds.
 const OF_REPAIRS: [Promise; 3] = [Promise::HealthChecks, Promise::FreshHealth, Promise::HealthySucceeds];
 
-/// What must have been judged in a run of a scenario.
+/// The checks that a run of a scenario must exercise.
 fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     let world = scenario.world;
     let many = |kind| {
@@ -51,7 +51,7 @@ fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         expected.extend(steady(&AT_AN_INTERVAL_WHERE_PLACED));
         // Every application is created before the faults begin.
         expected.extend([Id::I9.name(), LINEARIZABLE]);
-        // Whatever zone one asks for, there is a cluster.
+        // Each zone that an application may demand has a cluster.
         if world.applications > 0 && world.clusters as usize >= ZONES.len() {
             expected.push(Id::I11.name());
         }
@@ -60,14 +60,14 @@ fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
         }
     }
     if many(ClientKind::EtcdWatch) {
-        // Every sixth of their writes adds an entry to the repair queue.
+        // Every sixth write of these clients adds an entry to the repair queue.
         expected.extend([Id::I7.name(), Id::I9.name(), Id::I10.name(), WATCHES]);
         expected.extend(OF_REPAIRS.iter().map(|promise| promise.name()));
     }
     expected
 }
 
-/// Names of what had nothing to judge though the scenario was bound to give it something.
+/// Names of the checks that the scenario was bound to exercise and that were not.
 pub(super) fn missing(scenario: &Scenario, length: Span, verdicts: &Verdicts) -> Vec<String> {
     let judged = |name: &str| verdicts.0.get(name).is_some_and(|verdict| verdict.judged > 0);
     let mut missing: Vec<String> =
@@ -91,7 +91,7 @@ mod tests {
 
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
 
-    /// What is missing beside that.
+    /// The missing checks without those that every world must exercise.
     fn more(scenario: &Scenario, seconds: u64) -> Vec<String> {
         let mut all = all(scenario, seconds);
         all.retain(|name| !ANY.contains(&name.as_str()));

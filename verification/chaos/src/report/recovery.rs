@@ -1,38 +1,37 @@
-//! What each fault did, and how long it took until all was well again.
+//! The effects of each fault, and the time until recovery.
 
 use serde::Serialize;
 
 use super::Seen;
 use crate::history::{Call, Event, Micros};
 
-/// What a fault did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Struck {
-    /// In words.
+    /// Act and target.
     pub what: String,
-    /// Whom it happened to.
+    /// The target, if it was resolved at the injection.
     pub on: Option<String>,
-    /// Why it was not injected.
+    /// Reason for skipping the fault.
     pub skipped: Option<String>,
-    /// Seconds from the beginning of the run to its beginning.
+    /// Seconds since the beginning of the run.
     pub begins: f64,
-    /// The same to its end; it struck once without it.
+    /// Seconds since the beginning of the run; `None`: the fault struck once.
     pub ends: Option<f64>,
-    /// Packets that it cost, if it loses packets and they are counted.
+    /// Packets dropped by the fault, if they are counted.
     pub dropped_packets: Option<u64>,
-    /// Elections of another instance while it held, and until writes succeeded again.
+    /// Elections of another instance from the beginning of the fault until writes succeed again.
     pub leader_changes: u64,
-    /// Writes that were refused meanwhile.
+    /// Refused writes in that time.
     pub refused_writes: u64,
-    /// Calls of clients of all kinds that failed meanwhile.
+    /// Failed calls of clients of all kinds in that time.
     pub failed_client_calls: u64,
-    /// Seconds from its beginning until another instance led, if one did.
+    /// Seconds from the beginning of the fault to the election of another instance.
     pub led_after: Option<f64>,
-    /// Seconds from its end until a write was acknowledged.
+    /// Seconds from the end of the fault to the first acknowledged write.
     pub wrote_after: Option<f64>,
 }
 
-/// What all faults did, in the order in which they began.
+/// In the order of the beginnings.
 pub(super) fn faults(seen: &Seen, calls: &[&Call]) -> Vec<Struck> {
     let count = seen.schedule.injections.len();
     (0..count).filter_map(|injection| struck(seen, calls, injection)).collect()
@@ -57,11 +56,11 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
         .min();
     let until = wrote.unwrap_or(over).max(over);
     let failed = |call: &&&Call| call.failed() && call.returned >= begins && call.called <= until;
-    // The others say when they failed, and not how long they took to.
+    // Other clients record the time of a failure, not its duration.
     let others = seen.events.iter().filter(|(at, event)| {
         !matches!(event, Event::Call(_)) && super::failed(event) && (begins..=until).contains(at)
     });
-    // One that began may be impossible to end.
+    // A fault that began may be impossible to end.
     let skipped = second.into_iter().chain([first]).find(|(_, _, change, ..)| *change == "skipped");
     let skipped = skipped.map(|(.., why)| why.clone().unwrap_or_default());
     Some(Struck {
@@ -82,13 +81,13 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
     })
 }
 
-/// Elections of an instance that did not lead before: the first one of all is none.
+/// Elections of an instance that did not lead before; the first election does not count.
 fn elections(seen: &Seen) -> Vec<Micros> {
     let mut last: Option<Option<u32>> = None;
     let mut elections = Vec::new();
     for (at, epoch) in seen.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
         let instance = seen.epochs.get(&epoch).copied();
-        // Who led too shortly to say so is another one.
+        // An epoch too short for the instance to report it counts as another instance.
         if last.is_some_and(|last| last.is_none() || last != instance) {
             elections.push(at);
         }
@@ -97,12 +96,12 @@ fn elections(seen: &Seen) -> Vec<Micros> {
     elections
 }
 
-/// How many of these there were in a span.
+/// Elections within a span.
 pub(super) fn leader_changes(seen: &Seen, from: Micros, until: Micros) -> u64 {
     elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
-/// Writes that were refused up to a time.
+/// Writes refused until a time.
 fn refused(seen: &Seen, until: Micros) -> u64 {
     let counts = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Refused { writes } if *at <= until => Some(*writes),

@@ -1,4 +1,4 @@
-//! A history of a run as `run` judges it, and the same when somebody has doctored it.
+//! A history of a run as `run` judges it, and doctored versions.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::check::linear::{Op, Ret};
 use crate::history::End;
 use crate::observer::Change;
 
-/// The lease of the leader, whose epoch is 2.
+/// Lease of the leader, whose epoch is 2.
 const LEASE: i64 = 11;
-/// The application that clients use.
+/// The object of the clients.
 const OBJECT: &str = "/kubernetes/applications/chaos/app-1-0";
 
 fn put(key: &str, value: &str, lease: i64) -> Change {
@@ -31,7 +31,7 @@ fn application(value: u64) -> Change {
     put(OBJECT, &object.to_string(), 0)
 }
 
-/// A cluster of one control plane node and some workers that an epoch commits.
+/// A cluster of one control plane node and some workers, committed by an epoch.
 fn cluster(workers: &[&str], epoch: i64) -> Vec<Change> {
     let node =
         |address: &str, control_plane| Node { address: address.to_owned(), control_plane, ..Node::default() };
@@ -45,7 +45,7 @@ fn cluster(workers: &[&str], epoch: i64) -> Vec<Change> {
     ]
 }
 
-/// Revisions from 2 on, with what a store knows of its keys.
+/// Revisions from 2 on, with the metadata of their keys.
 fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
     let mut created: BTreeMap<String, i64> = BTreeMap::new();
     let revision = |(number, mut changes): (i64, Vec<Change>)| {
@@ -76,7 +76,7 @@ fn call(at: Micros, op: Op, value: Option<u64>, revision: Option<i64>) -> (Micro
     )
 }
 
-/// A leader commits a cluster, and a client makes, reads and changes an application; then all is calm.
+/// A leader commits a cluster; a client creates, reads and changes an application; then all is calm.
 fn seen() -> Seen {
     let constraints = Constraints { control_plane_count: 1, minimum_workers: 1, ..Constraints::default() };
     let all = vec![
@@ -124,7 +124,7 @@ fn seen() -> Seen {
     }
 }
 
-/// How a run ended, and what was broken, as its report tells it.
+/// Outcome and violations, as the report prints them.
 fn told(seen: Seen) -> (Outcome, Vec<String>) {
     let report = judge(seen);
     let passed = report.outcome == Outcome::Passed;
@@ -161,7 +161,7 @@ fn an_acknowledged_write_that_is_lost_is_no_pass() {
 
 #[test]
 fn a_write_of_a_second_leader_is_no_pass() {
-    // While the first one leads another campaigns, and writes without having been elected.
+    // A second instance is a candidate during the first one's term, and writes without having been elected.
     let doctored = |epoch| {
         let mut doctored = seen();
         let mut all: Vec<Vec<Change>> =
@@ -208,7 +208,7 @@ fn what_was_bound_to_be_judged_and_was_not_is_no_pass() {
     assert_eq!(report.not_exercised, idle);
     let line = "- lists had nothing to judge, which this scenario is bound to give it\n";
     assert!(report.to_string().contains(line), "{report}");
-    // In ten seconds it might have been by chance.
+    // A run of ten seconds may miss it by chance.
     assert_eq!(judge(seen()).not_exercised, Vec::<String>::new());
 }
 
@@ -242,7 +242,7 @@ fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&st
     (at, Event::Fault { injection: 0, what, change, on, dropped, why })
 }
 
-/// A history with a fault that is told so.
+/// A history with the two events of a fault.
 fn with_fault(told: [(Micros, Event); 2]) -> Seen {
     let mut seen = seen();
     seen.schedule.injections.push(madako_faults::Injection {

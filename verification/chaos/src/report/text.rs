@@ -1,4 +1,4 @@
-//! The report as a person reads it.
+//! The report as text.
 
 use std::fmt;
 
@@ -9,10 +9,9 @@ use super::{Outcome, Report};
 use crate::check::Verdict;
 use crate::network::Carrier;
 
-/// Lines that a table has at most; the whole is in `report.json`.
+/// Lines of a table; `report.json` has all of it.
 const MOST_LINES: usize = 200;
 
-/// A table of verdicts.
 fn table<'a>(
     f: &mut fmt::Formatter<'_>,
     what: &str,

@@ -1,4 +1,4 @@
-//! The picture of a run: who led, what failed, which calls failed, what was committed.
+//! The timeline of a run: leaders, faults, failed calls, commits.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use super::{Seen, is_commit};
 use crate::check::drains::cordoned;
 use crate::history::{Call, Event, Micros};
 
-/// Pixels of the whole picture, and of the names at its left.
+/// Width of the image, and of the names at its left, in pixels.
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 190.0;
-/// Pixels of a lane.
+/// Height of a lane in pixels.
 const LANE: f64 = 20.0;
-/// Lanes of faults that are drawn: more are no picture.
+/// Lanes of faults: the image is not readable with more.
 const MOST_FAULTS: usize = 60;
-/// Times along the top.
+/// Number of times along the top.
 const TICKS: u64 = 8;
 
 struct Picture {
@@ -61,7 +61,7 @@ impl Picture {
     }
 }
 
-/// Draws it, as SVG.
+/// Draws the timeline as SVG.
 pub(super) fn draw(seen: &Seen, calls: &[&Call]) -> String {
     let last = seen.revisions.iter().map(|revision| revision.at);
     let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);

@@ -1,4 +1,4 @@
-//! The end of a run: until all is calm, and until everybody has heard of everything.
+//! The end of a run: waits until all is calm, and until the observer has the whole history.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::observer::Observer;
 use crate::watcher::Leaders;
 use crate::world::{POLL, World, settings_allow};
 
-/// Nothing may be written for so long for a run to be calm: what polls decide is decided by then.
+/// Time without writes after which a run is calm: it covers all decisions that follow from polls.
 const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 /// Time for the observer to reach the end of the history.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 
 impl Course<'_> {
-    /// Waits until nothing is written any more and all is well; gives how long after the end that was.
-    /// `None`: it never was, or a process ended by itself.
+    /// Waits until all is well and without writes. Returns the time from the end of the faults to that state; `None`:
+    /// it was not reached, or a process ended by itself.
     pub(super) async fn calm(
         &self,
         world: &mut World,
@@ -57,19 +57,19 @@ impl Course<'_> {
         }
     }
 
-    /// When Kubernetes was changed last: a node is uncordoned after the last write.
+    /// Time of the last change of Kubernetes: a node is uncordoned after the last write.
     fn last_effect(&self, world: &World) -> Result<Micros, RunError> {
         let effects = effects(&read(&world.registry.journal)?, self.unix);
         Ok(effects.last().map_or(0, |effect| effect.at))
     }
 
-    /// Looks at every process; whether all of them run.
+    /// Checks every process; returns whether all run.
     pub(super) fn look(&self, world: &mut World, injector: &mut Injector) -> bool {
         let nodes = self.plan.nodes();
         nodes.iter().filter(|node| !injector.look(world, node)).count() == 0
     }
 
-    /// Waits until the observer has heard from each member all that is stored; what it missed.
+    /// Waits until the observer has received everything stored from each member. Returns what is missing.
     pub(super) async fn catch_up(&self, world: &World, observer: &Observer) -> Vec<String> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());

@@ -12,12 +12,12 @@ use crate::history::Event;
 use crate::inject::Injector;
 use crate::world::World;
 
-/// How long a fault that strikes once, or is over, waits for its target: as long as a service that was just started may take to have a
-/// leader.
+/// Maximum wait for a target of a fault that strikes once or whose end is past: the time that a freshly started service
+/// may take to elect a leader.
 const PATIENCE: Duration = super::BEGINS_WITHIN;
 
 impl Course<'_> {
-    /// Does what the schedule says, and gives the injections that were not possible, each with the reason.
+    /// Plays the schedule. Returns the injections that were not possible, each with the reason.
     pub(super) async fn inject(
         &self,
         world: &mut World,
@@ -57,7 +57,6 @@ impl Course<'_> {
     }
 }
 
-/// The processes, with the injector of their faults.
 struct Processes<'a> {
     course: &'a Course<'a>,
     world: &'a mut World,

@@ -1,4 +1,4 @@
-//! What the processes of a run are told, and what an operator stores.
+//! Configuration of the processes of a run, and the data that an operator stores.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,36 +15,36 @@ use crate::helper;
 const SESSION_TTL: Duration = Duration::from_secs(5);
 /// Time between polls of the registry.
 pub(crate) const POLL: Duration = Duration::from_secs(2);
-/// Time between rounds of metrics.
+/// Time between metrics rounds.
 const METRICS: Duration = Duration::from_secs(2);
-/// How long a cluster is not online before applications leave it.
+/// Time that a cluster is not online before applications leave it.
 const RESCHEDULE_AFTER: Duration = Duration::from_secs(10);
-/// The longest pause before a failed actor is started again (the supervisor's default).
+/// The longest back-off before a failed actor is restarted (the supervisor's default).
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
-/// Time of a request of the service to the store.
+/// Time limit of a request of the service to the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a worker is retired before it leaves (the service's default).
+/// Time between a worker's retirement and its removal (the service's default).
 const RETIRE_WAIT: Duration = Duration::from_secs(300);
 /// Rounds for which a metric's last value counts (the service's default).
 const METRIC_ROUNDS: u32 = 3;
-/// Time of a command of a repair, or of a health check.
+/// Time limit of a repair command or a health check.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// By how much what is seen may be late: a request to the store is given up and sent again, on a machine that does ten other things.
+/// Maximum delay of an observation: a request to the store times out and is repeated, on a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(10);
 /// Control plane nodes of a cluster.
 const CONTROL_PLANE: u32 = 3;
 
-/// Where everything of placement is.
+/// The namespace of all objects of placement.
 pub(crate) const NAMESPACE: &str = "chaos";
 
-/// How long it may take until everything is calm: the lease, three polls, the wait before applications leave, and the
-/// longest back-off.
+/// Maximum time until all is calm: the lease, three polls, the wait before applications leave, and the longest
+/// back-off.
 pub(crate) fn settings_allow() -> Span {
     let all = SESSION_TTL + POLL * 3 + RESCHEDULE_AFTER + LONGEST_BACK_OFF;
     Span::millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What these settings promise to operators.
+/// The promises that follow from these settings.
 pub(crate) fn terms() -> Terms {
     Terms {
         interval: POLL,
@@ -69,7 +69,7 @@ pub(super) fn file(endpoints: &[String], places: bool, kubeconfig: Option<&Path>
         let placement = json!({
             "api": {
                 "authorization": "always-allow",
-                // In a namespace it is not on loopback, and yet nobody else gets there.
+                // The address in a namespace is not loopback, but only the run reaches it.
                 "insecure": true,
                 "authentication": {"strategy": {"static": {"enabled": true, "name": "admin"}}},
             },
@@ -91,7 +91,7 @@ pub(super) fn serve(config: &str, http: &str) -> Vec<String> {
     words
 }
 
-/// What an operator sets: constraints that the machines of the world can meet, with some to spare.
+/// The operator's constraints, which the machines of the world can meet, with some to spare.
 pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
     let control_plane = if world.machines < 6 { 1 } else { CONTROL_PLANE };
     let minimum = (world.machines * 2 / 5).saturating_sub(control_plane).max(1);
@@ -102,7 +102,7 @@ pub(super) fn constraints(world: &World) -> [(&'static str, u32); 3] {
     ]
 }
 
-/// The template of the cluster, whose repairs are done by commands of ours, on nodes that are drained for some of them.
+/// The cluster template. Its repair commands are this program; some of them drain the node first.
 pub(super) fn template(own: &str, door: &str) -> String {
     let command = |what: &str| json!([own, helper::WORD, what, door]);
     let step = |drains: bool| {
@@ -155,15 +155,15 @@ nodes:
 service_subnet: 10.68.0.0/16
 ";
 
-/// Zones that clusters are in, in turn, and that applications ask for.
+/// Zones of the clusters, in turn; applications demand one of them.
 pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// A cluster that applications are placed on.
+/// A cluster for applications.
 pub(super) fn cluster(name: &str, number: usize) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"zone": ZONES[number % ZONES.len()]}},
         "spec": {
-            // Nobody calls there: a cluster with a kubeconfig is one that exists.
+            // No client calls this server: a cluster with a kubeconfig counts as existing.
             "kubeconfig": kubeconfig(name, &format!("https://{name}.invalid:6443")),
             "constraints": {"cloud": {"labels": [], "metrics": []}},
             "metrics": [{"name": metric_of(name), "weight": 1.0, "namespaced": false}],
@@ -171,7 +171,7 @@ pub(super) fn cluster(name: &str, number: usize) -> Value {
     })
 }
 
-/// How to reach an API server.
+/// The kubeconfig of an API server.
 pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -183,12 +183,10 @@ pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
     })
 }
 
-/// A provider of metrics.
 pub(super) fn provider(name: &str, url: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"type": "prometheus", "prometheus": {"url": url}}})
 }
 
-/// A metric of a provider.
 pub(super) fn metric(name: &str, provider: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -201,7 +199,7 @@ pub(super) fn metric(name: &str, provider: &str) -> Value {
     })
 }
 
-/// An application with a value of its client's.
+/// An application with a value of its client.
 pub(crate) fn application(name: &str, zone: Option<&str>, value: u64) -> Value {
     let labels: Vec<String> = zone.iter().map(|zone| format!("zone is {zone}")).collect();
     json!({
@@ -213,7 +211,7 @@ pub(crate) fn application(name: &str, zone: Option<&str>, value: u64) -> Value {
     })
 }
 
-/// The label that holds the client's value.
+/// The label with the client's value.
 pub(crate) const VALUE: &str = "value";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A small disk of its own for a member of the store, so that it can be full.
+//! A small disk for one member of the store, which can be filled.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,24 +7,22 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-/// Bytes of the disk: an etcd takes two files of 64 MB for its log before it has anything to keep.
+/// Size of the disk: an etcd allocates two log files of 64 MB before it stores anything.
 const SIZE: &str = "size=320m";
 /// The file that fills it.
 const FILLER: &str = "filler";
-/// Bytes that it is filled with at a time, down to single ones.
+/// Bytes that are written at a time, down to single ones.
 const PIECES: [usize; 3] = [1 << 20, 4096, 1];
 
-/// A file system in memory, mounted on a directory; gone when dropped.
+/// A tmpfs mounted on a directory; unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Disk {
     at: PathBuf,
 }
 
 impl Disk {
-    /// Mounts one.
-    ///
     /// # Errors
-    /// In words: the machine does not allow it.
+    /// As text: the machine does not allow the mount.
     pub(crate) async fn mount(at: &Path) -> Result<Self, String> {
         fs::create_dir_all(at).map_err(|error| error.to_string())?;
         let mut command = Command::new("mount");
@@ -37,10 +35,10 @@ impl Disk {
         Err(format!("no small disk can be mounted here: {said}"))
     }
 
-    /// Lets it take nothing more.
+    /// Fills the disk.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub(crate) fn fill(&self) -> io::Result<()> {
         let mut filler = File::create(self.at.join(FILLER))?;
         for piece in PIECES {
@@ -56,7 +54,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives it room again.
+    /// Frees the disk.
     ///
     /// # Errors
     /// The file cannot be removed.
@@ -67,7 +65,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: the processes on it may be about to end. Without it the directory of the run stays, and is told of.
+        // Lazily: the processes on it may be ending. If this fails, the directory of the run stays, and a message says
+        // so.
         let done = std::process::Command::new("umount").arg("--lazy").arg(&self.at).status();
         if !done.as_ref().is_ok_and(std::process::ExitStatus::success) {
             tracing::warn!(at = %self.at.display(), ?done, "a small disk stays mounted");

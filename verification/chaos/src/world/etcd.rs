@@ -9,7 +9,7 @@ use super::{Member, Plan, WorldError, answers, io_error, name_of, served};
 use crate::network::{Link, Network, Node};
 use crate::process::Ports;
 
-/// Starts all members, and waits until each is healthy. Gives them with the links that they reach each other by.
+/// Starts all members and waits until each is healthy. Returns them with the links between them.
 pub(super) async fn start(
     plan: &Plan<'_>,
     network: &Network,
@@ -36,7 +36,7 @@ pub(super) async fn start(
         let name = name_of(&node);
         let place = plan.data.join(&name);
         let disk = plan.disk(&place).await;
-        // Not the mount itself: an etcd wants a directory that it makes.
+        // A subdirectory of the mount: etcd creates its own data directory.
         let data = place.join("data").display().to_string();
         let args = [
             format!("--name={name}"),
@@ -53,7 +53,7 @@ pub(super) async fn start(
         members.insert(*number, Member { process, client: *client, disk });
     }
     for member in members.values_mut() {
-        // Healthy once there is a leader among them.
+        // A member is healthy once a leader is elected.
         answers(&mut member.process, member.client, "/health").await?;
     }
     Ok((members, peers))

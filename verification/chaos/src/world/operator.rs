@@ -1,4 +1,4 @@
-//! What an operator does with a world before anything fails.
+//! The operator's preparations before any fault.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use crate::datacenter::metric_of;
 use crate::network::Node;
 use crate::web::{self, Ask};
 
-/// Time for an operator's command.
+/// Time limit of an operator's command.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Stores what an operator does in the beginning, past the network.
+    /// Stores the operator's settings, past the network.
     pub(super) async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
         let endpoints: Vec<String> = self.endpoints().into_values().collect();
@@ -41,7 +41,7 @@ impl World {
         run(&["sabakan", "set-template", &template.display().to_string()]).await
     }
 
-    /// Creates what applications are placed on, through the API of an instance.
+    /// Creates the clusters of placement through the API of an instance.
     pub(crate) async fn settle(&mut self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let Some(provider) = self.provider.as_ref().map(|provider| provider.address) else { return Ok(()) };
         let mut chance = ChaCha8Rng::seed_from_u64(plan.seed);
@@ -80,7 +80,7 @@ async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), Worl
     Err(WorldError::Command { args: words(), said })
 }
 
-/// Sends what must succeed before anything fails: again for as long as nobody leads yet.
+/// Sends a request that must succeed; retries while no instance leads yet.
 async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
     let what = format!("{method} {path}");
     let answer = web::ask(at, Ask::send(method, path, body, ANSWERS_WITHIN)).await;

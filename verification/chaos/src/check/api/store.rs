@@ -1,4 +1,4 @@
-//! The applications of the store, step by step, as a watch tells them.
+//! The steps of the store's applications, in the form of watch events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,18 +10,18 @@ use crate::history::Micros;
 use crate::observer::Revision;
 use crate::world::NAMESPACE;
 
-/// Steps that are named in words; the others are counted.
+/// Steps named in a message; further ones are counted.
 const MOST_NAMED: usize = 5;
 
-/// What a watch calls the end of an application.
+/// Type of the watch event of a deletion.
 const DELETED: &str = "DELETED";
 
-/// A change as a watch tells it.
+/// A change as a watch event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shown {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub(super) event: String,
-    /// What is there now, or what was deleted.
+    /// The new object, or the deleted one.
     pub(super) object: Value,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Shown {
 pub(super) struct Step {
     revision: i64,
     at: Micros,
-    /// What it changed, by the keys.
+    /// Changes by key.
     pub(super) changes: BTreeMap<String, Shown>,
 }
 
@@ -55,7 +55,7 @@ impl Stored {
             let mut changes = BTreeMap::new();
             for change in revision.changes.iter().filter(|change| concerns(&change.key)) {
                 let key = change.key.as_str();
-                // What cannot be read is told as that by those who judge placement, and stands for nothing here.
+                // The judge of placement reports an unreadable value; here it is ignored.
                 let value = change.value.as_deref().and_then(|value| serde_json::from_slice(value).ok());
                 let shown = match value {
                     Some(object) => {
@@ -64,7 +64,7 @@ impl Stored {
                             if known && change.created != revision.revision { "MODIFIED" } else { "ADDED" };
                         Some(Shown { event: event.to_owned(), object })
                     }
-                    // It is shown as it was last.
+                    // A deletion event has the last object.
                     None => objects.remove(key).map(|object| Shown { event: DELETED.to_owned(), object }),
                 };
                 changes.extend(shown.map(|shown| (key.to_owned(), shown)));
@@ -76,20 +76,20 @@ impl Stored {
         Self { steps }
     }
 
-    /// How many steps were seen at a time: so many the store had taken at least.
+    /// Number of steps observed until `at`: a lower bound of the store's steps at that time.
     pub(super) fn seen(&self, at: Micros) -> usize {
         self.steps.partition_point(|step| step.at <= at)
     }
 
-    /// After how many steps, `least` or more, the store had exactly what a list has: the fewest and the most.
+    /// The fewest and the most steps, at least `least`, after which the store contained exactly the list.
     pub(super) fn listed(&self, least: usize, answer: &Value) -> Option<[usize; 2]> {
         let items = answer["items"].as_array()?;
         let list: BTreeMap<String, &Value> = items.iter().map(|item| (key_of(item), item)).collect();
-        // Nothing is listed twice.
+        // A list must not contain an object twice.
         if list.len() != items.len() {
             return None;
         }
-        // Keys at which the two differ, at first from an empty store.
+        // Keys at which list and store differ; the store is empty at first.
         let mut other: BTreeSet<&str> = list.keys().map(String::as_str).collect();
         let mut found: Option<[usize; 2]> = None;
         for steps in 0..=self.steps.len() {
@@ -108,7 +108,7 @@ impl Stored {
         found
     }
 
-    /// Some steps in words.
+    /// Describes the steps from `first` to `last`.
     pub(super) fn told(&self, first: usize, last: usize) -> String {
         let steps = self.steps.iter().take(last.saturating_add(1)).skip(first);
         let mut words: Vec<String> = steps
@@ -131,7 +131,6 @@ fn concerns(key: &str) -> bool {
         .is_some_and(|key| key.kind == Kind::Application && key.namespace.as_deref() == Some(NAMESPACE))
 }
 
-/// The key of an application.
 pub(super) fn key_of(object: &Value) -> String {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let namespace = object["metadata"]["namespace"].as_str();

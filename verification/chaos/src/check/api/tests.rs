@@ -1,4 +1,4 @@
-//! What a watch and a list may tell of a store, and each way in which they must not.
+//! Valid sequences of a list and a watch, and each kind of invalid one.
 
 use serde_json::json;
 
@@ -7,7 +7,6 @@ use crate::observer::Change;
 
 const PREFIX: &str = "/kubernetes/applications/chaos/";
 
-/// A version of an application.
 fn version(name: &str, value: u64) -> Value {
     let modified = format!("2026-01-01T00:00:{value:02}Z");
     json!({"metadata": {"name": name, "namespace": "chaos", "modified": modified, "labels": {"value": value.to_string()}}})
@@ -18,7 +17,7 @@ fn change(name: &str, value: Option<u64>, created: i64, revision: i64) -> Change
     Change { key: format!("{PREFIX}{name}"), value, created, modified: revision, lease: 0 }
 }
 
-/// Revisions 2 to 7, seen ten microseconds each after the other, from 20 on.
+/// Revisions 2 to 7; revision N is observed at 10 * N microseconds.
 fn store() -> Vec<Revision> {
     let elsewhere = Change { key: "/cke/cluster".to_owned(), ..change("x", Some(9), 4, 4) };
     let all = [
@@ -52,7 +51,7 @@ fn closed(why: Option<&str>) -> Event {
     Event::Closed { follower: 0, why: why.map(str::to_owned) }
 }
 
-/// A watch that was opened after revision 2, lists at revision 3, and hears everything.
+/// A watch that opens after revision 2, lists at revision 3, and delivers everything.
 fn good() -> Vec<Event> {
     vec![
         OPENED,
@@ -67,7 +66,7 @@ fn good() -> Vec<Event> {
     ]
 }
 
-/// How often lists and watches are broken.
+/// Numbers of violations by lists and by watches.
 fn broken(events: Vec<Event>) -> [u64; 2] {
     let events: Vec<(Micros, Event)> = events.into_iter().map(|event| (0, event)).collect();
     let mut verdicts = Verdicts::default();
@@ -82,7 +81,7 @@ fn a_watch_that_tells_everything_from_its_list_on_is_right() {
     let events: Vec<(Micros, Event)> = good().into_iter().map(|event| (0, event)).collect();
     judge(&events, &store(), true, &mut verdicts);
     assert_eq!([LISTS, API_WATCHES].map(|name| verdicts.of(name).judged), [2, 6]);
-    // The list has the first change already: who began after it need not tell it.
+    // The list contains the first change: a watch that began after that change need not deliver it.
     let mut late = good();
     late.remove(2);
     assert_eq!(broken(late), [0, 0]);
@@ -144,7 +143,7 @@ fn each_way_to_spoil_a_list_is_found() {
     }
     let none = Event::Listed { follower: 0, asked: 0, answer: Value::Null };
     assert_eq!(broken(vec![none]), [1, 0], "no list");
-    // While it was asked for the store went on.
+    // The store went on during the request.
     assert_eq!(broken(vec![listed(15, &[("a", 5), ("b", 4)])]), [0, 0]);
     assert_eq!(broken(vec![listed(15, &[])]), [0, 0]);
 }

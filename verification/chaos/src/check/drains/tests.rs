@@ -1,4 +1,4 @@
-//! Drains as they should be, and what each rule finds when they are not.
+//! Valid drains, and a violation of each rule.
 
 use madako_domain::cluster::Node as Member;
 use madako_domain::repair::RepairStatus;
@@ -12,7 +12,7 @@ const SECOND: Micros = 1_000_000;
 /// Control plane nodes are those below 10; instance 1 leads from 10 s to 20 s, instance 2 from 25 s on.
 const API_SERVERS: [&str; 2] = ["n1", "n2"];
 
-/// A store in which at most two repairs are under way, and what Kubernetes was asked for.
+/// A store that allows two concurrent repairs, and the requests to Kubernetes.
 struct Story {
     revisions: Vec<Revision>,
     journal: Vec<Line>,
@@ -44,7 +44,7 @@ impl Story {
         self.revisions.push(Revision { revision, at: at * SECOND, changes: vec![change] });
     }
 
-    /// The repair of a node is at a step's part from a time on.
+    /// Writes the repair of a node with this step status.
     fn repair(&mut self, at: Micros, node: &str, step_status: RepairStepStatus) {
         let entry = RepairQueueEntry {
             nodename: node.to_owned(),
@@ -61,7 +61,7 @@ impl Story {
         self.put(until, &format!("{}{node}", keys::REPAIRS), None::<&()>);
     }
 
-    /// Kubernetes is asked for something at a time in seconds.
+    /// Adds a request to Kubernetes; `at` is in seconds.
     fn asked(&mut self, at: f64, instance: u32, asked: Asked, node: &str) {
         let pod = matches!(asked, Asked::Evict | Asked::Delete).then(|| "web/front-1".to_owned());
         let what = What::Kubernetes { instance, asked, node: node.to_owned(), pod, refused: false };
@@ -69,14 +69,14 @@ impl Story {
         self.journal.push(Line { at: (at * 1e6) as i64, what });
     }
 
-    /// A drain as it should be: of a node from a time on, for six seconds.
+    /// Adds a valid drain of a node, which takes six seconds.
     fn drain(&mut self, at: f64, instance: u32, node: &str) {
         self.asked(at, instance, Asked::Cordon, node);
         self.asked(at + 0.1, instance, Asked::Evict, node);
         self.asked(at + 6.0, instance, Asked::Delete, node);
     }
 
-    /// What is broken, and how often.
+    /// Violations by name, with their numbers.
     fn judged(&mut self) -> Vec<(String, u64)> {
         self.revisions.sort_by_key(|revision| revision.at);
         self.journal.sort_by_key(|line| line.at);
@@ -97,7 +97,7 @@ fn one(name: &str) -> Vec<(String, u64)> {
     vec![(name.to_owned(), 1)]
 }
 
-/// One node after the other, two at once, and one that the next leader goes on with.
+/// Two drains in sequence, two concurrent ones, and one that the next leader continues.
 fn good() -> Story {
     let mut story = Story::new();
     for (from, until, node) in [(10, 17, "n11"), (11, 18, "n1"), (17, 40, "n12"), (26, 35, "n2")] {
@@ -138,7 +138,7 @@ fn what_a_fault_held_back_is_judged_by_when_it_may_have_been_sent() {
     let mut story = good();
     story.asked(28.0, 1, Asked::Evict, "n1");
     assert_eq!(story.judged(), [("I1".to_owned(), 1), (DRAINS.to_owned(), 1)]);
-    // A server stood still, behind an instance that was cut off.
+    // A server was stopped during the cut of an instance.
     let held = |instance, from, until| Held { instance, from: from * SECOND, until: until * SECOND };
     story.held = vec![held(None, 24, 29), held(Some(1), 17, 25)];
     assert_eq!(story.judged(), []);
@@ -149,7 +149,7 @@ fn what_a_fault_held_back_is_judged_by_when_it_may_have_been_sent() {
 #[test]
 fn what_no_drain_announced_is_found() {
     for asked in [Asked::Cordon, Asked::Evict, Asked::Delete] {
-        // Nobody repairs it, its repair is over, and its repair has only begun to be watched.
+        // A node without a repair, one whose repair is over, and one whose repair is being watched.
         for (at, node) in [(12.0, "n13"), (33.0, "n11"), (37.0, "n13")] {
             let mut story = good();
             story.repair(36, "n13", RepairStepStatus::Watching);

@@ -1,8 +1,8 @@
-//! What fits into an order, and what does not.
+//! Linearizable and other sequences of calls.
 
 use super::*;
 
-/// A call by its span of time, what was asked, and what was said: `None`: nobody knows.
+/// A call with its span of time, operation and answer; `None`: unknown.
 fn call(called: u64, returned: u64, op: Op, said: Option<Ret>) -> Call {
     let end = said.map_or(End::Unknown { why: "late".to_owned() }, |said| End::Answered {
         status: 200,
@@ -56,7 +56,7 @@ fn a_stale_read_fits_nowhere() {
     let mut calls =
         vec![call(0, 1, create(1), DONE), call(2, 3, write(2, None), DONE), call(4, 5, Op::Read, read(1))];
     assert!(!fits(&calls));
-    // While the write was under way it may have been read before.
+    // A read during the write may return the former value.
     calls[1].returned = 6;
     assert!(fits(&calls));
 }

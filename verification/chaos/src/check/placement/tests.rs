@@ -1,4 +1,4 @@
-//! A binding that is allowed, and each that is not.
+//! A valid binding, and each kind of invalid one.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn cluster(zone: &str, state: &str) -> Value {
 const APPLICATION: &str = "/kubernetes/applications/n/a";
 const CLUSTER: &str = "/kubernetes/clusters/n/c";
 
-/// What is broken by binding an application to a cluster.
+/// Violations by binding an application to a cluster.
 fn broken(cluster: Option<&Value>, after: &Value) -> Vec<String> {
     let mut revisions = vec![change(APPLICATION, Some(&application(None)), 3)];
     revisions.extend(cluster.map(|cluster| change(CLUSTER, Some(cluster), 4)));

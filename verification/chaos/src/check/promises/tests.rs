@@ -1,4 +1,4 @@
-//! Facts of a small run, and a run that breaks what it promises.
+//! Facts of a small run, and a run that breaks promises.
 
 use madako_domain::machine::MachineState;
 use madako_faults::{Injection, InstanceTarget, Span, Target};
@@ -23,7 +23,7 @@ fn healthy(address: &str) -> MachineSeen {
     MachineSeen { address: address.to_owned(), state: MachineState::Healthy, since: Duration::from_secs(104) }
 }
 
-/// A run that begins at 100 s, in which instance 2 leads from its second 3 on.
+/// A run that begins at 100 s; instance 2 leads from its second 3 on.
 fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, Fact)> {
     let leader = Stored {
         key: "/cke/leader//a".to_owned(),

@@ -1,4 +1,4 @@
-//! A history that keeps every rule, and what each rule finds when it is spoilt.
+//! A valid history, and a violation of each rule.
 
 use madako_domain::cluster::Node;
 use madako_domain::record::{Record, RecordStatus};
@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::*;
 
-/// The lease of the leader of the example, whose epoch is 2.
+/// Lease of the leader, whose epoch is 2.
 const LEASE: i64 = 11;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Story {
         story
     }
 
-    /// One revision; the first is the second one of a store.
+    /// Adds a revision; the first has number 2, as in an empty store.
     fn write(&mut self, changes: Vec<(&str, Option<Vec<u8>>, i64)>) {
         let revision = self.revisions.len() as i64 + 2;
         let changes = changes
@@ -93,12 +93,12 @@ impl Story {
         self.put(&keys::record(id), &record);
     }
 
-    /// Names of what is broken, when the registry answered with these machines.
+    /// Names of the violations if the registry answered with these machines.
     fn broken_with(&self, answered: &[&str]) -> Vec<String> {
         self.broken_at_the_end(&[(0, answered)], false)
     }
 
-    /// The same, when it answered at these times.
+    /// Names of the violations if the registry answered at these times.
     fn broken_at_the_end(&self, answered: &[(Micros, &[&str])], calm: bool) -> Vec<String> {
         let list = |(at, list): &(Micros, &[&str])| {
             (*at, list.iter().map(|address| (*address).to_owned()).collect())
@@ -220,7 +220,7 @@ fn the_same_cluster_again_needs_another_template_whatever_is_noted_of_it() {
     story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
     story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
     assert_eq!(story.broken(), Vec::<String>::new());
-    // It notes the same revision as before, which is not that of the template.
+    // The cluster notes the same revision as before, which is not the template's.
     story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
     assert_eq!(story.broken(), ["I12"]);
 }

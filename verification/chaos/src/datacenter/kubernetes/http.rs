@@ -1,4 +1,4 @@
-//! The paths of the API that the service's client asks.
+//! The API paths that the service's client uses.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::datacenter::journal::{Asked, JournalError};
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
-        // What is not written down must not be told as done.
+        // A change that is not recorded must not be acknowledged.
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         Self::internal(error.to_string())
     }
@@ -50,7 +50,7 @@ async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
     objects::list("Node", nodes.iter().map(node).collect())
 }
 
-/// Of a node only its cordon changes.
+/// Changes the cordon of a node; no other field of a node can change.
 async fn patch_node(
     State(server): State<ApiServer>,
     Path((instance, node)): Path<(u32, String)>,
@@ -79,7 +79,7 @@ async fn namespaces(
     Ok(objects::list("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
 }
 
-/// Those of one node: nobody asks for more.
+/// Lists the pods of one node, the only selection that the service uses.
 async fn pods(
     State(server): State<ApiServer>,
     Query(parameters): Parameters,
@@ -138,7 +138,7 @@ async fn delete(
 }
 
 impl ApiServer {
-    /// A pod, and its node; one that waits for a node has none.
+    /// A pod and its node; the node is empty if the pod is pending.
     fn named(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
         let name = format!("{namespace}/{name}");
         let found = self.look(|cluster| find(cluster, &name));
@@ -146,7 +146,7 @@ impl ApiServer {
         Ok((node.unwrap_or_default(), pod))
     }
 
-    /// The same, where it is still the one that is meant.
+    /// [`Self::named`], with the preconditions of the request.
     fn wanted(&self, namespace: &str, name: &str, options: &Value) -> Result<(String, PodId), Failure> {
         let (node, pod) = self.named(namespace, name)?;
         match options["preconditions"]["uid"].as_str() {

@@ -1,4 +1,4 @@
-//! Kubernetes' objects as JSON, as far as draining reads them.
+//! Kubernetes' objects as JSON, with the fields that draining reads.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -10,12 +10,12 @@ use time::format_description::well_known::Rfc3339;
 
 use super::GRACE;
 
-/// All of them in one page, however many were asked for: an API server may do so.
+/// All objects in one page, whatever the requested limit: an API server may do so.
 pub(super) fn list(kind: &str, items: Vec<Value>) -> Json<Value> {
     Json(json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
-/// Ready while its machine is healthy.
+/// The node is ready while its machine is healthy.
 pub(super) fn node(node: &KubeNode, machine: Option<&Machine>) -> Value {
     let is_healthy = machine.is_some_and(|machine| machine.status.state == MachineState::Healthy);
     let ready = if is_healthy { "True" } else { "Unknown" };
@@ -40,7 +40,7 @@ pub(super) fn pod(pod: &Pod, node: &str) -> Value {
         "uid": pod.id.uid,
         "ownerReferences": owners.collect::<Vec<_>>(),
     });
-    // The timestamp is when the grace period ends.
+    // The deletion timestamp is the end of the grace period.
     if let Some(until) = pod.deleted_at.and_then(|at| (at + GRACE).format(&Rfc3339).ok()) {
         metadata["deletionTimestamp"] = until.into();
         metadata["deletionGracePeriodSeconds"] = GRACE.as_secs().into();
@@ -59,18 +59,18 @@ pub(super) fn pod(pod: &Pod, node: &str) -> Value {
     })
 }
 
-/// An answer that something was done.
+/// The answer to a successful change.
 pub(super) fn done(status: StatusCode) -> Response {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     (status, Json(body)).into_response()
 }
 
-/// An answer that something was not done.
+/// The answer to a failed request.
 pub(super) struct Failure {
     status: StatusCode,
     reason: &'static str,
     why: String,
-    /// The reason's cause.
+    /// `reason` in the details' cause.
     cause: Option<&'static str>,
 }
 
@@ -92,7 +92,7 @@ impl Failure {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", why, cause: None }
     }
 
-    /// A disruption budget forbids it for now.
+    /// A disruption budget forbids the eviction for now.
     pub(super) fn budget(why: String) -> Self {
         let cause = Some("DisruptionBudget");
         Self { status: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", why, cause }

@@ -1,4 +1,4 @@
-//! What the service's own client sees of it, and what is left of that after a restart.
+//! The API server as the service's own client sees it, and its state after a restart.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::datacenter::journal::{Journal, read};
 
-/// A clock that a test moves.
+/// A clock that the test sets.
 #[derive(Clone)]
 struct Hand(Arc<AtomicI64>);
 
@@ -30,7 +30,7 @@ impl Clock for Hand {
     }
 }
 
-/// The API server of six machines on what a journal has.
+/// The API server of six machines, restored from a journal.
 fn server(journal: &Path, hand: &Hand) -> ApiServer {
     let clock: Arc<dyn Clock> = Arc::new(hand.clone());
     let start = OffsetDateTime::UNIX_EPOCH;
@@ -42,7 +42,7 @@ fn server(journal: &Path, hand: &Hand) -> ApiServer {
     ApiServer::new(1, registry, tap, start, &before)
 }
 
-/// The service's client of it, as instance 3.
+/// The service's client, as instance 3.
 async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}{}", listener.local_addr().unwrap(), path_of(3));
@@ -59,7 +59,7 @@ async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServe
     madako_kubernetes::ApiServer::new(&Access::read(&path).unwrap(), Limits::default()).unwrap()
 }
 
-/// Nodes and pods, with everything that the API shows of them.
+/// Nodes and pods with everything that the API shows of them.
 fn state(server: &ApiServer) -> String {
     server.look(|cluster| format!("{:?}\n{:?}", cluster.nodes(), cluster.pods()))
 }
@@ -75,7 +75,7 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
     let server = server(&journal, &hand);
     let api = client(&server, files.path()).await;
     let permit = Permit::give(1, Instant::now() + Duration::from_secs(3600));
-    // All pods run.
+    // After a minute all pods run.
     hand.turn(60);
 
     let nodes = api.nodes().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
     let refused = api.evict(&permit, &open[0], false).await.unwrap();
     assert!(matches!(refused, Eviction::Refused { .. }), "{refused:?}");
     api.delete(&permit, &open[0]).await.unwrap();
-    // Others run elsewhere.
+    // The replacements run elsewhere.
     hand.turn(30);
     let former = PodId { uid: "another".to_owned(), ..kept[2].clone() };
     assert_eq!(api.evict(&permit, &former, false).await.unwrap(), Eviction::Gone);

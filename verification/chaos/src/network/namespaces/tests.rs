@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::*;
 use crate::network::with_causes;
 
-/// Far more than anything here takes.
+/// Far more than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So long nothing may be heard.
+/// Nothing may arrive for this long.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Words that are exchanged between two looks at the counter.
+/// Words exchanged between two reads of the counter.
 const WORDS: u32 = 20;
 
 const CLIENT: Node = Node::Instance(1);
@@ -49,10 +49,10 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
     dropped_in_the_middle().await;
 }
 
-/// Nothing passes a cut, nobody is told, and what was said in it arrives afterwards. Who looks on is not cut off.
+/// Nothing passes a cut, without notice, and data sent meanwhile arrives afterwards. Observers are not cut off.
 async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, at: SocketAddr) {
     let before = namespaces.dropped(node, Loses::All).await.unwrap();
-    // Twice: it holds until both are over.
+    // Two cuts: they hold until both are over.
     for _ in 0..2 {
         namespaces.lose(node, Loses::All, true).await.unwrap();
     }
@@ -66,14 +66,14 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     let home = SocketAddr::from((namespaces.home(node).unwrap(), 0));
     let space = &namespaces.sites[node].space;
     let past = space.within(move || TcpListener::bind(home)).await.unwrap().local_addr();
-    // Nobody listens there any more, which is said at once: packets arrive.
+    // Without a listener the connection is refused at once: packets arrive.
     let said = timeout(PATIENCE, TcpStream::connect(past.unwrap())).await.unwrap();
     assert_eq!(said.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     namespaces.lose(node, Loses::All, false).await.unwrap();
     hears(client, b"late").await;
 }
 
-/// A part is lost and sent again: what is said arrives all the same.
+/// Lost packets are retransmitted: all data arrives.
 async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
     assert_eq!(namespaces.dropped(node, Loses::Some).await.unwrap(), 0);
     namespaces.lose(node, Loses::Some, true).await.unwrap();
@@ -88,7 +88,7 @@ async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
     says(client, b"done").await;
 }
 
-/// Who gives up making them leaves nothing either.
+/// Namespaces whose making is cancelled leave nothing behind either.
 async fn dropped_in_the_middle() {
     let nodes = [CLIENT, SERVER];
     let mut making = Box::pin(Namespaces::make(&nodes));
@@ -100,7 +100,7 @@ async fn dropped_in_the_middle() {
     until("nothing is left", async || devices().is_empty()).await;
 }
 
-/// Both nodes; `None`: the machine does not allow it. CI must.
+/// `None`: the machine does not allow namespaces. CI must allow them.
 async fn made() -> Option<Namespaces> {
     match Namespaces::make(&[CLIENT, SERVER]).await {
         Ok(made) => Some(made),
@@ -113,14 +113,13 @@ async fn made() -> Option<Namespaces> {
     }
 }
 
-/// Gives back what it hears.
 fn echo(listener: TcpListener) -> JoinHandle<()> {
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut from, mut to) = stream.split();
-        // It ends as the test wants it.
+        // The test ends the connection.
         let _ = tokio::io::copy(&mut from, &mut to).await;
     })
 }
@@ -156,11 +155,11 @@ async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// Devices that lead from here to namespaces that this process has made.
+/// Devices from here to namespaces that this process has made.
 fn devices() -> Vec<PathBuf> {
     let alias = format!("madako-chaos, process {}", std::process::id());
     let all = fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.path());
-    // One may go while it is looked at.
+    // A device may disappear meanwhile.
     all.filter(|at| fs::read_to_string(at.join("ifalias")).is_ok_and(|said| said.trim() == alias)).collect()
 }
 
